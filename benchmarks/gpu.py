@@ -44,7 +44,7 @@ def cases() -> list[GpuCase]:
     """List the cases, the most useful one first."""
     from exaul.engine.registry import LEARNERS as TABLE
     from exaul.engine.registry import load_object
-    from exaul.engine.simulation.backends import backend_of
+    from exaul.engine.simulation.learners import backend_of
 
     every = [*BACKENDS, "dense"]
     known = [(n, x) for n in LEARNERS for x in every if backend_of(load_object(TABLE[n]), x, "float64")]
@@ -77,9 +77,9 @@ def _begin() -> None:
 def _certificate(case: GpuCase) -> Row:
     import numpy as np
 
-    from exaul.engine.simulation.backends import backend_of
     from exaul.engine.simulation.certify import certify_all, is_certified
     from exaul.engine.simulation.device_check import record_decisions
+    from exaul.engine.simulation.learners import backend_of
     from exaul.engine.simulation.prepare import prepare
     from exaul.engine.sweep import Sweep
 

@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
-from exaul.engine.simulation.backends import supporting_backends
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.interaction import interact_as_prepared
+from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 

@@ -40,10 +40,8 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     from jax.experimental import topologies
 
     from exaul.engine.simulation.batch import roll_out
-    from exaul.engine.simulation.best_arms import NO_ARMS
     from exaul.engine.simulation.prepare import prepare
-    from exaul.engine.simulation.schedule import make_schedules
-    from exaul.engine.simulation.simulation import rates_of_blocks
+    from exaul.engine.simulation.schedule import make_schedules, rates_of_blocks
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import ROUNDS
 
@@ -61,7 +59,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     (player,) = ready.players
     schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints))
     with jax.enable_x64(True):
-        simulation: Any = roll_out(ready, player, ready.trial_records(), NO_ARMS.arm).simulation
+        simulation: Any = roll_out(ready, player, ready.trial_records()).simulation
         lowered = simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block), sharding)
         start = perf_counter()
         program = lowered.compile()

@@ -16,7 +16,6 @@ from benchmarks.peers import PeerCase
 from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
 from exaul.engine.machine import TILE
 from exaul.engine.simulation.batch import roll_out, simulate_rollouts
-from exaul.engine.simulation.best_arms import NO_ARMS
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)
 T = (10_000, 100_000, 1_000_000)
@@ -41,7 +40,7 @@ def game(horizon: int) -> float:
     """Return the seconds of a whole game."""
     ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
     (player,), stream = ready.players, ready.trial_records()
-    rollout = roll_out(ready, player, stream, NO_ARMS.arm)
+    rollout = roll_out(ready, player, stream)
     start = perf_counter()
     simulate_rollouts([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start

@@ -24,10 +24,9 @@ from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS, LEARNERS
-from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.prepare import Prepared, prepare
-from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk
-from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk, rates_of_blocks
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
 from exaul.kernels.learners.learner import Fixed

@@ -13,7 +13,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.summary_tables import binomial_interval
+from exaul.engine.results.summary import binomial_interval
 from exaul.kernels.bounds import lemma_bound
 from experiments import environments, plots
 from experiments.experiment import (

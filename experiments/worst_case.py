@@ -23,9 +23,8 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
-from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.learners import Player
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
@@ -89,11 +88,11 @@ def _numbers(environment: Any) -> list[Tunable]:
     return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
 
 
-def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candidates: int) -> dict[str, Floats]:
+def measures(prepared: Prepared, player: Player, rollout: Rollout, candidates: int) -> dict[str, Floats]:
     """Return measurements of simulated games, [candidates, trials] each."""
-    answered, wrong, best = (
-        x[-1].reshape(candidates, -1) for x in (trajectory.answered, trajectory.wrong, trajectory.best.loss)
-    )
+    assert rollout.asked is not None
+    totals = rollout.answered, rollout.wrong, rollout.asked.best().loss
+    answered, wrong, best = (x[-1].reshape(candidates, -1) for x in totals)
     alpha, horizon = prepared.alpha[0], prepared.horizon
     if player.learner.risk_bound is None:
         risk_bound = lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0])
@@ -142,7 +141,7 @@ def simulate_parameters(
     )
     rollout = Rollout(player, simulation, many, checkpoints, asked)
     simulate_rollouts([rollout], None, checkpoints, lambda rounds: None)
-    return measures(prepared, player, rollout.trajectory(), candidates)
+    return measures(prepared, player, rollout, candidates)
 
 
 def _start(prepared: Prepared) -> Floats:

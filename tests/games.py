@@ -7,10 +7,9 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
-from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.rounds import RoundsSimulation
-from exaul.engine.simulation.schedule import TrialRecords
-from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.schedule import TrialRecords, rates_of_blocks
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
 from exaul.kernels.learners.learner import has_weights
 from exaul.kernels.learners.start import start_copies, start_of

@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_325,
-    "test lines": 22_830,
-    "product tokens": 204_900,
-    "test tokens": 207_500,
-    "engine and commands, lines": 10_380,
-    "engine and commands, files": 66,
+    "product lines": 29_260,
+    "test lines": 22_825,
+    "product tokens": 204_420,
+    "test tokens": 207_465,
+    "engine and commands, lines": 10_320,
+    "engine and commands, files": 61,
     "longest file": 721,
-    "path: files of engine and commands": 41,
+    "path: files of engine and commands": 36,
     "path: files of kernels": 23,
-    "path: functions": 545,
+    "path: functions": 543,
 }
 PATH = """
 import json, os, sys, tempfile

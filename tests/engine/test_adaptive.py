@@ -20,10 +20,9 @@ from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation import schedule
-from exaul.engine.simulation.backends import backend_of, supporting_backends
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.players import Player, make_cells
+from exaul.engine.simulation.learners import Player, backend_of, make_cells, supporting_backends
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
 from exaul.kernels.play import SidedGame
@@ -81,7 +80,7 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     )
     rollout = Rollout(player, simulation, trials, every, asked)
     simulate_rollouts([rollout], None, every, lambda rounds: None)
-    return rollout.trajectory(), made
+    return rollout, made
 
 
 def coins(stream, count, rounds, trials=3):
@@ -238,11 +237,11 @@ def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
     """After as many rounds as there are records each was asked as often as it is there."""
     found, made = met("adversary-omniscient", rounds=400)
     assert made.counts.sum() == 400
-    assert found.asked["hard"][-1] == pytest.approx((made.errors * made.counts).sum())
+    assert found.asked.sums["hard"][-1] == pytest.approx((made.errors * made.counts).sum())
     longer, made = met("adversary-omniscient", rounds=700)
     assert made.counts.sum() == 500
-    assert (longer.asked["hard"][499] == (made.errors * made.counts).sum()).all()
-    assert (longer.asked["hard"][-1] > longer.asked["hard"][499]).all()
+    assert (longer.asked.sums["hard"][499] == (made.errors * made.counts).sum()).all()
+    assert (longer.asked.sums["hard"][-1] > longer.asked.sums["hard"][499]).all()
 
 
 def questions(kind, size):
@@ -364,7 +363,7 @@ def test_the_history_bound_adversary_learns_which_log_pays():
     """It starts without a preference, and asks more wrong records while the learner answers them."""
     found, made = met("adversary-history", "no-abstention", "dense", rounds=2000, trials=3)
     rate = [made.errors[a : a + n].mean() for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
-    hard = found.asked["hard"]
+    hard = found.asked.sums["hard"]
     assert abs(hard[9] / 10 - np.mean(rate)).max() < 0.5
     assert ((hard[-1] - hard[999]) / 1000 > np.mean(rate) + 0.5 * (max(rate) - np.mean(rate))).all()
 

@@ -10,7 +10,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.learners import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.rates import block_rates

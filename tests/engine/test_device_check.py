@@ -9,9 +9,9 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.simulation import backends, device_check
-from exaul.engine.simulation.backends import choose_backend
+from exaul.engine.simulation import device_check, learners
 from exaul.engine.simulation.compiled import CompiledSimulation
+from exaul.engine.simulation.learners import choose_backend
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
 
@@ -22,10 +22,10 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 @pytest.fixture(autouse=True)
 def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    backends._device_agrees.cache_clear()
+    learners._device_agrees.cache_clear()
     device_check._reported.clear()
     change("native", monkeypatch, device_checked=True, platforms=("gpu",))
-    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")  # whose backends are checked
+    monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
     for name in ("blocks", "rows"):
         change(name, monkeypatch, platforms=())
 
@@ -46,7 +46,7 @@ def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsy
     assert chosen(name) == "native"
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(device_check, "record_decisions", None)
-    backends._device_agrees.cache_clear()  # as in the next process
+    learners._device_agrees.cache_clear()  # as in the next process
     assert chosen(name) == "native"
     assert capsys.readouterr().err == ""
 
@@ -67,7 +67,7 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
     ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
-        backends._device_agrees.cache_clear()
+        learners._device_agrees.cache_clear()
 
 
 @pytest.mark.parametrize("own", [None, ("tests.engine.test_device_check:ODD", ODD)])
@@ -83,7 +83,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
-    backends._device_agrees.cache_clear()
+    learners._device_agrees.cache_clear()
     assert chosen(own=own) == "native"
     assert capsys.readouterr().err == f"{here}: decides as dense does\n"
 

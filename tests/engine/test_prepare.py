@@ -8,7 +8,7 @@ import pytest
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.registry import DEFAULT_LEARNERS
-from exaul.engine.simulation.backends import backend_of, supporting_backends
+from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_rates
 from tests.games import (

@@ -8,8 +8,13 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine.logs.log import Records
-from exaul.engine.results.summary import describe_backends, shares_answerable
-from exaul.engine.results.summary_tables import describe_checks, summarize, summarize_theory
+from exaul.engine.results.summary import (
+    describe_backends,
+    describe_checks,
+    shares_answerable,
+    summarize,
+    summarize_theory,
+)
 from exaul.kernels.game import GRIDS
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep
-from exaul.engine.simulation import backends
-from exaul.engine.simulation.backends import backend_of, choose_backend
+from exaul.engine.simulation import learners
+from exaul.engine.simulation.learners import backend_of, choose_backend
 from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
 from exaul.kernels.learners.learner import Drawn
@@ -129,10 +129,10 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 
 def test_a_device_leaves_large_rates_to_rows(monkeypatch):
-    monkeypatch.setattr(backends, "_device_agrees", lambda *given: True)
+    monkeypatch.setattr(learners, "_device_agrees", lambda *given: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
-        monkeypatch.setattr(backends.machine, "platform", lambda: platform)
+        monkeypatch.setattr(learners.machine, "platform", lambda: platform)
         rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
         return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds).name
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.learners import backend_of
 from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, compute_costs
 from exaul.kernels.rates import block_rates

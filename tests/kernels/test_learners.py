@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.learners import backend_of
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Copies, Rates, compute_costs, compute_cuts
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool

@@ -1,6 +1,6 @@
-"""The counts of a sweep, from which all tables and figures are made."""
+"""The counts of a sweep, from which all tables and figures are made: totals, sums of feedback, and bounds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.settings import flatten, unflatten
+from exaul.engine.simulation.best_arms import BestArms
+from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.prepare import Prepared
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
+from exaul.kernels.rates import block_lengths
 
 BY_TRIAL = (  # fields with trials on the last axis
     "trials",
@@ -58,6 +63,109 @@ class Counts:
             return self.best_loss[learner], self.best_arm[learner]
         pair = self.cells[learner]["pair"]
         return self.best_loss[EVERY][:, pair], self.best_arm[EVERY][pair]
+
+
+def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Counts:
+    """Return the counts of all players.
+
+    Args:
+        prepared: the source.
+        rollouts: a ``Rollout`` by player, at its end.
+        best: the arms of least loss of all learners; None in an adaptive environment, where each has its own.
+    """
+
+    def shaped(x: NDArray[Any]) -> NDArray[Any]:
+        """Turn [..., copies] into [P, cells, trials]."""
+        return x.reshape(len(x) if x.ndim > 1 else 1, -1, len(prepared.trials))
+
+    players = {player.name: player for player in prepared.players}
+    t = prepared.checkpoints
+    questions = {name: rollout.asked for name, rollout in rollouts.items() if rollout.asked is not None}
+    hindsight = {name: asked.best() for name, asked in questions.items()} if best is None else {EVERY: best}
+    answered = {name: shaped(rollouts[name].answered) for name in players}
+
+    def risk_bound(player: Player) -> NDArray[np.float64]:
+        counts = answered[player.name]
+        alpha = player.cells.alpha[:, None]
+        rounds = t[: len(counts), None, None]
+        bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, counts, alpha)
+        return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), alpha)
+
+    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
+        """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
+        sums = {kind: shaped(x) for kind, x in rollouts[player.name].feedback_sums.items()}
+        copies_at_aim = player.with_aim(prepared.copies(player))
+        sums["aim"] = shaped(copies_at_aim.alpha)
+        sums["bound"] = np.full(sums["aim"].shape, np.nan)
+        if player.learner.risk_bound is not None:
+            rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
+            bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers, sums["aim"])
+            sums["bound"] = bound + _pending_risk(player, np.maximum(sums["since"] - 1, 0), sums["aim"])
+        return sums
+
+    return Counts(
+        learners=tuple(players),
+        environment=prepared.environment_name,
+        source=prepared.name,
+        grid_name=prepared.sweep.grid,
+        warm_start="" if prepared.log is None else prepared.log.name,
+        grid=prepared.grid,
+        trials=prepared.trials,
+        checkpoints=t,
+        cells={name: _cells(prepared, player) for name, player in players.items()},
+        best_loss={name: shaped(best.loss) for name, best in hindsight.items()},
+        best_arm={name: shaped(best.arm)[0] for name, best in hindsight.items()},
+        regret_bounds={name: player.regret_bounds for name, player in players.items()},
+        regret_bound={name: _regret_bound(prepared, player) for name, player in players.items()},
+        risk_bound={
+            name: risk_bound(player)
+            for name, player in players.items()
+            if player.learner.risk_bound is not None and player.feedback.bounds_risk(prepared.horizon)
+        },
+        answered=answered,
+        wrong={name: shaped(rollouts[name].wrong) for name in players},
+        asked={
+            name: {kind: shaped(sums) for kind, sums in asked.sums.items()} for name, asked in questions.items()
+        },
+        feedback_sums={
+            name: sums_of_feedback(player)
+            for name, player in players.items()
+            if player.feedback != PERFECT_FEEDBACK
+        },
+    )
+
+
+def _regret_bound(prepared: Prepared, player: Player) -> NDArray[np.float64]:
+    """Return the bound of the regret against the best arm up to each checkpoint, [P, cells]."""
+    cells = player.cells
+    curve = np.full((len(prepared.checkpoints), len(cells.pair)), np.nan)
+    if player.learner.regret_bounds is None or player.feedback != PERFECT_FEEDBACK:
+        return curve
+    for some, rates in player.rates_of_cells():
+        given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
+        for bound, t in zip(curve, prepared.checkpoints, strict=True):
+            rounds = block_lengths(int(t))
+            eta, gamma = (rate[: len(rounds)] for rate in rates)
+            bound[some] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
+    return curve
+
+
+def _cells(prepared: Prepared, player: Player) -> dict[str, NDArray[Any]]:
+    """Return what the tables have of each cell; eta is NaN if it is a step."""
+    eta, gamma = player.rates_at_end
+    nothing, pair = np.full_like(eta, np.nan), player.cells.pair
+    return player.cells._asdict() | {
+        "answer_cost": prepared.answer_cost[pair],
+        "abstain_cost": prepared.abstain_cost[pair],
+        "eta": eta if player.learner.rate == "eta" else nothing,
+        "step": eta if player.learner.rate == "step" else nothing,
+        "gamma": gamma,
+    }
+
+
+def _pending_risk(player: Player, waiting: Any, alpha: Any) -> Any:
+    """Return what answers that still wait for feedback add to R_T, at most 1 - alpha each (docs/proofs.md, D1)."""
+    return 0 if player.feedback.reserve else waiting * (1 - alpha)
 
 
 def arrays(counts: Counts) -> Arrays:

@@ -15,7 +15,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.manifest import read_finished
-from exaul.engine.results import advice, summary, summary_tables
+from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
@@ -107,9 +107,9 @@ class Result:
             feasible = summary.feasibility(source.records, sweep.grid, source.grid, sweep.alphas)
             answerable = self._answerable(source, played["horizon"])
             rounds = summary.describe_rounds(source.records, played["horizon"])
-        checks = summary_tables.describe_checks(trials, sweep.delta)
+        checks = summary.describe_checks(trials, sweep.delta)
         tables = [
-            summary_tables.summarize(
+            summary.summarize(
                 trials,
                 answerable,
                 advised={alpha: name + self._step for alpha, name in advice.advised(self.advice).items()},
@@ -117,8 +117,8 @@ class Result:
                 waiting=waiting,
                 width=width,
             ),
-            summary_tables.describe_feedback_sums(trials, width),
-            summary_tables.summarize_theory(trials, sweep.delta, width) if theory else "",
+            summary.describe_feedback_sums(trials, width),
+            summary.summarize_theory(trials, sweep.delta, width) if theory else "",
         ]
         texts = [
             f"{checks}{'' if theory else '; more: --theory'}",
@@ -140,12 +140,12 @@ class Result:
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for each in self.manifest["sources"] for x in each["records"]}
         left_out = summary.describe_left_out(self.sweep, self.manifest["left_out"])
-        texts = [summary_tables.advise_traces(traces), f"traces: {traces['trace'].nunique()}{left_out}"]
+        texts = [summary.advise_traces(traces), f"traces: {traces['trace'].nunique()}{left_out}"]
         if total := sum(dropped.values()):
             texts.append(f"{total} rows without score or label left out")
         if self.sweep.out is not None:
             texts.append(f"figures over time:\n{COMMAND}{typed('figures', self.sweep.out)}")
-        table = summary_tables.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
+        table = summary.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
         return "\n\n".join([table, *(wrap(text, width) for text in texts)])
 
     @property
@@ -179,7 +179,7 @@ class Result:
                         "records": len(errors),
                         "error_rate": errors.mean(),
                         "answerable": answerable.get(alpha, np.nan),
-                        "advised": advised.get(alpha, summary_tables.NONE),
+                        "advised": advised.get(alpha, summary.NONE),
                     }
                 )
         return rows

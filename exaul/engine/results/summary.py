@@ -1,13 +1,20 @@
-"""The sentences of a sweep's summary: what can be answered, and what was simulated where."""
+"""The summary of a sweep as text: its tables, and what can be answered and was simulated where."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.logs.profiles import PROFILES
+from exaul.engine.results.advice import FEASIBLE, NEAR
+from exaul.engine.results.text_table import TextColumn, align_decimals, format_table, with_rates
+from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
 from exaul.kernels.game import LOG_GRID
@@ -100,4 +107,303 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
         describe_start(log, learner, float(alpha), share)
         for learner, by_alpha in shares.items()
         for alpha, share in by_alpha.items()
+    )
+
+
+Cell = tuple[str, float, float]  # learner, alpha, lambda
+ADVISED = "* "  # before the name of the learner to use
+NONE = "none"  # if no learner is advised
+NOBODY: Mapping[float, str] = MappingProxyType({})
+
+
+def summarize(
+    trials: Table,
+    answerable: Mapping[float, float],
+    *,
+    advised: Mapping[float, str] = NOBODY,
+    by_answers: Sequence[str] = (),
+    waiting: str = "",
+    width: int | None = None,
+) -> str:
+    """Return the table that a user decides by, with one line per learner and cell.
+
+    Args:
+        trials: as in ``trials.csv``.
+        answerable: as ``shares_answerable`` returns it.
+        advised: the learner to mark, by alpha.
+        by_answers: learners whose bound of R_T depends on the number of answers.
+        waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
+        width: of the terminal, or None for all columns.
+    """
+    cells = _by_cell(trials)
+    columns = [
+        *_keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells]),
+        TextColumn(
+            "FDR",
+            [_spread(rows["fdr"]) for rows in cells.values()],
+            5,
+            meaning="share of wrong among answered (mean ±standard deviation over trials)",
+        ),
+        TextColumn("answered", [f"{_answered(rows).mean():.1%}" for rows in cells.values()], 4),
+        TextColumn(
+            "of answerable",
+            [_share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()],
+            1,
+            meaning="share answered, divided by the largest share that a fixed threshold answers with an FDR of at "
+            "most alpha (if records shift, the mean over segments)",
+        ),
+        TextColumn(
+            "FDR<=alpha",
+            [
+                f"{(~(rows['fdr'] > alpha)).mean():.0%}" if rows["fdr"].notna().any() else "-"
+                for (_, alpha, _), rows in cells.items()
+            ],
+            2,
+            meaning="share of trials",
+        ),
+    ]
+    if (trials["risk_bound"] > 0).any():  # a bound of 0 belongs to learners that never answer
+        few = f" (of {', '.join(by_answers)}: on any with as many answers)" if by_answers else ""
+        columns += _risk_columns(
+            cells,
+            "R_T",
+            "fdr_risk",
+            "risk_bound",
+            meaning="wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+            limit=f"proven limit of R_T on any sequence{waiting}{few}",
+        )
+    return format_table(columns, width)
+
+
+def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:
+    """Return the table of regrets, bounds and Lemma 1, with one line per learner and cell."""
+    cells = _by_cell(trials)
+    bounds = [_regret_bound(rows) for rows in cells.values()]
+    columns = [
+        *key_columns(cells),
+        TextColumn(
+            "inefficiency",
+            [_spread(rows["inefficiency"]) for rows in cells.values()],
+            1,
+            meaning="share abstained (mean ±standard deviation over trials)",
+        ),
+        TextColumn(
+            "regret",
+            [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
+            4,
+            meaning="loss above that of best-fixed (mean)",
+        ),
+        TextColumn(
+            "of bound",
+            [ratio for ratio, _ in bounds],
+            3,
+            meaning=f"regret divided by its bound, which holds with probability 1 - {delta} per trial",
+        ),
+        TextColumn(
+            "above bound", [broken for _, broken in bounds], 2, meaning="trials with a larger regret (95% interval)"
+        ),
+        TextColumn("Lemma 1", [_held(lemma_holds(rows)) for rows in cells.values()], 4),
+        TextColumn("limit of R_T", [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()], 4),
+    ]
+    return format_table(columns, width)
+
+
+def describe_checks(trials: Table, delta: float) -> str:
+    """Return one line that says whether each proven bound held, or in how many trials it is broken."""
+    bounded = (trials["regret_bound"] > 0).to_numpy()
+    checks = {
+        "Lemma 1": lemma_holds(trials),
+        "the limit of R_T": risk_holds(trials)[_limited(trials)],
+        f"the bound of the regret (probability 1 - {delta})": (trials["regret"] <= trials["regret_bound"])[bounded],
+    }
+    texts = [
+        f"{name} held in all {len(holds):,}"
+        if holds.all()
+        else f"{name} is BROKEN in {len(holds) - holds.sum():,} of {len(holds):,}"
+        for name, holds in checks.items()
+        if len(holds)
+    ]
+    return f"trials of all learners: {', '.join(texts)}"
+
+
+def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
+    """Return one line per learner and cell about imperfect feedback; empty if feedback is perfect."""
+    observed = trials.dropna(subset="observed")
+    if observed.empty:
+        return ""
+    cells = _by_cell(observed)
+    columns = [
+        *_keys(cells),
+        TextColumn(
+            "observed",
+            [f"{rows['observed'].mean():.0f}" for rows in cells.values()],
+            4,
+            meaning="answers with feedback",
+        ),
+        TextColumn(
+            "FDR observed",
+            [
+                f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
+                for rows in cells.values()
+            ],
+            3,
+            meaning="share of wrong among them, by that feedback",
+        ),
+        TextColumn(
+            "aim",
+            [f"{rows['aim'].mean():.4f}" for rows in cells.values()],
+            2,
+            meaning="the FDR observed at which the FDR of all answers is alpha",
+        ),
+        *_risk_columns(
+            cells,
+            "above aim",
+            "feedback_risk",
+            "feedback_risk_bound",
+            meaning="errors above the aim in the feedback learned (mean)",
+            limit="proven limit of them for any feedback",
+        ),
+    ]
+    return format_table(columns, width)
+
+
+def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
+    """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
+    keys = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
+    cells = dict(iter(with_rates(table).groupby(keys, sort=False)))
+    feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
+    shares = [rows["of_answerable"] for rows in feasible]
+    columns = [
+        *key_columns(cells),
+        TextColumn(
+            "traces",
+            [f"{len(rows)}" for rows in feasible],
+            2,
+            meaning=f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, "
+            "or where this is unknown",
+        ),
+        TextColumn(
+            "of answerable",
+            [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
+            4,
+            meaning="share answered, divided by the share that the best such threshold answers (mean over traces)",
+        ),
+        TextColumn(
+            "its 10% quantile",
+            [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
+            1,
+        ),
+        TextColumn(
+            f"FDR<=alpha+{NEAR:g}",
+            [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
+            3,
+            meaning="share of the traces",
+        ),
+        TextColumn(
+            "largest R_T",
+            [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
+            2,
+            meaning="of the traces; R_T is the sum of e - alpha over answers, mean over trials",
+        ),
+    ]
+    return format_table(columns, width)
+
+
+def advise_traces(table: Table) -> str:
+    """Return, per alpha, on how many traces each learner is advised."""
+    lines = []
+    for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
+        counts = rows["advised"].value_counts()
+        each = ", ".join(f"{name} on {count}" for name, count in counts.items())
+        lines.append(f"to use at alpha = {alpha:g}: {each} of {len(rows)}")
+    return "\n".join(lines)
+
+
+def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
+    """Return the columns of learner, alpha and, if the cells have it, lambda."""
+    names, alphas, *lambdas = zip(*cells, strict=True)
+    title, meaning = "learner", ""
+    if any(is_advised):
+        start = {True: ADVISED, False: " " * len(ADVISED)}
+        names = tuple(start[best] + name for name, best in zip(names, is_advised, strict=True))
+        title, meaning = start[False] + title, f"{ADVISED.strip()} is advised, started from a log (advice below)"
+    columns = [
+        TextColumn(title, names, 5, is_name=True, meaning=meaning),
+        TextColumn("alpha", align_decimals(alphas), 5),
+    ]
+    return columns + [TextColumn("lambda", align_decimals(values), 5) for values in lambdas]
+
+
+def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
+    """Return the columns of learner, alpha and, if an alpha has several, lambda."""
+    several = len({cell[1:] for cell in cells}) > len({alpha for _, alpha, _ in cells})
+    return key_columns(cells if several else [cell[:2] for cell in cells], is_advised)
+
+
+def _by_cell(trials: Table) -> dict[Cell, Table]:
+    return dict(iter(with_rates(trials).groupby(["learner", "alpha", "lambda"], sort=False)))
+
+
+def _spread(values: Any) -> str:
+    """Return mean and standard deviation; "-" if there is no value, as for the FDR without an answer."""
+    return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}" if values.notna().any() else "-"
+
+
+def _answered(rows: Table) -> Any:
+    return rows["answered"] / rows["horizon"]
+
+
+def _share_of_answerable(rows: Table, answerable: float) -> str:
+    """Return the mean of answered / answerable, at most 100% per trial; "-" if nothing is answerable."""
+    return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else "-"
+
+
+def _regret_bound(rows: Table) -> tuple[str, str]:
+    """Return the mean regret as a part of its bound, and the trials above the bound; "-" without one."""
+    bound = rows["regret_bound"].iloc[0]
+    if np.isnan(bound) or bound == 0:
+        return "-", "-"
+    broken = int((rows["regret"] > bound).sum())
+    low, high = binomial_interval(broken, len(rows))
+    return (
+        f"{rows['regret'].mean() / bound:.2f}",
+        f"{broken}/{len(rows)} ({low:.0%}-{high:.0%})",
+    )
+
+
+def _risk_columns(
+    cells: Mapping[Cell, Table], title: str, risk: str, bound: str, *, meaning: str, limit: str
+) -> list[TextColumn]:
+    """Return the columns of the mean of a risk and of its bound."""
+    bounds = [rows[bound] for rows in cells.values()]
+    return [
+        TextColumn(title, [f"{rows[risk].mean():z.0f}" for rows in cells.values()], 3, meaning=meaning),
+        TextColumn(
+            "at most",
+            ["-" if each.isna().any() else f"{math.ceil(each.mean())}" for each in bounds],
+            3,
+            meaning=limit,
+        ),
+    ]
+
+
+def _limited(trials: Table) -> NDArray[np.bool_]:
+    """Return the rows whose R_T, of answers or of feedback, has a bound."""
+    return (trials["risk_bound"].notna() | trials["feedback_risk_bound"].notna()).to_numpy()
+
+
+def _held(holds: NDArray[np.bool_]) -> str:
+    return "-" if not len(holds) else "held" if holds.all() else "BROKEN"
+
+
+def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval of a probability after ``count`` successes (Clopper and Pearson, 1934)."""
+    tail = (1 - confidence) / 2
+    if count in (0, trials):  # closed form: one end is 0 or 1
+        apart = tail ** (1 / trials)
+        return (0.0, 1 - apart) if count == 0 else (apart, 1.0)
+    from scipy.special import betaincinv  # imported here: it takes half a second and is seldom needed
+
+    return float(betaincinv(count, trials - count + 1, tail)), float(
+        betaincinv(count + 1, trials - count, 1 - tail)
     )

@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
-from exaul.engine.results.counts import Counts
-from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, BestArms, Trajectory
-from exaul.engine.simulation.counting import counts_of
-from exaul.engine.simulation.players import Player
+from exaul.engine.results.counts import Counts, counts_of
+from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
+from exaul.engine.simulation.learners import Player, Simulation
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
-from exaul.engine.simulation.simulation import Simulation, rates_of_blocks
+from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
@@ -120,12 +118,6 @@ class Rollout:
         if self.asked is not None:
             self.asked.restore(asked)
 
-    def trajectory(self) -> Trajectory:
-        """Return the totals at all checkpoints; of given records, without the arms of least loss."""
-        if self.asked is None:
-            return Trajectory(self.answered, self.wrong, NO_ARMS, {}, self.feedback_sums)
-        return Trajectory(self.answered, self.wrong, self.asked.best(), self.asked.sums, self.feedback_sums)
-
 
 def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Counts:
     """Simulate the trials of a prepared source, or the rest of them after the last save.
@@ -135,14 +127,14 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     """
     on_host = platform() == "cpu" and all(player.backend.simulation.on_host for player in prepared.players)
     if on_host and not prepared.is_adaptive:
-        return counts_of(prepared, _simulate_oblivious(prepared, report, saves))
+        return counts_of(prepared, *_simulate_oblivious(prepared, report, saves))
     import jax
 
     forget_programs()  # a folder of logs of many lengths compiles one for each length
     simulate = _simulate_adaptive if prepared.is_adaptive else _simulate_oblivious
     try:
         with jax.enable_x64(True):
-            return counts_of(prepared, simulate(prepared, report, saves))
+            return counts_of(prepared, *simulate(prepared, report, saves))
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -150,7 +142,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         raise MemoryError(str(error)) from error
 
 
-def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
+def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], None]:
     from exaul.engine.simulation.interaction import interact_as_prepared
 
     rollouts = [
@@ -159,37 +151,45 @@ def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict
         for simulation, asked in [interact_as_prepared(prepared, player)]
     ]
     simulate_rollouts(rollouts, None, prepared.checkpoints, report, saves=saves)
-    return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
+    return {rollout.player.name: rollout for rollout in rollouts}, None
 
 
-def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
+def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], BestArms]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
 
     def simulate(
-        players: list[Player], records: TrialRecords, counter: BestArmCounter | None, saves: Saves, best: BestArms
-    ) -> dict[str, Trajectory]:
-        rollouts = [roll_out(prepared, player, records, best.arm) for player in players]
+        players: list[Player],
+        records: TrialRecords,
+        counter: BestArmCounter | None = None,
+        saves: Saves = NO_SAVES,
+        best: NDArray[np.int32] | None = None,
+    ) -> dict[str, Rollout]:
+        rollouts = [roll_out(prepared, player, records, best) for player in players]
         simulate_rollouts(rollouts, records, prepared.checkpoints, report, counter, saves)
-        return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
+        for rollout in rollouts:
+            del rollout.simulation  # the states of learners are freed before fixed arms begin
+        return {rollout.player.name: rollout for rollout in rollouts}
 
     fixed = [player for player in prepared.players if player.is_fixed]
     learners = [player for player in prepared.players if not player.is_fixed]
     records = prepared.trial_records()
     costs = prepared.answer_cost, prepared.abstain_cost
     counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
-    trajectories = simulate(learners, records, counter, saves, NO_ARMS)
+    rollouts = simulate(learners, records, counter, saves)
     best = counter.best()
     if fixed:
-        trajectories |= simulate(fixed, prepared.trial_records(), None, NO_SAVES, best)
-    return {name: trajectory._replace(best=best) for name, trajectory in trajectories.items()}
+        rollouts |= simulate(fixed, prepared.trial_records(), best=best.arm)
+    return rollouts, best
 
 
-def roll_out(prepared: Prepared, player: Player, records: TrialRecords, best: NDArray[np.int32]) -> Rollout:
+def roll_out(
+    prepared: Prepared, player: Player, records: TrialRecords, best: NDArray[np.int32] | None = None
+) -> Rollout:
     """Return a player's copies on records, before round 1.
 
-    ``best`` [pairs x trials] are the arms of least loss, which fixed arms read; empty for others.
+    ``best`` [pairs x trials] are the arms of least loss, which fixed arms read.
     """
-    start = prepared.padded_start(player, best if best.size else None)
+    start = prepared.padded_start(player, best)
     copies = prepared.padded_copies(player, records.record_stream)
     simulation = player.start(copies, start, len(prepared.grid), records)
     return Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints)

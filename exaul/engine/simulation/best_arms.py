@@ -1,4 +1,4 @@
-"""The best fixed arm of every trial in hindsight, at every checkpoint; and the trajectories of copies."""
+"""The best fixed arm of every trial in hindsight, at every checkpoint."""
 
 from typing import Any, NamedTuple
 
@@ -18,20 +18,6 @@ class BestArms(NamedTuple):
 
     loss: Floats  # [P, B], cumulative, on the copy's own sequence
     arm: NDArray[np.int32]  # [B], at the last checkpoint
-
-
-NO_ARMS = BestArms(np.zeros((0, 0)), np.zeros(0, np.int32))
-
-
-class Trajectory(NamedTuple):
-    """Totals of B copies of a learner, at P checkpoints."""
-
-    answered: NDArray[np.int64]  # [P, B]
-    wrong: Floats  # [P, B], sum of the errors of answered rounds
-    best: BestArms
-    asked: dict[str, Floats]  # [P, B], amount of each kind of record, in adaptive environments
-    # [B] each, the fields of ``exaul.kernels.feedback.FeedbackSums``; empty with perfect feedback
-    feedback_sums: dict[str, Floats]
 
 
 class BestArmCounter:

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.results.text_table import TextColumn, format_table, wrap
-from exaul.engine.simulation.backends import backend_of
-from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.learners import Player, backend_of
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import make_chunks
-from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
 from exaul.kernels import metrics, native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Outcome
 from exaul.kernels.learners.learner import has_weights

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, TrialRecords
-from exaul.engine.simulation.simulation import Totals
+from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
 from exaul.kernels.native import CheckpointSums, NativeBackend, RecordBlocks
 

@@ -12,8 +12,7 @@ from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
-from exaul.engine.simulation.schedule import TrialRecords, make_chunks
-from exaul.engine.simulation.simulation import LearnerBackend, Simulation, rates_of_blocks
+from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner
@@ -39,7 +38,7 @@ CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
 
 def record_decisions(
     learner: Learner[Any],
-    backend: LearnerBackend,
+    backend: Any,
     environment: Oblivious = CHECK_ENVIRONMENT,
     imperfect: bool = False,
 ) -> Any:
@@ -48,8 +47,8 @@ def record_decisions(
 
 
 def simulate_briefly(
-    learner: Learner[Any], backend: LearnerBackend, environment: Oblivious, imperfect: bool
-) -> tuple[Simulation, Any]:
+    learner: Learner[Any], backend: Any, environment: Oblivious, imperfect: bool
+) -> tuple[Any, Any]:
     """Simulate 32 copies in 1,024 rounds of random records, by the same code as a sweep.
 
     Return the simulation, and its decisions as of ``record_decisions``.
@@ -70,7 +69,11 @@ def simulate_briefly(
         trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
         padded = machine.padded_indices(COPIES)
         start = start_copies(
-            learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32)
+            learner.rule,
+            ARMS,
+            start_of(learner.rule, ARMS, alpha),
+            padded,
+            np.zeros(len(padded), np.int32),
         )
         simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
         (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1), COPIES)
@@ -85,13 +88,13 @@ def simulate_briefly(
 def device_agrees(
     learner: Learner[Any],
     name: str,
-    made: LearnerBackend,
-    oracle: LearnerBackend,
+    made: Any,
+    oracle: Any,
     user_environment: tuple[str, Oblivious] | None,
 ) -> bool:
     """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
 
-    ``made`` is the learner on the backend, ``oracle`` on ``dense``. ``own`` is the name and rule of a user's
+    ``made`` is the ``LearnerBackend``, ``oracle`` on ``dense``. ``own`` is the name and rule of a user's
     environment, which is compiled into the device's program. The result is printed, and cached on disk for this
     device, these versions and sources. An exception (for example a compiler that does not know the device) returns
     False, and is not cached.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.simulation.best_arms import ASKED, BestArmCounter, BestArms
-from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.learners import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.rounds import Questions, RoundsSimulation
 from exaul.engine.simulation.schedule import Schedule

@@ -28,8 +28,7 @@ from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_na
 from exaul.engine.logs.profiles import load_profile
 from exaul.engine.machine import check_fits
 from exaul.engine.settings import name_with_values
-from exaul.engine.simulation.backends import check_backend
-from exaul.engine.simulation.players import Player, make_player
+from exaul.engine.simulation.learners import Player, check_backend, make_player
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.user_code import user_code_errors
 from exaul.engine.sweep import Sweep

@@ -6,7 +6,7 @@ from exaul.engine import machine
 from exaul.engine.machine import device_memory, host_memory, resident_bytes, show_bytes
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.best_arms import ASKED
-from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.learners import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import blocks_per_chunk
 from exaul.kernels.feedback import PERFECT_FEEDBACK

@@ -19,8 +19,7 @@ from jax import lax
 
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
-from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
-from exaul.engine.simulation.simulation import Totals
+from exaul.engine.simulation.schedule import Chunk, Schedule, Totals, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Parameters, Rates, SharedParameters, Start

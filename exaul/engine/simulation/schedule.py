@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import native, uniforms
-from exaul.kernels.game import ROUNDS, SPAN
+from exaul.kernels.game import ROUNDS, SPAN, Rates
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
@@ -26,6 +26,13 @@ class Schedule(NamedTuple):
     def rounds(self) -> int:
         """The number of active rounds."""
         return int(self.active.sum())
+
+
+class Totals(NamedTuple):
+    """Sums over the rounds of B copies, from which all results are computed."""
+
+    answered: Any  # [B] int64
+    wrong: Any  # [B] float64, sum of the errors of answered rounds
 
 
 class TrialRecords:
@@ -95,6 +102,12 @@ class Chunk:
             )
             self._rounds = rounds
         return self._rounds
+
+
+def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
+    """Select the rates of blocks [K] from those of the horizon; a missing rate becomes 0."""
+    # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
+    return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))
 
 
 def blocks_per_chunk(width: int) -> int:

@@ -12,8 +12,8 @@ from exaul.engine.checks import BadInput, check_holds, check_known
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, simulate_briefly
-from exaul.engine.simulation.players import Player
-from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.engine.simulation.user_code import TRACED, user_code_errors
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK

@@ -1,0 +1,363 @@
+"""Learners with the backend chosen for this device, their cells and their rates; and what a backend is.
+
+A backend is the requested one, or the fastest that passes the device check here.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine import machine, registry
+from exaul.engine.checks import BadInput
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.feedback import check_reserve
+from exaul.engine.registry import BACKENDS
+from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
+from exaul.engine.sweep import Sweep
+from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
+from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates, Start
+from exaul.kernels.learners.learner import Fixed, Learner, Own, bound_risk, has_weights
+from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.metrics import Floats
+from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.regret_bounds import RegretBounds
+
+
+class Simulation(Protocol):
+    """B copies of a learner on one backend, after some rounds."""
+
+    state: Any  # the backend's own
+    on_host: bool  # whether the host makes the records
+    asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
+
+    def __init__(self, kernels: Any, copies: Copies, start: Start, arms: int, records: Any) -> None:
+        """Prepare round 1 of some trials.
+
+        Args:
+            kernels: the learner's kernels, from the backend's ``make``.
+            copies: [B], B a multiple of ``machine.TILE``.
+            start: of the B copies.
+            arms: H.
+            records: a ``TrialRecords``, or ``Questions`` of an adaptive environment.
+        """
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
+
+    def collect(self) -> Totals:
+        """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
+
+    def save(self) -> Any:
+        """Return all that changes, as a tree of arrays, which later chunks may change."""
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
+        """Simulate given blocks, and return every decision [K C, B]; the totals do not change.
+
+        Args:
+            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; at most 1,024 rounds.
+            rates: [K].
+            copies: [B]; records and draws may differ from those of ``__init__``.
+        """
+
+    def losses(self) -> Any:
+        """Return the cumulative charges of the arms [B, H], up to a constant, of a learner with weights."""
+
+
+class LearnerBackend(NamedTuple):
+    """A learner's kernels on one backend, and the class that simulates them."""
+
+    name: str  # of the backend
+    kernels: Any  # a ``NativeBackend``, or a ``Backend`` of JAX
+    simulation: type[Simulation]
+
+    def start(self, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
+        """Start B copies before round 1; arguments as of ``Simulation``."""
+        return self.simulation(self.kernels, copies, start, arms, records)
+
+
+@cache
+def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
+    """Make a learner's kernels on a backend; None if it does not support the learner's rule.
+
+    The cache returns the same object each time: programs are compiled once per object.
+    """
+    spec = BACKENDS[name]
+    kernels = registry.load_object(spec.make)(learner, precision)
+    return None if kernels is None else LearnerBackend(name, kernels, registry.load_object(spec.simulation))
+
+
+def supporting_backends(by_rounds: bool) -> list[str]:
+    """Return the backends, the fastest first; ``by_rounds`` leaves out those that compute whole blocks."""
+    return [name for name, spec in BACKENDS.items() if spec.by_rounds or not by_rounds]
+
+
+def candidates(platform: str, by_rounds: bool) -> list[str]:
+    """Return the backends that may be chosen by default, the fastest first."""
+    return [x for x in supporting_backends(by_rounds) if by_rounds or platform in BACKENDS[x].platforms]
+
+
+def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
+    """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
+    adaptive = isinstance(environment, Adaptive)
+    allowed = supporting_backends(adaptive or sweep.feedback != PERFECT_FEEDBACK)
+    if sweep.backend in (None, *allowed):
+        return
+    wanted = " or ".join(allowed)
+    if adaptive:
+        reason = f"{sweep.environment} is adaptive, and it must be {wanted}"
+    else:
+        reason = f"with imperfect feedback it must be {wanted}"
+    raise BadInput(f"backend: {sweep.backend} found; {reason}")
+
+
+def with_feedback(
+    name: str, learner: Learner[Any], inner: LearnerBackend, sweep: Sweep, rates: Rates
+) -> LearnerBackend:
+    """Return the backend of a learner whose feedback is imperfect, around that of perfect feedback.
+
+    Raises:
+        BadInput: the learner cannot learn from delayed or missing feedback.
+    """
+    from exaul.kernels import delayed  # which imports JAX
+
+    if isinstance(learner.rule, Own):
+        raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
+    if sweep.reserve:
+        check_reserve(name, learner)
+    known = Rates(*(np.nan_to_num(x) for x in rates))
+    return inner._replace(kernels=delayed.make(inner.kernels, sweep.feedback, known))
+
+
+def _largest_step(backend: LearnerBackend, learner: Learner[Any], precision: str) -> float:
+    """Return the largest eta x (rounds of a block) of a learner on a backend."""
+    limits = BACKENDS[backend.name].largest_step
+    return math.inf if limits is None or not has_weights(learner) else limits[precision]
+
+
+def choose_backend(
+    name: str,
+    learner: Learner[Any],
+    sweep: Sweep,
+    environment: Oblivious | Adaptive,
+    rates: Rates,
+    horizon: int,
+) -> LearnerBackend:
+    """Choose a backend: the requested one if it supports the rule, else the fastest.
+
+    A fixed arm is only counted, from the records that the host makes, unless the records depend on its answers.
+
+    ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
+
+    Raises:
+        BadInput: the rates exceed the range of the requested backend.
+    """
+    wanted, precision = sweep.backend, sweep.precision
+    late = sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none")
+    by_rounds = late or isinstance(environment, Adaptive)
+    if isinstance(learner.rule, Fixed) and not by_rounds:
+        counted = backend_of(learner, "native", precision)
+        assert counted is not None
+        return counted
+    # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
+    # eta x rounds bounds how close they come to underflow.
+    with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
+        steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
+    if wanted is not None:
+        backend = backend_of(learner, wanted, precision)
+        if backend is not None and steps > _largest_step(backend, learner, precision):
+            raise BadInput(
+                f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
+                f"of {precision}, and it must be rows or dense"
+            )
+        if backend is not None:
+            return backend
+    # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
+    user_environment = None
+    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+        user_environment = sweep.environment, environment
+    platform = machine.platform()
+    for fastest in candidates(platform, by_rounds):
+        backend = backend_of(learner, fastest, precision)
+        if backend is None or steps > _largest_step(backend, learner, precision):
+            continue
+        is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
+        if is_known or _device_agrees(learner, name, fastest, user_environment):
+            return backend
+    dense = backend_of(learner, "dense", precision)
+    assert dense is not None
+    return dense
+
+
+@cache
+def _device_agrees(
+    learner: Learner[Any], name: str, backend_name: str, user_environment: tuple[str, Oblivious] | None
+) -> bool:
+    backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
+    assert backend is not None
+    assert oracle is not None
+    from exaul.engine.simulation.device_check import device_agrees  # which imports JAX
+
+    return device_agrees(learner, name, backend, oracle, user_environment)
+
+
+def _no_bound(*args: object) -> float:
+    return np.nan
+
+
+NO_BOUNDS = RegretBounds(_no_bound, _no_bound, _no_bound)
+
+
+class Cells(NamedTuple):
+    """The cells of a learner, [cells] each, in the order of a sweep's flags; a rate that it lacks is NaN."""
+
+    pair: NDArray[np.intp]  # number of its alpha and lambda in the sweep
+    alpha: Floats
+    lam: Floats
+    eta_scale: Floats  # factor of eta and gamma
+    gamma_scale: Floats  # further factor of gamma
+    step: Floats  # the step itself, where the sweep gives steps
+
+    @property
+    def factors(self) -> tuple[Floats, Floats]:
+        """The factors of the player's eta and gamma."""
+        eta = np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.step, nan=1.0)
+        return eta, np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.gamma_scale, nan=1.0)
+
+
+def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats, lam: Floats) -> Cells:
+    """Return a learner's cells: pairs of ``alpha`` and ``lam``, times the scales of the rates [K] that it has."""
+    has_eta = learner.rate == "eta" and not np.isnan(rates.eta[0])
+    has_step = learner.rate == "step" and bool(sweep.steps)
+    axes = [
+        np.arange(len(alpha)),
+        np.array(sweep.eta_scales if has_eta else (np.nan,)),
+        np.array(sweep.gamma_scales if has_eta and not np.isnan(rates.gamma[0]) else (np.nan,)),
+        np.array(sweep.steps if has_step else (np.nan,)),
+    ]
+    pair, *scales = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
+    return Cells(pair, alpha[pair], lam[pair], *scales)
+
+
+class Player(NamedTuple):
+    """A learner in a sweep, with its backend, cells and rates."""
+
+    name: str
+    learner: Learner[Any]
+    backend: LearnerBackend
+    rates: Rates  # [K] for the blocks, before the factors of a cell; NaN if the learner has no such rate
+    cells: Cells
+    regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
+    feedback: Feedback = PERFECT_FEEDBACK
+    first: tuple[Any, Any] = ((), ())  # as of ``start_of``
+
+    def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
+        """Yield the cells that have the same rates, by number, with these rates [K]."""
+        factors, of_cell = np.unique(np.stack(self.cells.factors), axis=1, return_inverse=True)
+        for number, (eta, gamma) in enumerate(factors.T):
+            yield np.flatnonzero(of_cell.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
+
+    @property
+    def rates_at_end(self) -> tuple[Floats, Floats]:
+        """Eta and gamma at T, [cells] each."""
+        eta, gamma = self.cells.factors
+        return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the learner uses one arm in every round, perhaps that of least loss in hindsight."""
+        return isinstance(self.learner.rule, Fixed)
+
+    def bound_by_answers(self, arms: int, horizon: int) -> bool:
+        """Return whether the bound of R_T depends on the number of answers, beside T."""
+        if self.learner.risk_bound is None:
+            return False
+        bounds = self.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
+        return bool(np.ptp(bounds, axis=-1).any())
+
+    def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
+        """Return the bound of R_t of the learner, which has one, after some rounds and answers.
+
+        ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
+        """
+        state, cells = self.first[0], len(self.cells.pair)
+        shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
+        rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
+        bound = np.empty(shape)
+        for some, rates in self.rates_of_cells():
+            of_cells = type(state)(*(x[some, None] for x in state)) if state else ()
+            t, many, aim = (x[..., some, :] for x in (rounds, answered, alpha))
+            bound[..., some, :] = bound_risk(
+                self.learner, rates, block_lengths(horizon), t, many, arms, aim, of_cells
+            )
+        return bound
+
+    def with_aim(self, copies: Copies) -> Copies:
+        """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""
+        aim = self.feedback.aim(copies.alpha)
+        # (1 + lam aim) / (1 + lam), eq. 4 at the aim
+        cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
+        return copies._replace(alpha=aim, abstain_cost=cost)
+
+    def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
+        """Start copies before round 1; arguments as of ``Simulation``."""
+        return self.backend.start(self.with_aim(copies), start, arms, trial_records)
+
+    def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
+        """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
+        return start_copies(self.learner.rule, arms, self.first, cell, best)
+
+    def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
+        """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.
+
+        ``state`` returns the state; it is called only if feedback is imperfect, because it may copy from a device.
+        """
+        if self.feedback == PERFECT_FEEDBACK:
+            return {}
+        sums: FeedbackSums = state().sums
+        return {name: np.array(x, np.float64)[:copies] for name, x in sums._asdict().items()}
+
+
+def make_player(
+    sweep: Sweep,
+    name: str,
+    learner: Learner[Any],
+    horizon: int,
+    environment: Oblivious | Adaptive,
+    alpha: Floats,
+    lam: Floats,
+    arms: int,
+    log: tuple[NDArray[np.int32], Floats] | None,
+) -> Player:
+    """Choose the backend, the rates and the cells of a learner, for pairs of ``alpha`` and ``lam``, [pairs] each.
+
+    ``log`` are the cuts and errors of the log from which it starts, or None.
+
+    Raises:
+        BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
+            JAX finds no device.
+    """
+    # a cell multiplies these: a step is its own factor
+    eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
+    rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
+    cells = make_cells(sweep, learner, rates, alpha, lam)
+    first = start_of(learner.rule, arms, cells.alpha, log)
+    nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
+    most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
+    backend = choose_backend(name, learner, sweep, environment, most, horizon)
+    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
+        backend = with_feedback(name, learner, backend, sweep, rates)
+        return Player(name, learner, backend, rates, cells, nothing, sweep.feedback, first)
+    player = Player(name, learner, backend, rates, cells, nothing, first=first)
+    for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
+        for some, known in player.rates_of_cells():
+            given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
+            player.regret_bounds[field][some] = bound(*known, *given)
+    return player

@@ -28,7 +28,7 @@ from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.learners.start import start_of
 from exaul.kernels.native.compile import compiled
-from exaul.kernels.online import compile_copy
+from exaul.kernels.online.one import compile_copy
 from exaul.kernels.rates import rates_of
 from exaul.serving.alarms import DECISIONS, Alarms
 

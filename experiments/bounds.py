@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from exaul import Sweep
-from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.summary import binomial_interval
+from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
 from experiments import environments, plots
 from experiments.experiment import (
@@ -103,7 +103,7 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
         can = group if bound < horizon else group.iloc[:0]
         above = int((can["regret"] > bound).sum())
         low, high = binomial_interval(above, len(can)) if len(can) else (np.nan, np.nan)
-        against = plan.regret(one, "abstaining", horizon, arms, Sweep.delta, alpha, lam)
+        against = guarantee.regret(one, "abstaining", horizon, arms, Sweep.delta, alpha, lam)
         risk_bound = scale * lemma_bound(group["answered"], against, lam)
         risky = group if scale * lemma_bound(horizon, against, lam) < (1 - alpha) * horizon else group.iloc[:0]
         answered = group[group["answered"] > 0]
@@ -116,7 +116,7 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
                 "arms": arms,
                 "trials": len(group),
                 "regret": regret.mean(),
-                "mean_bound": plan.regret(one, "best", horizon, arms, 1.0, alpha, lam) * scale,
+                "mean_bound": guarantee.regret(one, "best", horizon, arms, 1.0, alpha, lam) * scale,
                 "bound": bound,
                 "falsifiable": len(can) / len(group),
                 "risk_falsifiable": len(risky) / len(group),

@@ -112,8 +112,9 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advi
         if sweep.environment == "gradual-shift":
             mixtures = (row for alpha in sweep.alphas for row in coverage.of_mixtures(sweep, records, alpha))
             rows |= {(row["source"], row["alpha"], row["second"]): row for row in mixtures}
+    trials = stack([result.trials for result in results])
     return Tables(
-        stack([result.trials for result in results]),
+        trials.assign(fdr=trials["fdr"].fillna(trials["alpha"])),  # without answers, as in the paper
         stack([result.curves for result in results]),
         frame(list(rows.values())),
         stack(asked) if asked else None,

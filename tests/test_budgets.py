@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_260,
-    "test lines": 22_825,
-    "product tokens": 204_420,
-    "test tokens": 207_465,
-    "engine and commands, lines": 10_320,
+    "product lines": 29_239,
+    "test lines": 22_749,
+    "product tokens": 204_407,
+    "test tokens": 207_034,
+    "engine and commands, lines": 10_178,
     "engine and commands, files": 61,
     "longest file": 721,
     "path: files of engine and commands": 36,

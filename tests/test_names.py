@@ -41,7 +41,6 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/play.py", "play_round"): "a game is played",
     ("exaul/engine/games.py", "play"): "a game is played",
     ("exaul/engine/games.py", "play_in"): "a game is played",
-    ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
     ("exaul/serving/http/application.py", "thumb"): "a field of requests, which users know",

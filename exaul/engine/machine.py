@@ -6,13 +6,13 @@ simulate on a CPU does without.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from exaul.engine.checks import BadInput
 from exaul.kernels.cache import cache_folder
 
 if TYPE_CHECKING:
-    from jax.sharding import Mesh, PartitionSpec
+    pass
 
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
@@ -86,10 +86,9 @@ def show_bytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-# Each device gets a multiple of TILE copies: XLA vectorises small or odd shapes differently, and a copy's bits must
+# Copies are simulated in multiples of TILE: XLA vectorises small or odd shapes differently, and a copy's bits must
 # not depend on the number of copies.
 TILE = 32
-_AXIS = "copies"
 # By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
@@ -130,11 +129,6 @@ def platform() -> str:
         raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
 
 
-def device_count() -> int:
-    """Return the number of devices of this process."""
-    return 1 if is_one_cpu() else len(_mesh().devices)
-
-
 def device_memory() -> int:
     """Return the free bytes of a device, or those of the host if the device does not report its memory."""
     if is_one_cpu():
@@ -146,42 +140,8 @@ def device_memory() -> int:
 
 
 def padded_indices(copies: int) -> NDArray[np.intp]:
-    """Return the indices of B copies, repeated from the first on until every device has whole tiles."""
-    tile = TILE * device_count()
-    return np.arange(-(-copies // tile) * tile) % copies
-
-
-def shard_over_devices(
-    simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]
-) -> Callable[..., Any]:
-    """Return a traced function of copies that runs on all devices, each with its share of the copies.
-
-    Args:
-        simulate: the function.
-        taken: for each argument the axis of copies, as a number for all its leaves or a tree of numbers; -1 passes
-            the whole argument to every device.
-        returned: the same for each result.
-    """
-    import jax
-
-    if len(_mesh().devices) == 1:
-        return simulate
-    ins, outs = (jax.tree.map(_spec, tuple(axes)) for axes in (taken, returned))
-    return jax.shard_map(simulate, mesh=_mesh(), in_specs=ins, out_specs=outs, check_vma=False)
-
-
-def _spec(axis: int) -> "PartitionSpec":
-    from jax.sharding import PartitionSpec
-
-    return PartitionSpec() if axis < 0 else PartitionSpec(*[None] * axis, _AXIS)
-
-
-@cache
-def _mesh() -> "Mesh":
-    import jax
-    from jax.sharding import Mesh
-
-    return Mesh(np.array(jax.local_devices()), (_AXIS,))
+    """Return the indices of B copies, repeated from the first on to whole tiles."""
+    return np.arange(-(-copies // TILE) * TILE) % copies
 
 
 SHORTEST = 0.1  # seconds; programs that compile faster are not stored

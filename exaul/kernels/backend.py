@@ -2,7 +2,7 @@
 
 Every module of backends has ``make(learner, precision)``, which returns the ``Backend`` of a learner, or None if it
 has none for the learner's rule. ``precision`` is the dtype of the weights and their sums, ``float64`` or
-``float32``. All compute the algorithms of the paper's appendix "Algorithms"; they differ in rounding and speed.
+``float32``. Backends differ in rounding and speed only.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from exaul.kernels.game import Block, Outcome, Parameters, SharedParameters, Start
-from exaul.kernels.play import reweigh, step
+from exaul.kernels.play import ByBlocks, reweigh, step
 
 
 class Backend(NamedTuple):
@@ -34,7 +34,7 @@ class Backend(NamedTuple):
 def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Outcome]:
     """Simulate a block of C rounds of one copy; return the state and the outcome [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
-    if hasattr(game, "advance"):
+    if isinstance(game, ByBlocks):
         return game.advance(state, block, params)
     return lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
 

@@ -28,7 +28,7 @@ from exaul.kernels.backend import Backend
 from exaul.kernels.dense import weights_of
 from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
-from exaul.kernels.play import RankedGame, RankedState
+from exaul.kernels.play import ByBlocks, RankedGame, RankedState
 
 BLOCK = 16  # rounds that are written out
 
@@ -92,7 +92,7 @@ def _simulate_block(
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class SidedBlocks:
+class SidedBlocks(ByBlocks):
     """A learner with two charges, below the cut and above; the state is the differences, [H] float64."""
 
     learner: Learner[Sided]
@@ -121,7 +121,7 @@ class SidedBlocks:
 
 
 @jax.tree_util.register_static
-class RankedBlocks(RankedGame):
+class RankedBlocks(RankedGame, ByBlocks):
     """A learner that goes by the rank of a score, with the ranks of 256 rounds at once."""
 
     def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, Outcome]:

@@ -25,7 +25,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, SharedParameters, Start
-from exaul.kernels.play import Decision, reweigh
+from exaul.kernels.play import Decision, Late, reweigh
 from exaul.kernels.uniforms import Draws
 
 
@@ -67,7 +67,7 @@ def _rates(state: DelayedState, params: Parameters) -> Parameters:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class DelayedGame:
+class DelayedGame(Late):
     """A learner whose rounds are learned late, or never.
 
     A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One
@@ -80,8 +80,6 @@ class DelayedGame:
     reserve: bool  # whether an open answer counts as wrong in every decision
     imputes: bool  # whether an answer that expires is learned
     remembers: bool  # whether an answer without feedback is remembered until it expires
-
-    is_late = True
 
     def init(self, start: Start) -> DelayedState:
         """Return the state before round 1."""

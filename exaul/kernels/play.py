@@ -79,6 +79,16 @@ def _parameters(params: Any, weight: Any) -> Parameters:
     return Parameters(eta, gamma, params.alpha, *loss_costs(params), weight)
 
 
+class Late:
+    """A learner whose ``decide`` takes all draws of a round, and whose ``learn`` takes a weight, 0 for no round."""
+
+
+class ByBlocks:
+    """A learner that computes whole blocks of rounds."""
+
+    advance: Any  # ``advance(state, block, params)``, as of ``backend.advance``
+
+
 @dataclass(frozen=True)
 class GameLearner:
     """A learner for one game on H arms; the classes below differ in the type of its rule."""
@@ -281,13 +291,16 @@ def reweigh(game: Any, state: Any, params: Any) -> Any:
 
 def step(game: Any, state: Any, params: Any, x: Block) -> tuple[Any, Outcome]:
     """Play a round with its feedback at once: decide, then learn. A round that is not active answers nothing."""
-    late = getattr(game, "is_late", False)
+    late = isinstance(game, Late)
     state, decision = game.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
-    decision = decision._replace(answer=decision.answer & x.active)
-    # after the last round a state may change, except that a late learner counts its questions
-    weight = (jnp.where(x.active, 1.0, 0.0),) if late else ()
-    state = game.learn(state, params, x.cuts, decision, x.errors, *weight)
-    return state, Outcome(decision.answer, decision.P, decision.middle)
+    answered = decision.answer & x.active
+    if late:  # it counts its questions; the state of others is not read after the last round
+        decision = decision._replace(answer=answered)
+        state = game.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
+    else:
+        state = game.learn(state, params, x.cuts, decision, x.errors)
+    P = getattr(decision, "P", jnp.where(answered, 1.0, 0.0))
+    return state, Outcome(answered, P, getattr(decision, "middle", None))
 
 
 def play_round(

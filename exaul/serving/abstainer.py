@@ -272,7 +272,7 @@ class Abstainer:
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""
-        from exaul.kernels.online import compile_copy  # imported here: it imports the compiler
+        from exaul.kernels.online.one import compile_copy  # imported here: it imports the compiler
 
         config, learner = self.config, self._learner
         compiled = compile_copy(learner)

@@ -8,7 +8,8 @@ import pytest
 
 from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
-from exaul.commands.plan import Plan, learners, promise, shortest
+from exaul.commands.plan import Plan, learners
+from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
 
 # a learner whose bound of R_t grows with t
@@ -21,7 +22,7 @@ def test_a_sweep_that_answers_the_planned_share_promises_the_same():
     result = run(Sweep(horizon=700, trials=2, arms=20, alphas=[0.1], learners=LEARNING))
     for row in result.trials.itertuples():
         plan = Plan(alpha=0.1, horizon=700, arms=20, coverage=row.answered / 700)
-        assert promise(LEARNERS[row.learner], plan).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
+        assert guarantee(LEARNERS[row.learner], plan.setting).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
 
 
 def test_terms_add_up_to_the_formula():
@@ -31,7 +32,7 @@ def test_terms_add_up_to_the_formula():
     r = 1 - s + 0.05 * s
     bound = np.log(H) / eta + T * eta * (s**2 + r**2 + s) / 2
     bound += np.log(1 / delta) * max(r / eta + r / 2 + r**2 / 2, s / 2 + s**2 / 2)
-    found = promise(LEARNERS["exaul"], Plan(alpha=0.05))
+    found = guarantee(LEARNERS["exaul"], Plan(alpha=0.05).setting)
     assert found.abstaining == pytest.approx(T**-0.5)
     assert found.learning == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
     assert found.fdr == pytest.approx(0.05 + 0.0673, abs=1e-4)
@@ -43,9 +44,9 @@ def test_terms_add_up_to_the_formula():
 @pytest.mark.parametrize("slack", [0.01, 0.1, 0.5])
 def test_the_shortest_horizon_keeps_the_promise_and_one_less_does_not(name, slack):
     learner = LEARNERS[name]
-    horizon = shortest(learner, Plan(slack=slack))
-    assert promise(learner, Plan(horizon=horizon)).fdr <= 0.05 + slack
-    assert promise(learner, Plan(horizon=horizon - 1)).fdr > 0.05 + slack
+    horizon = shortest(learner, Plan().setting, slack)
+    assert guarantee(learner, Plan(horizon=horizon).setting).fdr <= 0.05 + slack
+    assert guarantee(learner, Plan(horizon=horizon - 1).setting).fdr > 0.05 + slack
 
 
 def test_the_command(capsys):
@@ -53,7 +54,7 @@ def test_the_command(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
-    assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1, slack=0.05)):,}" in lines[3]
+    assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).setting, 0.05):,}" in lines[3]
 
 
 def printed(flags, capsys):
@@ -143,7 +144,7 @@ def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
         }
         plan = Plan(**given | ({"horizon": int(given["horizon"])} if "horizon" in given else {}))
         for name, limit in limits.items():
-            assert 0 <= limit - promise(LEARNERS[name], plan).fdr < 1.001e-4
+            assert 0 <= limit - guarantee(LEARNERS[name], plan.setting).fdr < 1.001e-4
     lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)
     assert "T for alpha + 0.0500004" in lines[2]
     assert "with probability 1 - 1e-07 " in lines[3]
@@ -162,9 +163,9 @@ def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(lea
     plan = Plan(**setting)
 
     def holds(horizon):
-        return promise(learner, replace(plan, horizon=horizon)).fdr <= plan.alpha + plan.slack
+        return guarantee(learner, replace(plan, horizon=horizon).setting).fdr <= plan.alpha + plan.slack
 
-    horizon = shortest(learner, plan)
+    horizon = shortest(learner, plan.setting, plan.slack)
     assert not any(map(holds, range(horizon - 50, horizon)))
     assert all(map(holds, [*range(horizon, horizon + 100), *(horizon * k for k in range(2, 50))]))
 
@@ -193,7 +194,7 @@ def test_bad_input(flags, field, capsys):
 
 def test_audits_promise_what_was_computed_by_hand():
     """Alpha .1, T = 300,000, half answered: the excess of the FDR that an independent program found."""
-    found = promise(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, audit=0.05))
+    found = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, audit=0.05).setting)
     assert found.learning == pytest.approx(0.0155, abs=2e-4)
-    rated = promise(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05))
+    rated = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05).setting)
     assert rated.learning > found.learning  # the weight of an abstention is an estimate, which may be 1

@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
-from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.executors import BatchFailed
@@ -24,6 +23,7 @@ from exaul.engine.folder import lock
 from exaul.engine.results import figures
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare
+from exaul.kernels import guarantee
 from exaul.kernels.coverage import best_coverage
 from experiments import beyond, bounds, feedback, impostors, reactive, scores, worst_case
 from experiments import run as running
@@ -494,7 +494,7 @@ def test_the_audit_finds_the_exponents_that_are_there():
             "horizon": horizon,
             "arms": arms,
             "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
-            "mean_bound": plan.regret(
+            "mean_bound": guarantee.regret(
                 registry.load_object(registry.LEARNERS[learner]), "best", horizon, arms, 1.0, 0.1, 1.0
             ),
         }
@@ -517,8 +517,8 @@ def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
     }
     for learner, bound in expected.items():
         one = registry.load_object(registry.LEARNERS[learner])
-        assert plan.regret(one, "paper", T, H, 1.0, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
-        assert plan.regret(one, "best", T, H, 1.0, 0.1, 1.0) < bound
+        assert guarantee.regret(one, "paper", T, H, 1.0, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
+        assert guarantee.regret(one, "best", T, H, 1.0, 0.1, 1.0) < bound
 
 
 def test_where_a_curve_settles():

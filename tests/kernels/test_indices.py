@@ -9,7 +9,7 @@ import pytest
 
 from exaul import Abstainer, Sweep, run
 from exaul.engine.logs.log import Records
-from exaul.kernels.online import compile_rule
+from exaul.kernels.online.rounds import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
 COMPILED_LEARNERS = [name for name, learner in LEARNERS.items() if compile_rule(learner)]

@@ -221,7 +221,7 @@ PAIRS = 10  # largest number of rows with one score that may be repetitions
 
 WORDS = {  # the most important first
     "inverted": "right answers score below wrong ones",
-    "coarse": "the score has two values",
+    "coarse": "the score has at most two values",
     "top": "the highest scores are wrong more often than the next",
     "pools": "values of a column differ in error rate or in what a threshold answers",
     "drift": "the error rate, or the FDR of a threshold, changes over the log",
@@ -300,10 +300,11 @@ def _coarse(scores: Floats) -> str | None:
     values = np.unique(scores)
     if len(values) > 2 or len(scores) < LEAST:
         return None
-    named = " and ".join(f"{value:g}" for value in values)
+    named = [f"{value:.10g}" for value in values]
+    some = f"those with {named[-1]}, " if len(named) > 1 else ""
     return (
-        f"the score has only the value{'s' * (len(values) > 1)} {named}: a threshold answers all records, those "
-        f"with {values[-1]:g}, or nothing; a confidence with more values lets a learner choose"
+        f"the score has only the value{'s' * (len(named) > 1)} {' and '.join(named)}: a threshold answers all "
+        f"records, {some}or nothing; a confidence with more values lets a learner choose"
     )
 
 

@@ -29,6 +29,7 @@ _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
 SHARE, GROWTH = 0.8, 10  # usable share of free memory; bytes in memory per byte of a text log
 LINE = 2**24  # largest line of a log, in bytes
+csv.field_size_limit(LINE)
 ARRAY = "; a file with an array must end in .json"
 WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
 CELL = 100  # bytes in memory per cell of a Parquet file
@@ -142,12 +143,12 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
     # match what the file contains.
     parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        rows = csv.reader(handles.handle)
-        header = next((row for row in rows if row), [])
+        rows = (row for row in csv.reader(handles.handle) if len(row) > 1 or "".join(row).strip())  # as pandas
+        header = next(rows, [])
         if len(header) > WIDE:
-            # with ``usecols``, which saves memory, pandas accepts rows of other lengths
+            # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
             for number, row in enumerate(rows, 1):
-                if len(row) not in (0, len(header)):
+                if len(row) > len(header):
                     raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
             parse = partial(parse, usecols=names)
     if head:
@@ -248,7 +249,7 @@ def _json_rows(path: Path, stream: Any, array: bool) -> Iterator[tuple[int, Any]
         try:
             yield number, json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            hint = "; a file with an array must end in .json" if line.lstrip().startswith("[") else ""
+            hint = ARRAY * line.lstrip().startswith("[")
             raise BadInput(
                 f"{path}, row {number}: not JSON ({error}); each line must be an object{hint}"
             ) from error

@@ -8,7 +8,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -185,7 +184,8 @@ def parse_numbers(
         cell = cells.columns[name][row]
         value = values[i] = parse(cell)
         if math.isnan(value) and not (drop and is_missing(cell)):
-            raise BadInput(f"{path}, row {cells.rows[row]}: {_unreadable(name, cell)}")
+            hint = _scale(str(cell).strip()) if parse is parse_score else ""
+            raise BadInput(f"{path}, row {cells.rows[row]}: {_unreadable(name, cell)}{hint}")
     return values
 
 
@@ -262,16 +262,17 @@ def text_of(value: Any) -> str:
 def _unreadable(name: str, value: Any) -> str:
     if is_missing(value):
         return f"{name} is empty; it must be in [0, 1] (use --drop-missing to leave out such rows)"
-    text = str(value).strip()
-    hint = ""
-    with suppress(ValueError):
-        number = float(text.removesuffix("%"))
-        most = 100 if text.endswith("%") or number > 10 else 10
-        if 0 <= number <= most and (number > 1 or text.endswith("%")):
-            hint = f" (divide the column by {most} if it is from 0 to {most}{'%' * text.endswith('%')})"
-    return (
-        f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]{hint}"
-    )
+    return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
+
+
+def _scale(score: str) -> str:
+    """Return a hint on a score that seems to be from 0 to 10 or to 100."""
+    if re.fullmatch(r"[0-9.]+%?", score) is None or score.count(".") > 1:
+        return ""
+    percent = "%" * score.endswith("%")
+    most = 100 if percent or float(score) > 10 else 10
+    in_range = bool(percent) or 1 < float(score) <= most
+    return f" (divide the column by {most} if it is from 0 to {most}{percent})" if in_range else ""
 
 
 WARM_START = "warm_start"  # of a log that is no file

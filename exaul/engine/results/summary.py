@@ -154,12 +154,9 @@ def summarize(
         ),
         TextColumn(
             "FDR<=alpha",
-            [
-                f"{(~(rows['fdr'] > alpha)).mean():.0%}" if rows["fdr"].notna().any() else "-"
-                for (_, alpha, _), rows in cells.items()
-            ],
+            [f"{(~(rows['fdr'] > alpha)).mean():.0%}" for (_, alpha, _), rows in cells.items()],
             2,
-            meaning="share of trials",
+            meaning="share of trials, with those that answer nothing",
         ),
     ]
     if (trials["risk_bound"] > 0).any():  # a bound of 0 belongs to learners that never answer

@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from exaul.engine import machine
+from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import device_memory, host_memory, resident_bytes, show_bytes
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.best_arms import ASKED
@@ -11,13 +14,14 @@ from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import blocks_per_chunk
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.learners.learner import Own
 
 SHARE = 0.8  # share of the free memory that may be planned for
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
-# In bytes, at most, as measured: a process with JAX, a program of JAX, a compiled loop, a record of a chunk, an
-# answer that waits for feedback, a row of a table, all figures, and the slices of curves.
-JAX, PROGRAM, LOOP = 300 * 2**20, 70 * 2**20, 15 * 2**20
+# In bytes, at most, as measured: the rest of the process, one with JAX, a program of JAX, a compiled loop, a record
+# of a chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
+BASE, JAX, PROGRAM, LOOP = 140 * 2**20, 300 * 2**20, 70 * 2**20, 15 * 2**20
 RECORD_BYTES, PENDING_BYTES, ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 50, 48, 300, 2**21, 8 * 13
 
 
@@ -25,7 +29,7 @@ class Resources(NamedTuple):
     """What a batch needs at most, in bytes."""
 
     host: int  # the process, with the copies if they are simulated on its CPU
-    device: int  # each other device
+    device: int  # on another device
     disk: int  # the results of the sweep, and the saved state during the run
 
 
@@ -68,15 +72,27 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
     tables = most * (points * 8 + 2 * ROW_BYTES * len(players)) + max(most, min(SLICE, most * points)) * CURVE_BYTES
     loops = sum(player.backend.simulation.on_host for player in players)
     programs = LOOP * loops + (JAX + PROGRAM * (len(players) - loops)) * (loops < len(players))
-    host = resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
+    host = BASE + resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
     pools = 2 * 8 * sum(len(records.scores) for records in prepared.records) * len(players)
-    device = 0 if cpu else (states + 16 * most * points) // machine.device_count() + pools
+    device = 0 if cpu else states + 16 * most * points + pools
     return Resources(int(host), int(device), int(_disk_bytes(prepared, states // COPIED)))
 
 
 def _state_bytes(prepared: Prepared, player: Player) -> int:
     """Return the state of one copy: a float64 per arm, a ninth for rows, and the answers that wait for feedback."""
     state, feedback = 9 * len(prepared.grid), player.feedback
+    if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
+        state += 8 * (ROUNDS * prepared.environment.draws + 2 * len(prepared.grid))
+    if isinstance(player.learner.rule, Own):
+        import jax
+
+        from exaul.kernels.backend import initial_states
+
+        start = player.start_of_copies(len(prepared.grid), np.zeros(1, np.intp), np.zeros(1, np.int32))
+        with jax.enable_x64(True):
+            game = player.learner.rule.game(len(prepared.grid))
+            shapes = jax.eval_shape(lambda: initial_states(game, start))
+        return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
         return state
     return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(prepared.horizon)
@@ -97,7 +113,7 @@ def describe(prepared: Prepared) -> str:
     cells = sum(len(player.cells.pair) for player in prepared.players)
     copies = cells * len(prepared.trials)
     many = -(-len(prepared.trials) // most)
-    on_device = f", {show_bytes(needed.device)} on each of {machine.device_count()} device(s)" * bool(needed.device)
+    on_device = f", {show_bytes(needed.device)} on the device" * bool(needed.device)
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),

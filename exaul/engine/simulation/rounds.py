@@ -1,6 +1,6 @@
-"""Simulate copies in JAX: a chunk is one compiled program, on all devices, for every kind of environment.
+"""Simulate copies in JAX: a chunk is one compiled program, for every kind of environment.
 
-simulate_chunk     jit: compiled once per learner and environment; copies divided over the devices
+simulate_chunk     jit: compiled once per learner and environment
   scan             K blocks: uniforms are drawn, and the records of an oblivious environment made, here
     vmap           B copies
       advance      256 rounds of one copy on given records
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.simulation.schedule import Chunk, Schedule, Totals, TrialRecords
 from exaul.kernels import uniforms
@@ -136,48 +135,40 @@ def simulate_chunk(
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
 
-    def on_device(now: Any, schedule: Any, rates: Any, copies: Any, keys: Any, given: Any, shared: Any) -> Any:
-        keys = jax.tree.map(lambda x: x[None], keys)
+    keys = jax.tree.map(lambda x: x[None], keys)
 
-        def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
-            cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
-            rounds = Block(cuts, errors, uniforms.draws(keys, block.block, numbers), block.active)
-            learner, outcome, errors = simulate_block(now.learner, rounds, copies, parameters)
-            return now._replace(learner=learner, records_read=records_read), outcome.answered, errors, ()
+    def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
+        cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
+        rounds = Block(cuts, errors, uniforms.draws(keys, block.block, numbers), block.active)
+        learner, outcome, errors = simulate_block(now.learner, rounds, copies, parameters)
+        return now._replace(learner=learner, records_read=records_read), outcome.answered, errors, ()
 
-        def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
-            objective, env_keys, pool = given
-            draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
-            env_keys = jax.tree.map(lambda x: x[None], env_keys)
-            drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-                uniforms.uniforms(env_keys, block.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw_stream]
-                for i in range(environment.draws)
-            ]
-            env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
-            game = partial(_simulate_game, environment, pool)
-            games = jax.vmap(game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1, None), (0, 0, 1))
-            learner, state, (answered, *asked) = games(
-                now.learner, now.environment, parameters, objective, draws, env_draws, block.active
-            )
-            return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
+    def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
+        objective, env_keys, pool = given
+        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
+        env_keys = jax.tree.map(lambda x: x[None], env_keys)
+        drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
+            uniforms.uniforms(env_keys, block.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw_stream]
+            for i in range(environment.draws)
+        ]
+        env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
+        game = partial(_simulate_game, environment, pool)
+        games = jax.vmap(game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1, None), (0, 0, 1))
+        learner, state, (answered, *asked) = games(
+            now.learner, now.environment, parameters, objective, draws, env_draws, block.active
+        )
+        return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
 
-        def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, tuple[Totals, Any]]:
-            schedule, rates = x
-            parameters = copies.parameters(rates, shared._replace(block=schedule.block))
-            simulate = on_records if environment is None else on_questions
-            after, answered, errors, asked = simulate(now, schedule, parameters)
-            wrong = jnp.where(answered, errors, 0.0)
-            totals, at_checkpoints = add_to_totals(now.totals, answered, wrong, schedule.checkpoint_rounds)
-            return after._replace(totals=totals), (at_checkpoints, asked)
+    def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, tuple[Totals, Any]]:
+        schedule, rates = x
+        parameters = copies.parameters(rates, shared._replace(block=schedule.block))
+        simulate = on_records if environment is None else on_questions
+        after, answered, errors, asked = simulate(now, schedule, parameters)
+        wrong = jnp.where(answered, errors, 0.0)
+        totals, at_checkpoints = add_to_totals(now.totals, answered, wrong, schedule.checkpoint_rounds)
+        return after._replace(totals=totals), (at_checkpoints, asked)
 
-        return lax.scan(block, now, (schedule, rates))
-
-    # Axes of copies, as of ``shard_over_devices``. Every device gets all keys and pools and makes all records, so
-    # that devices need no communication.
-    changes = Position(0, 0, 0, -1)  # type: ignore[arg-type]
-    of_given = -1 if environment is None else (OBJECTIVE_AXES._replace(choices=-1), -1, -1)
-    sharded = machine.shard_over_devices(on_device, (changes, -1, -1, 0, -1, of_given, -1), (changes, 2))
-    return sharded(now, schedule, rates, copies, keys, given, shared)
+    return lax.scan(block, now, (schedule, rates))
 
 
 @jax.jit

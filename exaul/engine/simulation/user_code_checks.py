@@ -39,6 +39,9 @@ def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, ho
         holds = value is None or low < value < high
         check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
     _check_rule(player, arms)
+    sees = isinstance(environment, Adaptive) and environment.sees_masses
+    if sees and isinstance(learner.rule, Own) and not hasattr(learner.rule.game(arms), "masses"):
+        raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
     if learner.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
             player.bound_by_answers(arms, horizon)

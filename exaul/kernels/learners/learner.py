@@ -102,8 +102,9 @@ class Own(NamedTuple):
 
     Attributes:
         game: ``game(arms)`` returns an object that is static in JAX, with ``init(start)``, ``decide`` and ``learn``
-            as of ``exaul.kernels.play``; ``params`` is a ``Parameters``. If it has ``reweigh(state, params)``, that
-            is called before each block of 256 rounds; adaptive environments may need ``masses(state, params)``.
+            as of ``exaul.kernels.play``; ``params`` is a ``Parameters``. If it has ``reweigh(state, params)``, a
+            sweep calls that before each block of 256 rounds; environments that see the learner's distribution need
+            ``masses(state, params)``. It must not read the error of a round that it did not answer.
     """
 
     game: Callable[[int], Any]

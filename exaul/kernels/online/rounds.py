@@ -48,7 +48,7 @@ def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
     """Return one round of a learner, on a copy's arrays [M] and [H].
 
     Returns:
-        The round, or None if the rule brings its own backend, or the learner knows more than its own answers
+        The round, or None if the rule is ``Own``, or the learner knows more than its own answers
         (section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper).
     """
     writer = _WRITERS.get(type(learner.rule))

@@ -62,7 +62,7 @@ def test_lines_that_are_an_array_are_told_to_have_another_ending(capsys):
         refused(capsys, ["inspect", "x.jsonl"], "x.jsonl, row 1: not ", "a file with an array must end in .json")
 
 
-def test_a_log_of_many_columns_takes_the_memory_of_few():
+def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
     cells = ",".join("1" for _ in range(60_000))
     names = ",".join(f"c{n}" for n in range(60_000))
     Path("x.csv").write_text(f"score,error,{names}\n" + f"0.5,0,{cells}\n0.7,1,{cells}\n" * 30)
@@ -71,10 +71,8 @@ def test_a_log_of_many_columns_takes_the_memory_of_few():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(re.search(r"VmHWM:\s+(\d+) kB", done.stdout)[1]) < 300 * 1024
-    Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,1\n")
-    done = subprocess.run([sys.executable, "-m", "exaul", "inspect", "x.csv"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "row 2 has 3 cells, and the header 60002" in done.stderr
+    Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,{cells},1\n")
+    refused(capsys, ["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
 
 
 @pytest.mark.parametrize(

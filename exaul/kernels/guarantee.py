@@ -1,0 +1,121 @@
+"""The guaranteed FDR of a learner at T, and the T that a better one needs."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exaul.kernels.bounds import fdr_bound, risk_from_feedback
+from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
+from exaul.kernels.game import Rates
+from exaul.kernels.learners.learner import Learner, bound_risk
+from exaul.kernels.learners.start import start_of
+
+LONGEST = 2**62  # longest horizon that is searched
+
+
+class Setting(NamedTuple):
+    """What a guarantee is for."""
+
+    alpha: float  # in (0, 1), target FDR
+    horizon: int  # T in 1..LONGEST
+    arms: int  # H >= 2
+    delta: float  # in (0, 1)
+    coverage: float  # in (0, 1], share of the rounds that are answered
+    feedback: Feedback  # audits are feedback at their rate
+    open: int = 0  # largest number of answers that wait for feedback at a time
+    audit: float | None = None  # probability of an audit, if only audited answers are learned
+
+    @property
+    def answered(self) -> float:
+        """The number of answers."""
+        return self.coverage * self.horizon
+
+    @property
+    def perfect(self) -> bool:
+        """Whether each answer is rated, correctly and before the next question."""
+        return self.feedback == PERFECT_FEEDBACK and self.open == 0
+
+    @property
+    def always(self) -> bool:
+        """Whether bounds of R_T hold on every sequence, whoever rates."""
+        return self.feedback.bounds_risk(self.horizon)
+
+    @property
+    def imputes(self) -> bool:
+        """Whether answers without feedback are learned when they expire."""
+        return self.feedback.may_be_missing and self.feedback.missing != "skip"
+
+    @property
+    def most_open(self) -> int:
+        """The largest number of open answers whose feedback, or imputed error, is still to be learned."""
+        return self.feedback.most_open(self.horizon) if self.imputes else self.open
+
+
+class FdrBound(NamedTuple):
+    """The guaranteed FDR at T: ``alpha + abstaining + learning``.
+
+    For the paper's learners it holds with probability 1 - delta, at lambda = sqrt(T). For learners with a bound of
+    R_T it holds on every sequence; if only some answers get feedback, with probability 1 - delta
+    (``docs/proofs.md``).
+    """
+
+    fdr: float
+    abstaining: float  # 1 / lambda: cost of the weight of abstaining (eq. 6)
+    learning: float  # (1 + lambda) Reg / (lambda answered), or the bound of R_T / answered
+
+
+def regret(
+    learner: Learner[Any], bound: str, horizon: int, arms: int, delta: float, alpha: float, lam: float
+) -> float:
+    """Return a bound of the regret at T with the learner's rates; ``bound`` is a field of ``RegretBounds``."""
+    assert learner.rates is not None
+    eta, gamma = learner.rates(horizon, arms)
+    rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
+    return float(getattr(learner.regret_bounds, bound)(*rates, np.array([horizon]), arms, delta, alpha, lam))
+
+
+def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
+    """Return the guarantee of a learner: from its bound of R_T, else from its bound of the regret (eq. 6)."""
+    if learner.risk_bound is None:
+        lam = math.sqrt(of.horizon)
+        bound = regret(learner, "abstaining", of.horizon, of.arms, of.delta, of.alpha, lam)
+        fdr = float(fdr_bound(of.answered, bound, of.alpha, lam))
+        return FdrBound(fdr, 1 / lam, fdr - of.alpha - 1 / lam)
+    rates = (learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None)))(of.horizon, of.arms)
+    each = Rates(*(np.array([np.nan if x is None else x]) for x in rates))
+    start, _ = start_of(learner.rule, 2, [of.alpha])  # without a log; the state does not depend on H
+    # An abstention has the weight of the share of answers that are learned, which is known only if answers are
+    # audited; otherwise it is an estimate, which may be 1.
+    rounds = of.answered + (1.0 if of.audit is None else of.audit) * (of.horizon - of.answered)
+    aim = of.feedback.aim(of.alpha)
+    bound = bound_risk(learner, each, np.array([of.horizon]), rounds, of.answered, of.arms, aim, start)
+    risk = risk_of_all(of, float(np.ravel(bound)[0]))
+    return FdrBound(of.alpha + risk / of.answered, 0.0, risk / of.answered)
+
+
+def risk_of_all(of: Setting, bound: float) -> float:
+    """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
+    # open answers add at most 1 - alpha each
+    pending = 0 if of.feedback.reserve else min(of.most_open, of.answered)
+    if of.always:
+        return bound + pending * (1 - of.alpha)
+    if of.imputes or (of.feedback.uncorrected and of.feedback.is_biased):
+        return math.inf
+    # only some answers get feedback: the bound holds with probability 1 - delta
+    return float(risk_from_feedback(bound, of.answered, pending, of.alpha, of.delta, of.feedback))
+
+
+def shortest(learner: Learner[Any], of: Setting, slack: float) -> int | None:
+    """Return the smallest T from which on the guarantee is at most alpha + slack; None if it exceeds LONGEST."""
+
+    def holds(horizon: int) -> bool:
+        return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
+
+    if not holds(LONGEST):
+        return None
+    low, high = 0, LONGEST  # the guarantee improves with T: it fails at low and holds at high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 29_239,
-    "test lines": 22_749,
+    "test lines": 22_743,
     "product tokens": 204_407,
     "test tokens": 207_034,
     "engine and commands, lines": 10_178,

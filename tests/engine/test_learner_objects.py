@@ -8,10 +8,13 @@ import pytest
 from exaul import BadInput, Sweep, run
 from exaul.engine import registry
 from exaul.kernels.learners.exaul import exaul
+from exaul.kernels.learners.learner import Learner, Own
 from tests.games import LEARNERS
+from tests.kernels.test_testing import Share
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 mine = LEARNERS["exaul"]._replace(risk_bound=None)
+share = Learner(feedback="bandit", rule=Own(Share))
 
 
 def test_an_object_is_run_under_its_name(monkeypatch):
@@ -37,3 +40,18 @@ def test_an_object_without_a_name_is_refused():
         Sweep(learners=[mine._replace(rate="step")])
     with pytest.raises(BadInput, match=r"^learners: 5 found; it must be a string"):
         Sweep(learners=[5])
+
+
+@pytest.mark.parametrize("environment", ["stochastic", "adversary-history"])
+def test_an_object_of_one_game_is_swept(environment):
+    found = run(Sweep(learners=[share, "no-abstention"], environment=environment, **SMALL)).trials["answered"]
+    assert (found[:2] < found[2:].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [({"environment": "adversary-omniscient"}, "has no masses"), ({"delay": 9}, "cannot learn")],
+)
+def test_what_an_object_of_one_game_cannot_do_is_said(field, reason):
+    with pytest.raises(BadInput, match=f"^learners: {__name__}:share .*{reason}"):
+        run(Sweep(learners=[share], **SMALL, **field))

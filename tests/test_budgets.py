@@ -16,13 +16,13 @@ LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 29_239,
     "test lines": 22_743,
     "product tokens": 204_407,
-    "test tokens": 207_034,
+    "test tokens": 207_032,
     "engine and commands, lines": 10_178,
     "engine and commands, files": 61,
     "longest file": 721,
     "path: files of engine and commands": 36,
     "path: files of kernels": 23,
-    "path: functions": 543,
+    "path: functions": 542,
 }
 PATH = """
 import json, os, sys, tempfile

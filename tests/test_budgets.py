@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_239,
+    "product lines": 29_238,
     "test lines": 22_743,
     "product tokens": 204_407,
     "test tokens": 207_032,

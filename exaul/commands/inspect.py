@@ -88,13 +88,14 @@ def main(given: Mapping[str, Any]) -> int:
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     print(f"\n{wrap(f'{SHARES} ({config.arms} arms per grid)', width)}")
     print(format_table(_grid_columns(best), width))
+    chosen = _best_grid(best)
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
             text = f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
             print(wrap(text, width))
-        elif shares["all thresholds"] >= FEASIBLE and shares[_best_grid(best)] == 0:
+        elif shares["all thresholds"] >= FEASIBLE and shares[chosen] == 0:
             text = (
-                f"at alpha = {alpha:g} no threshold of the {_best_grid(best)} grid answers anything, though "
+                f"at alpha = {alpha:g} no threshold of the {chosen} grid answers anything, though "
                 f"{shares['all thresholds']:.1%} is possible: none lies between the scores; use --grid log, with a "
                 "log for --warm-start"
             )

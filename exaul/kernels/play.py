@@ -262,15 +262,14 @@ class FixedGame(GameLearner):
 
 
 def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
-    """Return a learner as functions of one game; None if there are none for its type of rule.
+    """Return a learner as functions of one game; raise TypeError if its rule is of no known type.
 
     Args:
         learner: with a rule of any type.
         arms: H.
         weights: ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
     """
-    rule = learner.rule
-    match rule:
+    match rule := learner.rule:
         case Sided():
             return SidedGame(learner, arms, weights(arms, rule.prior))
         case Drawn():
@@ -281,7 +280,7 @@ def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
             return FixedGame(learner, arms)
         case Own():
             return rule.game(arms)
-    return None
+    raise TypeError(f"a rule cannot be a {type(rule).__name__}")
 
 
 def reweigh(game: Any, state: Any, params: Any) -> Any:
@@ -299,7 +298,7 @@ def step(game: Any, state: Any, params: Any, x: Block) -> tuple[Any, Outcome]:
         state = game.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
     else:
         state = game.learn(state, params, x.cuts, decision, x.errors)
-    P = getattr(decision, "P", jnp.where(answered, 1.0, 0.0))
+    P = getattr(decision, "P", answered.astype(jnp.float64))
     return state, Outcome(answered, P, getattr(decision, "middle", None))
 
 

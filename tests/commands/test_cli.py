@@ -126,6 +126,9 @@ def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "no threshold of the uniform grid reaches alpha" in text
     assert "; --grid logit: 33.3%" in text
+    path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
+    assert main(["inspect", str(path)]) == 0
+    assert "no threshold of the uniform grid answers anything, though 50.0% is" in capsys.readouterr().out
 
 
 def test_profiles(capsys):

@@ -1,6 +1,6 @@
 """The arms of least loss are those of plain sums over the records, chunk after chunk, and after a save."""
 
-import copy
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -30,15 +30,13 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch
         made = chunk.host_records()
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
         counter.count_chunk(chunk)
-        tree = copy.deepcopy(counter.save())
-        counter = BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
+        tree, counter = deepcopy(counter.save()), BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
         counter.restore(tree)
     assert len(seen) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]
     for cell, (answer_cost, abstain_cost) in enumerate(zip(*COSTS, strict=True)):
         losses = np.cumsum(np.where(answers, answer_cost * wrong, abstain_cost), axis=2)[..., CHECKPOINTS - 1]
-        found = counter.best_loss[:, cell].T
-        np.testing.assert_allclose(found, losses.min(axis=0), rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(counter.best_loss[:, cell].T, losses.min(axis=0), rtol=1e-12, atol=1e-9)
         least = losses[counter.best_arm[cell], np.arange(TRIALS), -1]
         np.testing.assert_allclose(least, losses[..., -1].min(axis=0), rtol=1e-12)

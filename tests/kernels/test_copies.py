@@ -22,7 +22,7 @@ def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     cuts = rng.integers(1, ARMS, shape).astype(np.int32)
     records = cuts, (rng.random(shape) * ARMS > cuts) * 1.0, Draws(rng.random(shape))
     alpha = rng.choice([0.05, 0.2], COPIES)
-    numbers = np.full(COPIES, 0.1), np.full(COPIES, 0.05), alpha, *compute_costs(alpha, np.full(COPIES, 10.0))
+    numbers = alpha, alpha, alpha, *compute_costs(alpha, 10.0)  # eta and gamma may be any numbers
     learner = backend_of(LEARNERS["exaul"], where, "float64").kernels.game(ARMS)
     simulate = jax.jit(partial(advance_copies, learner, same_records=False))
     found = []

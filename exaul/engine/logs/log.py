@@ -271,8 +271,8 @@ def _scale(score: str) -> str:
         return ""
     percent = "%" * score.endswith("%")
     most = 100 if percent or float(score) > 10 else 10
-    in_range = bool(percent) or 1 < float(score) <= most
-    return f" (divide the column by {most} if it is from 0 to {most}{percent})" if in_range else ""
+    hint = f" (divide the column by {most} if it is from 0 to {most}{percent})"
+    return hint if percent or 1 < float(score) <= most else ""
 
 
 WARM_START = "warm_start"  # of a log that is no file

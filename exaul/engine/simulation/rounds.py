@@ -134,7 +134,6 @@ def simulate_chunk(
     """
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
-
     keys = jax.tree.map(lambda x: x[None], keys)
 
     def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:

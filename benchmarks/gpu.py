@@ -26,7 +26,7 @@ COPIES = 1024, 65_536, 8192  # the most useful numbers first
 TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds
 BACKENDS = ("blocks", "rows")
-COLUMNS: tuple[str, ...] = ("kind", "learner", "backend", "copies", "order", "holds", "error", "differ")
+COLUMNS: tuple[str, ...] = ("kind", "learner", "backend", "copies", "order", "holds", "differ")
 COLUMNS += ("launches_per_round", "temporary_mib", "compile_seconds", "rounds_per_second", "seconds", "failure")
 Row = dict[str, Any]
 
@@ -75,23 +75,13 @@ def _begin() -> None:
 
 
 def _certificate(case: GpuCase) -> Row:
-    import numpy as np
-
-    from exaul.engine.simulation.certify import certify_all, is_certified
-    from exaul.engine.simulation.device_check import record_decisions
-    from exaul.engine.simulation.learners import backend_of
+    from exaul.commands.verify import certify_all
     from exaul.engine.simulation.prepare import prepare
     from exaul.engine.sweep import Sweep
 
     small = Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=3000, arms=ARMS)
-    prepared = prepare(small)
-    for found in certify_all(prepared):
-        return {"holds": is_certified(found, "float64"), "error": found.largest, "differ": found.differ}
-    (player,), oracle = prepared.players, backend_of(prepared.players[0].learner, "dense", "float64")
-    assert oracle is not None
-    pairs = player.backend, oracle  # the rule has no weights: compare decisions only
-    differ = int(np.not_equal(*(record_decisions(player.learner, made) for made in pairs)).sum())
-    return {"holds": differ == 0, "differ": differ}
+    (found,) = certify_all(prepare(small))
+    return {"holds": found.holds("float64"), "differ": found.parted}
 
 
 def _rate(case: GpuCase) -> Row:

@@ -1,5 +1,7 @@
 """Games for tests, a way to simulate them on a backend, and lists of what the registry has to test."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -7,13 +9,16 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
+from exaul.engine.simulation.compiled import CompiledSimulation
 from exaul.engine.simulation.learners import backend_of
-from exaul.engine.simulation.rounds import RoundsSimulation
 from exaul.engine.simulation.schedule import TrialRecords, rates_of_blocks
-from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
-from exaul.kernels.learners.learner import has_weights
+from exaul.kernels.backend import advance_copies, initial_states
+from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
+from exaul.kernels.learners.learner import Sided, has_weights
 from exaul.kernels.learners.start import start_copies, start_of
-from exaul.kernels.records import Pool, make_streams
+from exaul.kernels.native import NativeBackend, RecordBlocks
+from exaul.kernels.play import ByBlocks
+from exaul.kernels.records import make_streams
 from exaul.kernels.uniforms import Draws
 
 LEARNERS = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
@@ -118,31 +123,63 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
     """Simulate rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
 
     ``made`` is what ``backend_of`` returns for a learner with this rule; ``log`` is as of ``first_of``. Returns the
-    state, and the decisions, probabilities of answering and (or None) middles of the draws, [T, B].
+    state of all copies, which are padded, and the decisions [T, B].
     """
-    rounds, copies = uniforms.shape
+    copies = uniforms.shape[1]
     padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
     each = Copies.of(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
-    stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
-    simulation = made.start(each, first_of(rule, arms, len(padded), best, each.alpha, log), arms, stream)
-    outcomes = []
-    for start in range(0, rounds, SPAN):
-        rows = slice(start, start + SPAN)
-        here = len(cuts[rows])
-        blocks = (
-            SPAN // ROUNDS if made.simulation is RoundsSimulation else -(-here // ROUNDS)
-        )  # one shape, one program
-        pad = [(0, blocks * ROUNDS - here), (0, 0)]
-        block = Block(
-            np.pad(cuts[rows], pad, constant_values=1).astype(np.int32),
-            np.pad(errors[rows], pad),
-            Draws(np.pad(uniforms[rows], pad)),
-            np.arange(blocks * ROUNDS) < here,
-        )
-        several = jax.tree.map(lambda x, n=blocks: x.reshape(n, ROUNDS, *x.shape[1:]), block)
-        now = rates_of_blocks(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
-        outcome = simulation.advance(several, now, each)
-        outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
-    columns = zip(*outcomes, strict=True)
-    return simulation.state, *(None if column[0] is None else np.concatenate(column) for column in columns)
+    start = first_of(rule, arms, len(padded), best, each.alpha, log)
+    decide = _compiled if isinstance(made.kernels, NativeBackend) else _traced
+    state, decisions = decide(made.kernels, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)
+    return state, decisions[:, :copies]
+
+
+def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
+    streams = SimpleNamespace(records=SimpleNamespace(stream_count=cuts.shape[1]))
+    simulation, decisions = CompiledSimulation(kernels, copies, start, arms, streams), []
+    for first in range(0, len(cuts), SPAN):
+        rows = slice(first, min(first + SPAN, len(cuts)))
+        here, blocks = rows.stop - rows.start, -(-(rows.stop - rows.start) // ROUNDS)
+        drawn = Draws(np.pad(uniforms[rows], [(0, blocks * ROUNDS - here), (0, 0)]))
+        made = RecordBlocks(cuts.shape[1], blocks * ROUNDS, here, lambda drawn=drawn: drawn)
+        made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
+        every = np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1))  # a checkpoint after each round
+        now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))
+        schedule = SimpleNamespace(checkpoint_rounds=every)
+        simulation.start(SimpleNamespace(schedule=schedule, host_records=lambda made=made: made), now)
+        decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
+    return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
+
+
+_advance_copies = jax.jit(advance_copies, static_argnames=("game", "same_records"))
+
+
+def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
+    game = kernels.game(arms)
+    with jax.enable_x64(True):
+        state, decisions = initial_states(game, start), []
+        for first in range(0, len(cuts), ROUNDS):
+            rows = slice(first, first + ROUNDS)
+            # a round that pads a block may change a learner's state, unless it computes whole blocks
+            pad = [(0, ROUNDS - len(cuts[rows]) if isinstance(game, ByBlocks) else 0), (0, 0)]
+            one = cuts.shape[1] == 1
+            records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
+            records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
+            drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
+            block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
+            (now,) = zip(*rates_of_blocks(rates, np.array([first // ROUNDS])), strict=True)
+            shared = kernels.shared._replace(block=np.uint32(first // ROUNDS))
+            parameters = copies.parameters(Rates(*now), shared)
+            state, answered = _advance_copies(game, state, block, parameters, same_records=one)
+            decisions.append(np.asarray(answered)[: len(cuts[rows])])
+    return state, np.concatenate(decisions)
+
+
+def losses_of(rule, made, arms, state):
+    """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
+    if not isinstance(made.kernels, NativeBackend):
+        losses = np.asarray(jax.vmap(made.kernels.game(arms).losses)(state))
+    else:
+        losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
+    return losses - losses[:, :1]

@@ -34,9 +34,10 @@ def normalise(log_weights):
 
 
 def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None, log=None):
-    """Simulate a game; eta and gamma are sequences over rounds. Returns decisions [T] and P(answer) [T].
+    """Simulate a game. Returns decisions [T], and the cumulative charges of the arms [H], or None.
 
-    ``arm`` is the arm that a fixed learner holds; ``log``, scores and errors, is what ``aci-rank`` starts from.
+    Eta and gamma are sequences over rounds. ``arm`` is the arm that a fixed learner holds; ``log``, scores and
+    errors, is what ``aci-rank`` starts from.
     """
 
     def ask(t, decisions, p):
@@ -53,14 +54,12 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
         return simulate_learn_then_test(thresholds, ask, len(uniforms), alpha)
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm, log)
     decisions: list[bool] = []
-    probabilities: list[float] = []
     for t in range(len(uniforms)):
         score, error = ask(t, decisions, rule.distribution())
-        answered, P, kept = rule.decide(score, uniforms[t])
+        answered, kept = rule.decide(score, uniforms[t])
         decisions.append(answered)
-        probabilities.append(P)
         rule.learn(kept, answered, error)
-    return np.array(decisions), np.array(probabilities)
+    return np.array(decisions), getattr(rule, "total", None)
 
 
 def simulate_feedback(
@@ -93,7 +92,7 @@ def simulate_feedback(
 
     for t in range(len(scores)):
         reserved = len(open_answers) if how.get("reserve") else 0
-        answered, _, kept = rule.decide(scores[t], uniforms[t], reserved)
+        answered, kept = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
         if answered:
             since = 0
@@ -130,7 +129,7 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None, log=None):
     """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
-    returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
+    returns whether it answers, and what ``learn(kept, answered, error)`` needs, at once or
     later.
     """
     if learner == "aci-rank":
@@ -163,7 +162,7 @@ class Weights:
         p, idk = self.distribution(), abstains(self.thresholds, score)
         self.questions += 1
         drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
-        return not idk[drawn], p[~idk].sum(), (p, idk, drawn)
+        return not idk[drawn], (p, idk, drawn)
 
     def learn(self, kept, answered, error, weight=1.0):
         p, idk, drawn = kept
@@ -231,8 +230,7 @@ class AciRank(Ranks):
     def decide(self, score, uniform, reserved=0):
         high, _ = self.ranked(score)
         s = self.s - self.step * (1 - self.alpha) * reserved
-        answered = bool(s > 1e-9 and high > 1 - s)
-        return answered, float(answered), None
+        return bool(s > 1e-9 and high > 1 - s), None
 
     def learn(self, kept, answered, error, weight=1.0):
         if answered:
@@ -261,7 +259,7 @@ def simulate_refit(thresholds, ask, rounds, alpha):
         decisions.append(not idk[held])
         if decisions[-1]:
             labels.append((~idk, error))
-    return np.array(decisions), np.array(decisions, float)
+    return np.array(decisions), None
 
 
 def binomial(most, n, p):
@@ -308,7 +306,7 @@ def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05)
         decisions.append(not idk[held])
         if t < n:
             labels.append((~idk, error))
-    return np.array(decisions), np.array(decisions, float)
+    return np.array(decisions), None
 
 
 def fixed_losses(thresholds, scores, errors, alpha, lam):

@@ -169,7 +169,7 @@ def _best_grid(best: Mapping[float, Mapping[str, float]]) -> str:
 
 
 def recommend_grid(best: dict[float, dict[str, float]]) -> str:
-    """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
+    """Return a sentence that recommends a grid, from shares by alpha and grid; ``quantile`` looks ahead."""
     chosen = _best_grid(best)
     others = [name for name in FIXED_GRIDS if name != chosen]
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}

@@ -18,7 +18,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
     "figures": ("sweep", "draw the figures of a finished sweep from its tables"),
     "profiles": ("sweep", "list the built-in profiles"),
-    "verify": ("sweep", "check a sweep's precision and backends against dense in float64"),
+    "verify": ("verify", "check a sweep's precision and backends against dense in float64"),
     "plan": ("plan", "print the guarantees of each learner, and the horizon that a better one needs"),
     "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),

@@ -1,4 +1,4 @@
-"""``exaul sweep``; ``merge``, ``rerun`` and ``figures`` of finished sweeps; ``verify`` and ``profiles``."""
+"""``exaul sweep``; ``merge``, ``rerun`` and ``figures`` of finished sweeps; ``profiles``."""
 
 import math
 import sys
@@ -147,35 +147,6 @@ def figures(given: Mapping[str, Any]) -> int:
     return 0
 
 
-def verify(given: Mapping[str, Any]) -> int:
-    """Check a sweep's precision and backends against dense in float64, and print the certificates.
-
-    Return 0 if all are within bounds, else 1. Raise BadInput if a flag does not apply, if the environment is
-    adaptive (two backends may then get different questions), or if no learner has weights to compare.
-    """
-    import numpy as np
-
-    from exaul.engine import machine
-    from exaul.engine.simulation import certify
-    from exaul.engine.simulation.prepare import prepare
-
-    for name in ("out", "shard", "checkpoints", "delta"):
-        if name in given:
-            raise BadInput(f"{name}: given, but verify writes no results and compares every round")
-    sweep = Sweep(**given)
-    machine.use_compilation_cache()
-    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
-    prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, certify.COPIES // cells))))
-    if prepared.is_adaptive:
-        raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
-    certificates = certify.certify_all(prepared)
-    if not certificates:
-        names = ", ".join(player.name for player in prepared.players)
-        raise BadInput(f"learners: {names} found; at least one must have weights, whose sums are rounded")
-    print(certify.report(certificates, prepared, terminal_width()))
-    return int(not all(certify.is_certified(each, sweep.precision) for each in certificates))
-
-
 def profiles(given: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
     records = {name: load_profile(name) for name in PROFILES}
@@ -196,6 +167,5 @@ COMMANDS = {
     "merge": Command((Merge,), merge),
     "rerun": Command((Rerun,), rerun),
     "figures": Command((Figures,), figures),
-    "verify": Command((Sweep,), verify),
     "profiles": Command((), profiles),
 }

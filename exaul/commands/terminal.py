@@ -1,6 +1,7 @@
 """Run a program and end it: results on stdout, at most one line of error on stderr, and an exit status.
 
-0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug, with a traceback. 130:
+0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 3: done, with too few
+rows or rounds. 70: a bug, with a traceback. 130:
 interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
 """
 
@@ -27,7 +28,7 @@ class HelpPrinted(Exception):
 def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
     """Run a command and return its exit status. Expected errors become one line on stderr.
 
-    ``advice`` returns a message shown on interrupt.
+    ``advice`` returns a clause for the message on an interrupt.
     """
     try:
         bar = "\n\r"  # the progress bar on stderr returns to the start of its line

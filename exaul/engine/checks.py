@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 MOST = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
-LONGEST = 200  # characters of a value that are quoted in a sentence
+LONGEST = 200  # characters of a value that are quoted in a sentence (chosen)
 
 
 class BadInput(ValueError):

@@ -88,8 +88,8 @@ def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
 def describe_waiting(feedback: Feedback, horizon: int) -> str:
     """Return what bounds of R_T require of late feedback, for "on any sequence..."; empty if nothing.
 
-    They are those of a sweep with this feedback and horizon, and hold on other sequences only under the same limits
-    (``docs/proofs.md``, D1 and D2).
+    The limits are those of a sweep with this feedback and horizon, and hold on other sequences only under the same
+    limits (``docs/proofs.md``, D1 and D2).
     """
     most = 0 if feedback.reserve else feedback.most_open(horizon)
     limits = [f"at most {most:,} answers wait for feedback"] if most else []

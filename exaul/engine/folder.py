@@ -6,7 +6,7 @@
     curves.csv                      the curves of the finished batches of one source
     trials.csv, ...                 the results, moved into place at the end; then ``batches`` is removed
 
-Files are written under names that begin with ``.exaul-``, in the same folder and so on the same file system, and
+Files are written under names that begin with ``.exaul-``, in the same folder, hence on the same file system, and
 renamed, so that none is ever half written. The operating system's lock on the folder ends with the process.
 """
 
@@ -35,7 +35,7 @@ from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
 PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
-MANIFEST = "manifest.json"  # moved into place last: if it exists, so do the other files
+MANIFEST = "manifest.json"  # of a sweep written first; ``fill_atomically`` moves it into place last
 NOW = "now-"  # before the name of a batch, that of its state at the last save
 KEPT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
@@ -118,7 +118,7 @@ class SweepFolder:
         return absent
 
     def save(self, batch: Batch, arrays: Arrays) -> None:
-        """Save a finished batch."""
+        """Save a finished batch; BadInput if it cannot be written."""
         if self.path is None:
             self.in_memory[batch] = arrays
         else:
@@ -133,7 +133,7 @@ class SweepFolder:
             yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
 
     def load(self, batch: Batch) -> Arrays:
-        """Return the arrays of a finished batch that is in a file."""
+        """Return the arrays of a finished batch; BadInput if it is unreadable, changed or of another sweep."""
         return self._read("", batch)
 
     def due(self) -> bool:

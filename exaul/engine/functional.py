@@ -1,4 +1,4 @@
-"""Make learners, grids and cuts for a JAX program of your rates (``exaul.kernels.play``)."""
+"""Make learners, grids and cuts for a JAX program of your own (``exaul.kernels.play``)."""
 
 import math
 from typing import Any

@@ -178,7 +178,7 @@ def play_in(
     """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
 
     Args:
-        learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` (and ``masses``, if the
+        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn`` (and ``masses``, if the
             environment sees them).
         params: the learner's numbers.
         environment, pool: from ``environment``.

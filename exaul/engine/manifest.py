@@ -89,7 +89,7 @@ def module_hash(reference: str) -> str:
 
 
 def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
-    """Return the name, size and hash of each log or profile, without paths."""
+    """Return name, size, dropped rows and hash of each log or profile, without paths."""
     return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
 
 

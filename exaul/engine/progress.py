@@ -6,7 +6,7 @@ import time
 from typing import Any, Self
 
 MODES = ("bar", "json", "quiet")
-EVERY = 10.0  # seconds between lines
+EVERY = 10.0  # seconds between lines (chosen)
 
 
 class Progress:

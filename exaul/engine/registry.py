@@ -1,12 +1,18 @@
-"""Tables of learners, environments and backends. Entries have the form ``module:name`` and are imported on use."""
+"""Tables of learners, environments and backends, and how those of a user are imported and their errors reported.
+
+Entries have the form ``module:name`` and are imported on use.
+"""
 
 import importlib
+import re
 import sys
-from collections.abc import Collection, Mapping
+import traceback
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, check_known, quote
+from exaul.engine.checks import BadInput, check_known, join_lines, quote, shorten
 from exaul.kernels.game import LARGEST_STEP
 
 _LEARNERS = "exaul.kernels.learners"
@@ -59,7 +65,8 @@ class BackendSpec(NamedTuple):
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
         by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
         device_checked: whether it must pass the device check before it is chosen by default on a device.
-        largest_step: by precision, the largest eta x (rounds of a block) at which no weight underflows; None: any.
+        largest_step: by precision, the largest eta x (rounds of a block) at which the sum of the weights cannot
+            underflow; None: any.
     """
 
     make: str
@@ -101,7 +108,7 @@ def name_of(learner: Any) -> str:
             return name
     if not places:
         raise BadInput("learners: a Learner found that is no global of a module; assign it to one, which names it")
-    # of the modules that have it, one that was imported late: the others have imported it from there
+    # the last: a module is listed before those that it imports, and the last one defines it
     imported = [place for place in places if not place.startswith("__")]  # not __main__
     return imported[-1] if imported else places[0]
 
@@ -138,3 +145,42 @@ def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, 
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise BadInput(f"{field}: {name!r} is a {type(found).__name__}; it must be a {wanted}")
     return found
+
+
+SCALAR = "it must be written with where, operators and functions written that way"
+TRACED = "it must be written in JAX, for one game"
+
+
+@contextmanager
+def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[None]:
+    """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
+
+    ``what`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``how`` says how such code
+    is written.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        reason = _error_reason(error) + _error_line(error, reference)
+        raise BadInput(f"{what} {reference} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
+
+
+def _error_reason(error: Exception) -> str:
+    """Describe an error on one line; of Numba's long messages, use the first sentence about the code."""
+    lines = [line.strip() for line in str(error).splitlines() if not line.startswith("Failed in ")]
+    lines = [line for line in lines if line] or [""]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return shorten(join_lines(f"{type(error).__name__}: {text}"))
+
+
+def _error_line(error: Exception, reference: str) -> str:
+    """Name the innermost line of the module in the traceback, or the first one in Numba's message, if any."""
+    file = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
+    if file is None:
+        return ""
+    name = Path(file).name
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    lines = lines[-1:] or re.findall(rf'[/"]{re.escape(name)}", line (\d+)', str(error))
+    return f", {name} line {lines[0]}" if lines else ""

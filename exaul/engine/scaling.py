@@ -53,7 +53,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
 
 
 def fit_slope(regret: Floats, horizons: Any) -> tuple[float, float]:
-    """Return the slope of the log of the mean over trials of ``regret`` [trials, horizons], and its margin.
+    """Return the slope of the log of the mean of ``regret`` [trials, horizons], and half its 95% interval.
 
     Regrets of a trial at two horizons may be correlated, since its draws are the same.
     """

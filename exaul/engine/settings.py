@@ -25,11 +25,11 @@ def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     return leaves
 
 
-def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Undo ``flatten``, except for empty dictionaries, which leave no trace."""
     whole: dict[str, Any] = {}
     for name, value in leaves.items():
-        *outer, last = name.split(between)
+        *outer, last = name.split("/")
         level = whole
         for key in outer:
             level = level.setdefault(key, {})

@@ -23,7 +23,7 @@ from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
 
 PRECISIONS = ("float64", "float32")
-LOG_POINTS = 200  # of curves whose points are evenly spaced in log t
+LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

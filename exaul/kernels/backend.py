@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.game import Block, Outcome, Parameters, SharedParameters, Start
+from exaul.kernels.game import Array, Block, Parameters, SharedParameters, Start
 from exaul.kernels.play import ByBlocks, reweigh, step
 
 
@@ -31,8 +31,8 @@ class Backend(NamedTuple):
     shared: SharedParameters = SharedParameters()
 
 
-def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Outcome]:
-    """Simulate a block of C rounds of one copy; return the state and the outcome [C]."""
+def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Array]:
+    """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
     if isinstance(game, ByBlocks):
         return game.advance(state, block, params)
@@ -45,19 +45,18 @@ COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None)  # type: ignore[arg-type]
 
 def advance_copies(
     game: Any, state: Any, block: Block, params: Parameters, same_records: bool
-) -> tuple[Any, Outcome]:
+) -> tuple[Any, Array]:
     """Simulate a block of B copies.
 
     Args:
         game: of the learner.
         state: [B, ...].
-        block: cuts and errors [C] if they are the same for all copies, which then share their groups, else [C, B];
-            draws [C, B].
+        block: cuts and errors [C] if ``same_records``, else [C, B]; draws [C, B].
         params: [B].
-        same_records: whether they are.
+        same_records: whether all copies have the same cuts and errors.
 
     Returns:
-        The state, and the outcome [C, B].
+        The state, and which rounds were answered [C, B].
     """
     records = None if same_records else 1
     axes: Any = Block(records, records, 1, None)  # type: ignore[arg-type]

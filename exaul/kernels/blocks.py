@@ -8,8 +8,8 @@ groups replace their weights without loss. An item's group is the number of cuts
     groups              0     1    2      3       4        C + 1 sums; two rounds of one cut leave a group empty
 
 It happens twice: H weights collapse to 257 sums for 256 rounds, and those to 17 for a block. A round (line "Update"
-of Algorithm "ExAUL") changes 17 numbers, which XLA makes a few elementwise kernels of for all copies. The state is
-the differences ``L_k - L_{k-1}``, of which a round changes one; weights are computed anew every 256 rounds.
+of Algorithm "ExAUL") changes 17 numbers, and XLA computes it for all copies in a few elementwise kernels. The state
+is the differences ``L_k - L_{k-1}``, of which a round changes one; weights are computed anew every 256 rounds.
 
 The ranks of a ``Ranked`` rule do not depend on decisions: they are computed for 256 rounds at once.
 """
@@ -26,11 +26,11 @@ from jax import lax
 
 from exaul.kernels.backend import Backend
 from exaul.kernels.dense import weights_of
-from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters, Start
+from exaul.kernels.game import ROUNDS, Block, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
 from exaul.kernels.play import ByBlocks, RankedGame, RankedState
 
-BLOCK = 16  # rounds that are written out
+BLOCK = 16  # rounds that are written out (chosen; more compile longer)
 
 
 def _groups_below(cuts: jax.Array) -> jax.Array:
@@ -85,7 +85,7 @@ def _simulate_block(
         sides = [jnp.where(b, *factors) for b in is_below]
         inner = [w * side for w, side in zip(inner, sides, strict=True)]
         change = [c * side for c, side in zip(change, sides, strict=True)]
-        outcomes.append((answered, P, gap))
+        outcomes.append((answered, gap))
     spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(BLOCK + 1)])
     return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
 
@@ -103,7 +103,7 @@ class SidedBlocks(ByBlocks):
         """Return the state before round 1."""
         return jnp.zeros(self.arms)
 
-    def advance(self, differences: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, Outcome]:
+    def advance(self, differences: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         losses = self.losses(differences)
         weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
@@ -111,9 +111,9 @@ class SidedBlocks(ByBlocks):
         pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
         simulate = partial(_simulate_block, self.learner, parameters=params, precision=self.precision)
         _, results = lax.scan(simulate, groups, pieces)
-        answered, P, gaps = (x.reshape(ROUNDS) for x in results)
+        answered, gaps = (x.reshape(ROUNDS) for x in results)
         is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
-        return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), Outcome(answered, P)
+        return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), answered
 
     def losses(self, differences: jax.Array) -> jax.Array:
         """Return the cumulative charges of the arms [H], up to a constant."""
@@ -124,7 +124,7 @@ class SidedBlocks(ByBlocks):
 class RankedBlocks(RankedGame, ByBlocks):
     """A learner that goes by the rank of a score, with the ranks of 256 rounds at once."""
 
-    def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, Outcome]:
+    def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
         rule, (numbers, counts) = self.learner.rule, state
         assert isinstance(rule, Ranked)
@@ -143,18 +143,18 @@ class RankedBlocks(RankedGame, ByBlocks):
         high = counted(arms <= cuts, others <= cuts) / total
         low = counted(arms < cuts, others < cuts) / total
 
-        def one(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
+        def one(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
             high, low, error, u, active = x
             P = rule.decide(jnp.where, numbers, high, low)
             answered = (u < P) & active
             after = rule.learn(jnp.where, numbers, answered, error, params)
-            return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), (answered, P)
+            return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), answered
 
         rounds = high, low, block.errors, block.draws.decision, block.active
-        numbers, (answered, P) = lax.scan(one, numbers, rounds, unroll=BLOCK)
+        numbers, answered = lax.scan(one, numbers, rounds, unroll=BLOCK)
         added = jnp.sum(jnp.where(cuts == arms, each[:, None], 0.0), axis=0)
         scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
-        return RankedState(numbers, (counts + added) / scale), Outcome(answered, P)
+        return RankedState(numbers, (counts + added) / scale), answered
 
 
 def make(learner: Learner[Any], precision: str) -> Backend | None:

@@ -56,9 +56,10 @@ def risk_from_feedback(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) of all answers by that of the learned feedback (``docs/proofs.md``, N1).
 
-    ``(x S + n ((1 - alpha) A_0 + alpha A_1) + ln(1 / delta)) / (A_0 - A_1)`` with ``S = B + D (1 - aim)``, with
-    probability 1 - delta, at all times at once. It requires errors of 0 or 1 (or no bias and no flips), and
-    feedback that depends only on whether the answer is wrong.
+    ``(x S + n ((1 - alpha) A_0 + alpha A_1) + ln(1 / delta)) / (A_0 - A_1)`` with ``S = B + D (1 - aim)``, the best
+    x of ``TILTS`` and the A_0 and A_1 of N1, at most n (1 - alpha); with probability 1 - delta, at all times. It
+    requires errors of 0 or 1 (or no bias and no flips), and feedback that depends only on whether the answer is
+    wrong.
 
     Args:
         bound: B, the bound of the risk of the feedback if none were delayed, any shape.

@@ -88,7 +88,7 @@ def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) ->
         alpha: target FDR in (0, 1).
 
     Returns:
-        Coverage in [0, 1] by name of the grid; the last name is ``all thresholds``.
+        Coverage in [0, 1] by name of the grid; the first name is ``all thresholds``.
     """
     every = {"all thresholds": every_threshold(scores)}
     named = {name: make(arms, scores) for name, make in GRIDS.items()}

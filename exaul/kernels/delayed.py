@@ -111,7 +111,7 @@ class DelayedGame(Late):
     def learn(
         self, state: DelayedState, params: Parameters, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> DelayedState:
-        """Return the state after a round; one with the weight 0 is none, unless it was answered."""
+        """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
         kept, draws = decision.kept
         imperfect, delay = params.shared.imperfect, self.delay
         assert imperfect is not None
@@ -128,7 +128,7 @@ class DelayedGame(Late):
         )
         sums = add_decision(jnp.where, state.sums, decision.answer)
         sums = jax.tree.map(partial(jnp.where, active), sums, state.sums)
-        # Rounds that are none use the last slot, which is written but never read, and so change no open answer.
+        # Padding uses the last slot, which is written but never read, and so change no open answer.
         slot = jnp.where(active, (draws.delay * (delay + 1)).astype(jnp.int32), delay)
         due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
         place, due_place = (n % self.places, due % self.places) if self.remembers else (slot, slot)
@@ -138,8 +138,8 @@ class DelayedGame(Late):
         pending = tuple(values.at[place].set(value) for values, value in zip(state.pending, new, strict=True))
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
-        # The order of what is learned is that of a program, on which results depend: the abstention, in ``decide``;
-        # then an answer that expires, before the next feedback is read; then the feedback.
+        # Results depend on the order of learning, which is that of an ``Abstainer``: the abstention (in its
+        # ``decide``); then an answer that expires, before the next feedback is read; then the feedback.
         abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
         none = Decision(jnp.zeros((), bool), jnp.zeros(()), kept)
         copy = self.inner.learn(

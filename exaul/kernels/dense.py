@@ -79,14 +79,14 @@ class Dense:
         """Charge every arm of a side the charge of its side (eq. 8 for ``exaul``)."""
         return losses + jnp.where(self._answers(cut), under, over)
 
-    def draw(self, losses: jax.Array, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any, Any]:
-        """Draw an arm from u; return it, its probability, the middle of its uniforms, and P."""
+    def draw(self, losses: jax.Array, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
+        """Draw an arm from u; return it, its probability, and P."""
         w = self._weights(losses, eta)
         cumulative = jnp.cumsum(w).astype(jnp.float64)
         total = cumulative[-1]
         arm = jnp.sum(cumulative <= u * total, dtype=jnp.int32)  # the first arm whose cdf exceeds u
         p = w[arm].astype(jnp.float64) / total
-        return arm, p, cumulative[arm] / total - p / 2, cumulative[cut - 1] / total
+        return arm, p, cumulative[cut - 1] / total
 
     def charge_arm(self, losses: jax.Array, eta: Any, arm: Any, charge: Any) -> jax.Array:
         """Charge one arm."""

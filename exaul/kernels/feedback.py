@@ -3,7 +3,7 @@
 In the paper, every answer gets its feedback before the next question. Here an answer gets feedback with a
 probability that may depend on whether the answer is wrong (bias), some feedback is flipped, and feedback is
 delayed. An answer is *open* until its feedback arrives or it expires. An answer that expires is skipped, or treated
-as wrong or right. ``docs/online.md`` states the guarantees.
+as wrong or right. ``docs/promises.md`` states the guarantees.
 
 A simulation draws the feedback (``draw_feedback``); the rest is what any program can see, and ``Abstainer`` calls
 it too. The functions use ``where`` and operators only: JAX traces them on arrays, Numba compiles them for scalars.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 MISSING = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
-FORGETTING = 1 - 1 / 1024  # factor per answer on older answers, in the share of recent answers that are learned
-EXPIRES = 100_000  # questions after which feedback is too late, unless configured
+FORGETTING = 1 - 1 / 1024  # factor per answer on older ones (chosen), see ``learned_share``
+EXPIRES = 100_000  # questions after which feedback is too late, unless configured (chosen)
 
 # State of a question: closed (an abstention, or an answer that is no longer open), or an open answer that will get
 # feedback or not. A program cannot tell the last two apart.
@@ -39,7 +39,7 @@ class Feedback(NamedTuple):
     """The model of users' feedback, and how a learner treats answers without feedback."""
 
     rate: float = 1.0  # in (0, 1], probability of feedback on right or wrong answers, whichever is larger
-    delay: int = 0  # mean delay in questions, >= 0; feedback comes after each with probability 1 / (delay + 1)
+    delay: int = 0  # mean delay in questions, >= 0; it comes after each with probability 1 / (delay + 1)
     bias: float = 1.0  # > 0, how many times as often wrong answers get feedback as right ones
     flips: tuple[float, ...] = (0.0, 0.0)  # probabilities of negative feedback if right, positive if wrong
     missing: str = "skip"  # a key of MISSING
@@ -81,7 +81,7 @@ class Feedback(NamedTuple):
         return min(self.expires if self.may_be_missing else self.delay, self.expires, horizon)
 
     def places(self, horizon: int) -> int:
-        """Return for how many questions a simulation has places: those that wait, or all that may be open."""
+        """Return how many answers a simulation stores: those that wait, or all that may be open."""
         return min(self.expires + 1, horizon) if self.remembers_questions else self.delay + 1
 
     def parameters(self) -> FeedbackParameters:
@@ -163,8 +163,8 @@ def learned_share(where: Function, sums: FeedbackSums) -> Any:
     It is the number of recently learned answers over that of recent answers, ``docs/proofs.md``, M1. If only 2% of
     the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a program
     sees: that an answer was given, and that one was learned, at any later time. A delay shifts the second count but
-    does not change its rate. The two ones make the first share 1, avoid 0 / 0, and keep the share above 0. After a
-    burst of late feedback the quotient is above 1, which no probability is.
+    does not change its rate. The 1 that is added to both counts makes the first share 1, avoids 0 / 0, and keeps
+    the share above 0. After a burst of late feedback the quotient is above 1, which no probability is.
     """
     share = (sums.recent_learned + 1.0) / (sums.recent_answers + 1.0)
     return where(share < 1.0, share, 1.0)

@@ -14,23 +14,21 @@ from exaul.kernels.uniforms import Draws
 
 Array = Any  # a JAX or a NumPy array
 
-ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
-# rounds of a span: chunks consist of whole spans, and ``native`` computes weights anew at least once in each
+ROUNDS = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
+# rounds of a span (chosen): chunks consist of whole spans, and ``native`` computes weights anew at least once in
+# each
 SPAN = 1024
-# largest eta x (rounds between two computations of the weights) at which linear weights cannot underflow
+# Largest eta x (rounds between two computations of the weights). A round divides the sum of the weights by at most
+# e^eta, so that the sum stays above e^-300 and e^-40, far from the smallest numbers (1e-308 and 1e-38).
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
 
 
 class Block(NamedTuple):
-    """C consecutive rounds. A single round has the same fields, without C.
+    """C consecutive rounds of one copy [C], or of B copies [C, B]; a single round has the same fields without C."""
 
-    Kernels of one copy receive arrays [C]. Compiled backends receive all copies at once: R streams of records and U
-    streams of uniforms, which copies index by ``Copies.record_stream`` and ``Copies.draw_stream``.
-    """
-
-    cuts: Array  # [C] or [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
-    errors: Array  # [C] or [C, R] float64 in [0, 1]: the error e of an answer
-    draws: Draws  # uniforms, [C] or [C, U] float64 in [0, 1) each
+    cuts: Array  # [C] or [C, B] int32 in 1..H-1: arms k < cut answer, the others abstain
+    errors: Array  # [C] or [C, B] float64 in [0, 1]: the error e of an answer
+    draws: Draws  # uniforms, [C] or [C, B] float64 in [0, 1) each
     active: Array  # [C] bool: False for rounds that pad the last block
 
 
@@ -63,7 +61,7 @@ class Parameters(NamedTuple):
     alpha: Array  # [] in (0, 1), target FDR
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
-    weight: Array = 1.0  # [] in (0, 1], of an abstention: below 1 if only a share of the answers is learned
+    weight: Array = 1.0  # [] in [0, 1], of an abstention: below 1 if only a share is learned, 0: no change
     shared: SharedParameters = SharedParameters()
 
 
@@ -108,20 +106,10 @@ class Start(NamedTuple):
     counts: Any = ()  # of a ``Ranked`` rule: [H] float64, counts of recent records by cut
 
 
-class Outcome(NamedTuple):
-    """The decisions of one copy in C rounds [C], or of B copies [C, B]."""
-
-    answered: Array  # [C] bool
-    probability: Array  # [C] in [0, 1], of answering, before the draw
-    # [C] in (0, 1), the middle of the interval of uniforms that draw the same arm. A game replayed with it
-    # draws the same arms in spite of rounding.
-    middle: Array | None = None
-
-
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
     """Return the paper's grid, ``{k / (H - 1)}`` (section "Online Conformal Abstention").
 
-    All grids take the same arguments; only ``quantile_grid`` reads the scores.
+    All grids take the same arguments; only ``quantile_grid`` and ``log_grid`` read the scores.
 
     Args:
         arms: H >= 2.
@@ -134,7 +122,7 @@ def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def logit_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """Return 0, H - 2 thresholds evenly spaced in logit from -7 to 14, and 1.
+    """Return 0, H - 2 thresholds evenly spaced in logit from -7 to 14 (chosen), and 1.
 
     Likelihoods cluster above 0.999, where the paper's uniform grid has a single threshold.
     """

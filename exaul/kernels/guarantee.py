@@ -11,7 +11,7 @@ from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner, bound_risk
 from exaul.kernels.learners.start import start_of
 
-LONGEST = 2**62  # longest horizon that is searched
+LONGEST = 2**62  # longest horizon that is searched; an int64 holds it
 
 
 class Setting(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 
 SMALL = 1024  # records: smaller pools need more passes until their orders look uniform
-PASSES, MORE_PASSES = 6, 24
+PASSES, MORE_PASSES = 6, 24  # ``tests/kernels/test_orders.py`` rejects 1 to 4 passes at some sizes
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of the hash "lowbias32" of C. Wellons, computed by ``mixed``
@@ -51,8 +51,6 @@ class Orders(NamedTuple):
         number_of: ``number_of(cell, shift)`` returns the place of a cell.
         one_pass: ``one_pass(cell, key, number, size, shift)`` returns the cell after pass ``number``, under the key
             of a lap.
-        in_lap: ``in_lap(key, shape, place)`` returns the record in 0..N-1 at a place 0..N-1, under the key of a
-            lap.
         order: ``order(key, lap, shape, place)`` returns the record in 0..N-1 at a place 0..N-1 of a lap, under the
             key of a trial and a pool. It is a bijection of places to records.
     """
@@ -61,7 +59,6 @@ class Orders(NamedTuple):
     cell_of: Function
     number_of: Function
     one_pass: Function
-    in_lap: Function
     order: Function
 
 
@@ -117,15 +114,11 @@ def compile_for(compiled: Function, where: Function, word: Function) -> Orders:
         return word(word(cell[0] << shift) | cell[1])
 
     @compiled
-    def in_lap(key: tuple[Any, Any], shape: OrderShape, place: Any) -> Any:
-        size, shift = word(shape.size), word(shape.shift)
+    def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, place: Any) -> Any:
+        own, size, shift = lap_key(key, lap), word(shape.size), word(shape.shift)
         cell = cell_of(place, shift)
         for number in range(shape.passes):
-            cell = one_pass(cell, key, number, size, shift)
+            cell = one_pass(cell, own, number, size, shift)
         return number_of(cell, shift)
 
-    @compiled
-    def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, place: Any) -> Any:
-        return in_lap(lap_key(key, lap), shape, place)
-
-    return Orders(lap_key, cell_of, number_of, one_pass, in_lap, order)
+    return Orders(lap_key, cell_of, number_of, one_pass, order)

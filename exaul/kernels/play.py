@@ -5,9 +5,10 @@
     state = learner.learn(state, params, cut, decision, error)
 
 A learner is static and hashable. ``params`` is a NamedTuple of numbers, each of which may be batched: a sweep over
-eta is a ``vmap`` like one over seeds. ``decide`` draws, and counts the rank of a score. ``learn`` is called once a
-round: at once after an abstention, when its feedback comes after an answer. The engine's loop calls these functions
-as well. What a learner does in a round stands here; how its weights are kept, in ``rows.py`` and ``dense.py``.
+eta is a ``vmap`` like one over seeds. ``decide`` draws and, for a rule on ranks, counts the record. ``learn`` is
+called once a round: after an abstention at once, after an answer when its feedback comes. The engine's loop calls
+these functions as well. What a learner does in a round stands here; how its weights are kept, in ``rows.py`` and
+``dense.py``.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided
 from exaul.kernels.uniforms import Draws
 
@@ -55,8 +56,7 @@ class Decision(NamedTuple):
 
     answer: Any  # [] bool
     P: Any  # [] probability of answering, before the draw
-    kept: Any = ()
-    middle: Any = None  # [] of the interval of uniforms that draw the same arm, where an arm is drawn
+    kept: Any = ()  # of what ``learn`` needs: P and Q, or the arm and its probability
 
 
 class RankedState(NamedTuple):
@@ -166,8 +166,8 @@ class DrawnGame(_WeightedGame):
     def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
         """Draw a decision, as of ``SidedGame``."""
         chex.assert_rank([cut, u], 0)
-        arm, p, middle, P = self.weights.draw(state, params.eta, cut, u)
-        return state, Decision(arm < cut, P, (arm, p), middle)
+        arm, p, P = self.weights.draw(state, params.eta, cut, u)
+        return state, Decision(arm < cut, P, (arm, p))
 
     def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
         """Return the state after a round, as of ``SidedGame``."""
@@ -288,18 +288,20 @@ def reweigh(game: Any, state: Any, params: Any) -> Any:
     return game.reweigh(state, params) if hasattr(game, "reweigh") else state
 
 
-def step(game: Any, state: Any, params: Any, x: Block) -> tuple[Any, Outcome]:
-    """Play a round with its feedback at once: decide, then learn. A round that is not active answers nothing."""
+def step(game: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
+    """Play a round with its feedback at once: decide, then learn. Return the state, and whether it was answered.
+
+    A round that is not active answers nothing.
+    """
     late = isinstance(game, Late)
     state, decision = game.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
     answered = decision.answer & x.active
-    if late:  # it counts its questions; the state of others is not read after the last round
+    if late:  # it counts questions, and padding must not count; other states are not read after padding
         decision = decision._replace(answer=answered)
         state = game.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
     else:
         state = game.learn(state, params, x.cuts, decision, x.errors)
-    P = getattr(decision, "P", answered.astype(jnp.float64))
-    return state, Outcome(answered, P, getattr(decision, "middle", None))
+    return state, answered
 
 
 def play_round(
@@ -318,10 +320,10 @@ def play_round(
     Args:
         game: the learner.
         environment: the environment, an ``Adaptive``.
-        pool: what it asks from.
+        pool: the ``AdaptivePool`` that it asks from.
         states: of the learner and of the environment.
         params: the learner's numbers.
-        objective: what the environment knows of them.
+        objective: an ``Objective``, alpha, the costs and the tunables.
         draws: [], the learner's, which the environment never receives.
         environment_draws: uniforms [``environment.draws``].
         active: [] bool, as of ``step``.
@@ -332,9 +334,9 @@ def play_round(
     mine, state = states
     masses = game.masses(mine, params) if environment.sees_masses else None
     question = environment.ask(state, pool, objective, environment_draws, masses)
-    mine, outcome = step(game, mine, params, Block(question.cut, question.error, draws, active))
-    state = environment.see(state, question, outcome.answered)
-    return (mine, state), (outcome.answered, question.cut, question.error)
+    mine, answered = step(game, mine, params, Block(question.cut, question.error, draws, active))
+    state = environment.see(state, question, answered)
+    return (mine, state), (answered, question.cut, question.error)
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
@@ -343,7 +345,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     ``vmap`` it over any argument but the learner.
 
     Args:
-        learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` as above.
+        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn`` as above.
         params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
         cuts: [T] int32 in 1..H-1.
         errors: [T] in [0, 1], 1 if the answer is wrong.

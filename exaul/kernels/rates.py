@@ -1,4 +1,4 @@
-"""The rates eta and gamma of a learner over the blocks of a horizon, as set by the paper's regret theorems.
+"""The rates eta and gamma of a learner over the blocks of a horizon, the learner's own or given ones.
 
 Rates are constant within a block of 256 rounds. If the horizon is unknown, round t has the rates of
 ``t' = 256 ceil(t / 256)``.

@@ -1,7 +1,8 @@
 """Bounds of the regret: those of the paper's theorems, and sharper ones of the same learners.
 
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow, ``rounds``
-[K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape.
+[K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast
+shape, or is a float if it does not depend on them.
 s and r are the costs of ``compute_costs``: an answer with error e costs s e, an abstention r. ``docs/proofs.md``,
 section 6, has the proofs, and states how each bound holds against adaptive adversaries.
 """
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
-TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose, fixed beforehand
+TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose (chosen)
 # of ``exaul-known``, for which its bounds are proved: the first mass of the last arm, and eta x the largest charge
 KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
 

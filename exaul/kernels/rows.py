@@ -1,11 +1,11 @@
-"""The paper's learners in rows of 32 arms: the same functions as ``dense``, in O(sqrt(H)) steps a round.
+"""The paper's learners in rows of 32 arms: the same functions as ``dense``, in H / 32 + 32 steps a round.
 
 Weights are kept as logarithms, so that nothing underflows at any rate. A round reads and writes one number of each
 row, and all numbers of the row at the cut.
 
     losses [R, 32]   of the arms of a row, the least is 0
     offset [R]       what all arms of a row were charged besides
-    mass   [R]       log of the sum of a row's weights, without its offset; changes only where arms are told apart
+    mass   [R]       log of the sum of a row's weights, without its offset; changes only in the row at the cut
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from exaul.kernels.backend import Backend
 from exaul.kernels.learners.learner import Drawn, Learner, Sided, weight_of_last
 from exaul.kernels.play import make_game
 
-ROW = 32
+ROW = 32  # arms of a row, about the root of 1,000; there are R = ceil(H / 32) rows
 
 
 class RowState(NamedTuple):
@@ -45,7 +45,7 @@ class Rows:
     precision: str = "float64"  # of weights and their sums; losses and offsets are float64
 
     def _bias(self) -> Any:
-        """Return the logarithms of the first weights, [R, 32]; that of no arm is 0."""
+        """Return the logarithms of the first weights, [R, 32]; -inf at places without an arm."""
         last = 0.0 if self.prior is None else jnp.log(weight_of_last(self.prior, self.arms))
         number = numbers(-(-self.arms // ROW) * ROW)
         bias = jnp.where(number < self.arms, jnp.where(number == self.arms - 1, last, 0.0), -jnp.inf)
@@ -107,8 +107,8 @@ class Rows:
         charges = jnp.where(numbers(ROW) < cut % ROW, under, over)
         return self._charge(state, eta, row, charges, jnp.where(rows < row, under, over))
 
-    def draw(self, state: RowState, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any, Any]:
-        """Draw an arm from u; return it, its probability, the middle of its uniforms, and P."""
+    def draw(self, state: RowState, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
+        """Draw an arm from u; return it, its probability, and P."""
         low, high = self.sums(state, eta, cut)
         whole, _ = self._weights(state, eta, 0)
         total, ends = low + high, jnp.cumsum(whole.astype(jnp.float64))
@@ -118,7 +118,7 @@ class Rows:
         last = jnp.minimum(self.arms - row * ROW, ROW) - 1
         column = jnp.minimum(jnp.sum(along <= u * total, dtype=jnp.int32), last)
         p = inside[column] / total
-        return row * ROW + column, p, along[column] / total - p / 2, low / total
+        return row * ROW + column, p, low / total
 
     def charge_arm(self, state: RowState, eta: Any, arm: Any, charge: Any) -> RowState:
         """Charge one arm."""

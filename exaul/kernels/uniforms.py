@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Streams of uniforms: learners' decisions, orders of records, environments, whether feedback arrives, and when.
+# Streams of uniforms: decisions, records (orders, choice of pools), adaptive environments, whether feedback comes,
+# and when.
 LEARNER, RECORDS, ENVIRONMENT, FEEDBACK, DELAYS = range(5)
 
 Function = Callable[..., Any]

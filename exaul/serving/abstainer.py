@@ -29,7 +29,6 @@ from exaul.engine.checks import (
 )
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, read_log
-from exaul.engine.simulation import user_code
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share
 from exaul.kernels.game import (
@@ -230,7 +229,7 @@ class Abstainer:
     def _set_up(self, config: AbstainerConfiguration, log: Records | None, saved: _Start | None = None) -> None:
         self.config = config = replace(config, seed=new_seed()) if config.seed is None else config
         self._learner: Learner[Any] = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
-        with user_code.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
+        with registry.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
             self._start = self._start_from(log) if saved is None else saved
             self._begin()
             if ":" in config.learner:

@@ -211,7 +211,7 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     before = seen(place)
     with (
         mock.patch("exaul.engine.run.Batches", accept),
-        mock.patch("exaul.engine.simulation.certify.certify_all", accept),
+        mock.patch("exaul.commands.verify.certify_all", accept),
     ):
         ends(argv, capsys)
     places = [Path(value) for flag, value in pairwise(argv) if flag == "--out" and value]

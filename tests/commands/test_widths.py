@@ -4,7 +4,6 @@ import re
 import sys
 import unicodedata
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 
 from exaul import Sweep, run
 from exaul.commands.main import main
+from exaul.commands.verify import Certificate, report
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
-from exaul.engine.simulation.certify import Certificate, report
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90
@@ -104,10 +103,8 @@ def test_the_summary_over_traces(traces, width):
 @given(width=WIDTHS)
 def test_a_certificate(width):
     changes = {name: np.array([1e-3, -2e-5]) for name in ("FDR", "inefficiency", "regret a round")}
-    certificates = [Certificate(name, "rows", 1e-12, 1e-15, 3, 384_000, changes) for name in NAMES.values()]
-    players = [SimpleNamespace(name=name) for name in (*NAMES.values(), "no-abstention" * 9)]
-    prepared = SimpleNamespace(sweep=Sweep(), players=players)
-    assert too_long(report(certificates, prepared, width), width) == []
+    certificates = [Certificate(name, "rows", 3, 384_000, changes) for name in NAMES.values()]
+    assert too_long(report(certificates, "float32", width), width) == []
 
 
 @pytest.fixture

@@ -30,5 +30,5 @@ def test_decisions_equal_the_reference(place, arms, kind, rating):
     rates = np.full(12, np.nan), np.full(12, np.nan)
     made = backend_of(rival, "dense", "float64")
     game = cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3)
-    _, found, *_ = games.simulate(rival.rule, made, arms, 0, *game)
+    _, found = games.simulate(rival.rule, made, arms, 0, *game)
     np.testing.assert_array_equal(found.T, expected)

@@ -1,37 +1,28 @@
 """A block of copies in JAX: vmap adds copies to one game."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
 
 from exaul.engine.simulation.learners import backend_of
-from exaul.kernels.backend import advance_copies, initial_states
-from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, compute_costs
-from exaul.kernels.uniforms import Draws
-from tests.games import LEARNERS, first_of
+from tests import games
+from tests.games import LEARNERS
 
-ARMS, COPIES = 40, 8
+ARMS, ROUNDS = 40, 200
 
 
 @pytest.mark.parametrize("where", ["dense", "rows", "blocks"])
 def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     """Its bits do not depend on what the other copies of a batch of eight are."""
-    rng, shape = np.random.default_rng(0), (ROUNDS, COPIES)
-    cuts = rng.integers(1, ARMS, shape).astype(np.int32)
-    records = cuts, (rng.random(shape) * ARMS > cuts) * 1.0, Draws(rng.random(shape))
-    alpha = rng.choice([0.05, 0.2], COPIES)
-    numbers = alpha, alpha, alpha, *compute_costs(alpha, 10.0)  # eta and gamma may be any numbers
-    learner = backend_of(LEARNERS["exaul"], where, "float64").kernels.game(ARMS)
-    simulate = jax.jit(partial(advance_copies, learner, same_records=False))
+    rng = np.random.default_rng(0)
+    cuts, uniforms = rng.integers(1, ARMS, (ROUNDS, 8)), rng.random((ROUNDS, 8))
+    errors, alpha = (rng.random(cuts.shape) * ARMS > cuts) * 1.0, rng.choice([0.05, 0.2], 8)
+    made, rates = backend_of(LEARNERS["exaul"], where, "float64"), (np.full(1, 0.1), np.full(1, 0.05))
     found = []
-    with jax.enable_x64(True):
-        first = initial_states(learner, first_of(LEARNERS["exaul"].rule, ARMS, COPIES))
-        for copies in (np.arange(COPIES), np.full(COPIES, 5)):
-            block = Block(*jax.tree.map(lambda x, copies=copies: x[:, copies], records), np.arange(ROUNDS) < 200)
-            given = Parameters(*(x[copies] for x in numbers), shared=SharedParameters(np.uint32(0)))
-            found.append(simulate(first, block, given))
-    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
-        axis = int(one.shape[0] != COPIES)
-        np.testing.assert_array_equal(np.asarray(one).take(5, axis), np.asarray(other).take(0, axis))
+    for copies in (np.arange(8), np.full(8, 5)):
+        records = (x[:, copies] for x in (cuts, errors, uniforms))
+        game = games.simulate(
+            LEARNERS["exaul"].rule, made, ARMS, 0, *records, rates, alpha[copies], np.full(8, 10.0)
+        )
+        found.append((jax.tree.map(lambda x: np.asarray(x)[5], game[0]), game[1][:, 5]))
+    jax.tree.map(np.testing.assert_array_equal, *found)

@@ -5,19 +5,22 @@ import textwrap
 import types
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from exaul.engine.simulation.learners import backend_of
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Copies, Rates, compute_costs, compute_cuts
+from exaul.kernels.dense import Dense
+from exaul.kernels.game import GRIDS, ROUNDS, compute_costs, compute_cuts
+from exaul.kernels.learners.learner import has_weights
+from exaul.kernels.play import Params, make_game
 from exaul.kernels.rates import block_rates
-from exaul.kernels.records import Pool
-from exaul.kernels.uniforms import Draws
 from tests import games, reference
 from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS
 
-ROUND_COUNT = 3_000
+ROUND_COUNT = 3_072  # whole blocks: shorter ones are a program more
 # ew on blocks is held to dense in test_backends, and it compiles for long
 EVERY = [pair for pair in games.LOOPS if pair != ("ew", "blocks")]
 FIXED = {
@@ -29,7 +32,7 @@ FIXED = {
 
 @cache
 def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
-    """Return a game as ``games.simulate`` takes it, and the decisions and probabilities [T, B] of the reference."""
+    """Return a game as ``games.simulate`` takes it, and the decisions [T, B] and losses [B, H] of the reference."""
     rng = np.random.default_rng([arms, len(kind), len(feedback)])
     thresholds = GRIDS[grid](arms, games.scores_of("continuous", np.random.default_rng(0), 500))
     scores = games.scores_of(kind, rng, rounds)
@@ -55,14 +58,14 @@ def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
         )
         for b in range(copies)
     ]
-    decisions, probabilities = (np.stack(x, axis=1) for x in zip(*found, strict=True))
+    decisions, losses = zip(*found, strict=True)
     place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
-    return (arm, place, errors, uniforms, rates, alpha, lam), decisions, probabilities
+    return (arm, place, errors, uniforms, rates, alpha, lam), np.stack(decisions, axis=1), losses
 
 
 GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
 CASES = [(arms, "uniform", *game, False, ROUND_COUNT) for arms in (2, 3, 1000) for game in GAMES]
-CASES += [(100, grid, "continuous", "binary", True, 1000) for grid in ("logit", "quantile")]
+CASES += [(100, grid, "continuous", "binary", True, 1024) for grid in ("logit", "quantile")]
 
 
 def cases():
@@ -76,11 +79,14 @@ def cases():
 @pytest.mark.parametrize(("name", "where", "arms", "grid", "kind", "feedback", "anytime", "rounds"), [*cases()])
 def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, anytime, rounds):
     """On every grid, with the rates for a known horizon and for an unknown one."""
-    game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
+    game, decisions, losses = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
     made = backend_of(LEARNERS[name], where, "float64")
-    _, found, P, _ = games.simulate(LEARNERS[name].rule, made, arms, *game)
+    rule = LEARNERS[name].rule
+    state, found = games.simulate(rule, made, arms, *game)
     np.testing.assert_array_equal(found, decisions)
-    np.testing.assert_allclose(P, probabilities, atol=1e-9)
+    if has_weights(LEARNERS[name]):  # a charge divides by P, so that the losses keep each P of the game
+        mine = games.losses_of(rule, made, arms, state)[:3]
+        np.testing.assert_allclose(mine, np.array(losses) - np.array(losses)[:, :1], rtol=1e-9, atol=1e-9)
 
 
 def test_the_learner_of_contributing_decides_as_its_lines_for_the_reference(monkeypatch):
@@ -105,23 +111,19 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     start = np.random.default_rng(1).exponential(size=arms)
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
-    backend = backend_of(LEARNERS[name], "dense", "float64")
-    block = Block(
-        np.full((1, 1, 1), cut, np.int32),
-        np.full((1, 1, 1), error),
-        Draws(uniforms[None, None]),
-        np.ones((1, 1), bool),
-    )
-    before = np.repeat(start[None], arms, axis=0)
-    numbers = np.arange(arms, dtype=np.int32)
-    each = (np.full(arms, x) for x in (0.1, answer, abstain))
-    copies = Copies.of(*each, numbers * 0, numbers)
-    stream = games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
-    simulation = backend.start(copies, games.first_of(LEARNERS[name].rule, arms, arms), arms, stream)
-    simulation.state = before
-    simulation.advance(block, Rates(np.full(1, 0.5), np.zeros(1)), copies)
+    game = make_game(LEARNERS[name], arms, Dense)
+    params = Params(alpha=0.1, lam=4.0, eta=0.5, gamma=0.0)
+
+    start = jnp.asarray(start)
+
+    def charged(u):
+        _, decision = game.decide(start, params, jnp.int32(cut), u)
+        return game.learn(start, params, jnp.int32(cut), decision, error) - start
+
+    with jax.enable_x64(True):
+        estimates = np.asarray(jax.vmap(charged)(jnp.asarray(uniforms)))
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
-    np.testing.assert_allclose(p @ (np.asarray(simulation.state) - before), truth, rtol=1e-12)
+    np.testing.assert_allclose(p @ estimates, truth, rtol=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [1, 256, 30_000])

@@ -89,7 +89,7 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     right = np.repeat(np.append(errors, 0.0)[:, None], copies, axis=1)
     made = backend_of(ours.learn_then_test, "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)
-    state, *_ = games.simulate(
+    state, _ = games.simulate(
         ours.learn_then_test.rule,
         made,
         arms,

@@ -202,7 +202,7 @@ def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
         mixes = 0.0
         for t in range(T):
             p, before = weights.distribution(), weights.total.copy()
-            answered, _, kept = weights.decide(rng.random(), rng.random())
+            answered, kept = weights.decide(rng.random(), rng.random())
             weights.learn(kept, answered, float(rng.random() >= right_of(t)))
             mixes -= np.log(p @ np.exp(-eta[t] * (weights.total - before))) / eta[t]
         holds.append((mixes <= weights.total - np.log(prior) / eta[-1] + 1e-9).all())

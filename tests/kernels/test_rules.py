@@ -4,7 +4,7 @@ import numba as nb
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.device_check import record_decisions
+from exaul.engine.simulation.agreement import simulate_briefly
 from exaul.engine.simulation.learners import backend_of
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
@@ -38,8 +38,8 @@ def test_a_rule_with_helpers_decides_as_without(name):
     made = backend_of(LEARNER, name, "float64")
     if made is None:
         pytest.skip("no loop for the rule")
-    usual = record_decisions(paper.exaul, backend_of(paper.exaul, name, "float64"))
-    np.testing.assert_array_equal(record_decisions(LEARNER, made), usual)
+    usual, _ = simulate_briefly(paper.exaul, backend_of(paper.exaul, name, "float64"))
+    np.testing.assert_array_equal(simulate_briefly(LEARNER, made)[0], usual)
     assert set(np.unique(usual)) == {0, 1, 2}
 
 
@@ -47,14 +47,6 @@ def test_helpers_are_compiled_with_their_defaults():
     function = compile_with_helpers(over)
     call = nb.njit(lambda *given: function(*given))
     assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]
-
-
-def test_a_function_without_helpers_is_the_same_code():
-    """So the loops of the house are stored under the same names as before."""
-    copy = compile_with_helpers(paper.charge).py_func
-    assert copy.__code__ is paper.charge.__code__
-    assert copy.__globals__ == paper.charge.__globals__
-    assert (copy.__module__, copy.__closure__) == (paper.charge.__module__, None)
 
 
 def test_a_function_that_calls_itself_is_left_to_the_compiler():

@@ -1,4 +1,4 @@
-"""The tree of sums: the same bits for own and for shared records, for any tiles; decisions as of ``dense``."""
+"""The tree of sums: the same bits for own and for shared records, for any tiles."""
 
 import numpy as np
 import pandas as pd
@@ -44,27 +44,3 @@ def test_each_copy_is_in_one_tile():
                 assert len(tile.copies) <= backend.WIDEST[tile.is_shared]
                 assert (group[tile.copies] == tile.group).all()
                 assert not tile.is_shared or (can_share and np.ptp(stream[tile.copies]) == 0)
-
-
-ARMS = [
-    2,
-    3,
-    31,
-    32,
-    33,
-    pytest.param(1000, marks=pytest.mark.slow),
-    1024,
-    pytest.param(5000, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("arms", ARMS)
-def test_all_decisions_are_those_of_dense(arms):
-    """Sums run in another order, so a decision could differ; at so few rounds none does (chance about 1e-6)."""
-    game = {"arms": arms, "horizon": 2048, "trials": 3, "alphas": (0.05, 0.1, 0.2, 0.3), "checkpoints": 2048}
-    for learner in ("exaul", "exp3-ix", "aci-rank"):
-        fast, dense = (run(Sweep(**game, learners=(learner,), backend=x)) for x in ("native", "dense"))
-        columns = ["answered", "fdr", "loss"]
-        pd.testing.assert_frame_equal(fast.trials[columns], dense.trials[columns], rtol=1e-12)
-        for curve in ("inefficiency_mean", "inefficiency_q05", "inefficiency_q95"):
-            np.testing.assert_array_equal(fast.curves[curve], dense.curves[curve])

@@ -25,8 +25,8 @@ class AdaptivePool(NamedTuple):
     counts: Any  # [N] int32, number of equal records that a row stands for
     group_starts: Any  # [G] int32, index of the first record of each group
     group_sizes: Any  # [G] int32
-    group_error_rates: Any  # [G] float64, mean error
-    error_rate: Any  # [] mean error of all records
+    group_error_rates: Any  # [G] float64, mean error of its rows, whatever their ``counts``
+    error_rate: Any  # [] mean error of all rows, whatever their ``counts``
     by_error: Any  # [N] int32, indices of the records in increasing order of error
     grid: Any  # [H] thresholds
     key: tuple[Any, Any]  # two uint32 [], for draws that all trials share
@@ -105,7 +105,7 @@ class Adaptive(NamedTuple):
 
 
 def read_tunables(name: str, environment: Any, texts: Mapping[str, str]) -> NDArray[np.float64]:
-    """Return the values of an environment's tunables, those in ``texts`` by name, else its own.
+    """Return the values of an environment's tunables, [tunables]: from ``texts`` by name, else the default.
 
     Raises:
         BadInput: one is unknown or out of range; an oblivious environment has none.
@@ -127,7 +127,7 @@ def tunable_choices(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArr
     )
 
 
-BINS = 10  # groups of each source with ``groups=score``
+BINS = 10  # groups of each source with ``groups=score`` (chosen)
 
 
 def make_pool(
@@ -145,7 +145,8 @@ def make_pool(
         scores: [N] of each source.
         errors: [N] of each source.
         groups: for each source labels [N], ``score`` for ten equal bins of the score, or ``source`` for one group.
-        most: number of records to draw without replacement, with equal ones merged; None keeps all as they are.
+        most: number of records to draw without replacement, with those of equal cut and error merged into the
+            first; None keeps all as they are.
         key: two uint32, which also seed this draw.
     """
     labels, known = [], 0

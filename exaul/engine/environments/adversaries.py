@@ -1,4 +1,4 @@
-"""Adversaries: they choose questions after the learner's decisions, and each knows something else.
+"""Adversaries: the next question may depend on the learner's earlier decisions. They differ in what they know.
 
 ``always-wrong`` sees nothing; ``adversary-history`` sees what the paper's adversary sees; ``adversary-omniscient``
 sees all but the learner's draws.
@@ -50,12 +50,12 @@ always_wrong = Adaptive(sources=1, draws=1, init=wrong_init, ask=wrong_ask, see=
 # A question pays if a wrong answer is given or a right one withheld. The adversary prefers the groups that pay
 # most, by a softmax at ``temperature``, and asks any group with probability ``curiosity``. With ``knows=nothing``
 # it estimates how often each group pays; with ``knows=rates`` it is given the error rates of the groups, and
-# estimates only how often the learner answers. Its means forget at the rate ``memory``. It does not see scores.
-# Groups are the logs, unless ``groups`` or a column sets them.
+# estimates only how often the learner answers. Its means forget at the rate ``memory``. It does not see scores, but
+# with ``groups=score`` their bins. Groups are the logs, unless ``groups`` or a column sets them.
 
 
 class HistoryState(NamedTuple):
-    """Exponentially weighted means over the questions of each group, from one half on."""
+    """Exponentially weighted means over the questions of each group, which start at one half."""
 
     paid: Any  # [G] in [0, 1], rate of questions that paid
     answered: Any  # [G] in [0, 1], rate of questions that were answered

@@ -16,7 +16,7 @@ class Oblivious(NamedTuple):
     """
 
     sources: int  # number of pools
-    shuffled: bool  # each trial reads a pool in a random order, a new one per pass; else in its own order
+    shuffled: bool  # each trial reads a pool in a random order, a new one per lap; else in its own order
     choose_pool: Callable[..., Any]
     segments: int = 1  # number of segments of rounds that use one pool each
 

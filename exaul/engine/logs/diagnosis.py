@@ -13,7 +13,7 @@ from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage, separation
 from exaul.kernels.metrics import Floats
 
-MOST = 200  # distinct values; a column with more is not tested
+MOST = 200  # distinct values; a column with more is not tested (this and the next two are chosen)
 LEAST = 30  # rows of a value; rarer values are ignored
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
@@ -182,7 +182,7 @@ def _log_choose(n: Any, k: Any) -> Any:
 
 
 def _tail(log_first: Any, ratio: Any) -> Any:
-    """Bound a sum whose terms fall ever faster, by a geometric series from its first two: within 5% at 1e-5.
+    """Bound a sum whose terms fall ever faster, by a geometric series from its first two; at 1e-5 by 5% at most.
 
     It needs no distribution of scipy, whose import takes longer than everything else here.
     """
@@ -212,7 +212,7 @@ def _measures(values: Sequence[Any]) -> bool:
         return False
 
 
-NAMED = 4  # most columns to name in the finding about pools
+NAMED = 4  # most columns to name in the finding about pools (this and the numbers below are chosen)
 TENTHS = 10
 TOPS = (0.1, 0.05, 0.02, 0.01)  # shares of the records with the highest scores that are compared with the next
 SMALLEST = 0.01  # smallest share of rows that is reported: repeated questions, ties at the top
@@ -358,7 +358,7 @@ def _describe(column: PooledColumn, unit: str) -> str:
 
 
 def find_drift(scores: Floats, errors: Floats) -> str | None:
-    """Report that a threshold's FDR differs between tenths of the log; the lowest answers all records."""
+    """Report that a threshold's FDR in a tenth of the log, or its first 2 to 8, differs from the rest's."""
     parts = np.eye(TENTHS)
     parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
     sums = answered_by(np.arange(len(scores)) * TENTHS // len(scores), TENTHS, scores, errors)

@@ -76,7 +76,7 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
     Args:
         log: ``PATH``, or ``PATH:COL=VALUE,...`` to keep only matching rows. CSV (also compressed), JSON lines
-            (.jsonl, .ndjson) or Parquet.
+            (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
         columns: names of its columns. Without a label column, ``error`` or ``correct`` is used.
         group: column with the group of each question, or None.
 
@@ -215,7 +215,10 @@ def file_hash(path: Path) -> str:
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:
-    """Split ``PATH[:COL=VALUE,...]`` into path and selection. An existing file with the whole name wins."""
+    """Split ``PATH[:COL=VALUE,...]`` into path and selection; an existing file with the whole name wins.
+
+    Raise BadInput if a column is given twice.
+    """
     match = re.match(r"(?P<path>.+?):(?P<selection>[^:=]+=.*)$", log, re.DOTALL)
     if match is None or os.path.exists(log):
         return Path(log), {}
@@ -249,7 +252,7 @@ def parse_score(value: Any) -> float:
 
 
 def parse_label(value: Any) -> float:
-    """Return a cell as a number in [0, 1]; true is 1 and false 0, in any case; otherwise NaN."""
+    """Return a cell as a number in [0, 1]; true is 1 and false 0, in upper or lower case; otherwise NaN."""
     truth = {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
     return parse_score(value) if truth is None else truth
 
@@ -275,7 +278,7 @@ def _scale(score: str) -> str:
     return hint if percent or 1 < float(score) <= most else ""
 
 
-WARM_START = "warm_start"  # of a log that is no file
+WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
 
 
 def read_log(log: Any, columns: Layout) -> Records:

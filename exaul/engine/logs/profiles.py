@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs.log import Records
 
-RECORDS = 100_000  # records of a profile
+RECORDS = 100_000  # records of a profile (chosen)
 
 
 class Profile(NamedTuple):

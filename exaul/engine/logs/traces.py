@@ -61,7 +61,9 @@ def log_files(log: str) -> list[str]:
 
 
 def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
-    """Return all traces of a log, sorted by score column and values. Rows without score or label are left out.
+    """Return all traces of a log, by score column in the order of the file, then sorted by values.
+
+    Rows without score or label are left out.
 
     Args:
         log: as in ``load_rows``, with the same errors.

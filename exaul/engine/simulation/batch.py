@@ -93,7 +93,7 @@ class Rollout:
         """
         totals = self.simulation.collect()
         if ":" in self.player.name:
-            from exaul.engine.simulation.user_code_checks import check_finite  # which imports JAX
+            from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
             check_finite(self.player, lambda: self.simulation.state)
         self.feedback_sums = self.player.feedback_sums(lambda: self.simulation.state, self.count)

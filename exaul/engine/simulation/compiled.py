@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
-from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
-from exaul.kernels.native import CheckpointSums, NativeBackend, RecordBlocks
+from exaul.kernels.game import Copies, Rates, Start
+from exaul.kernels.native import CheckpointSums, NativeBackend
 
 
 def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
@@ -59,18 +59,3 @@ class CompiledSimulation:
         """Continue from what ``save`` returned."""
         saved, totals = tree
         self.state, self.totals = saved, Totals(*totals)
-
-    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
-        """Simulate given blocks, and return every decision."""
-        shape = blocks.active.size, len(copies.draw_stream)
-        middle = np.zeros(shape) if self.kernels.middles else None
-        outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
-        tally = _tally(np.zeros((len(blocks.active), 0), np.int32), _no_totals(shape[1]))
-        for part in self.kernels.simulate(self.state, RecordBlocks.of(blocks), rates, copies, tally, outcome):
-            part.result()
-        return outcome
-
-    def losses(self) -> Any:
-        """Return the cumulative charges of the arms, up to a constant."""
-        assert self.kernels.losses is not None
-        return self.kernels.losses(self.state)

@@ -20,7 +20,7 @@ from exaul.engine.registry import BACKENDS
 from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
-from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates, Start
+from exaul.kernels.game import ROUNDS, Copies, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Own, bound_risk, has_weights
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.metrics import Floats
@@ -31,7 +31,6 @@ from exaul.kernels.regret_bounds import RegretBounds
 class Simulation(Protocol):
     """B copies of a learner on one backend, after some rounds."""
 
-    state: Any  # the backend's own
     on_host: bool  # whether the host makes the records
     asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
 
@@ -46,6 +45,10 @@ class Simulation(Protocol):
             records: a ``TrialRecords``, or ``Questions`` of an adaptive environment.
         """
 
+    @property
+    def state(self) -> Any:
+        """The state of the copies, [B, ...]; ``start`` may invalidate it."""
+
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
 
@@ -57,18 +60,6 @@ class Simulation(Protocol):
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
-
-    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
-        """Simulate given blocks, and return every decision [K C, B]; the totals do not change.
-
-        Args:
-            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; at most 1,024 rounds.
-            rates: [K].
-            copies: [B]; records and draws may differ from those of ``__init__``.
-        """
-
-    def losses(self) -> Any:
-        """Return the cumulative charges of the arms [B, H], up to a constant, of a learner with weights."""
 
 
 class LearnerBackend(NamedTuple):
@@ -203,7 +194,7 @@ def _device_agrees(
     backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
     assert backend is not None
     assert oracle is not None
-    from exaul.engine.simulation.device_check import device_agrees  # which imports JAX
+    from exaul.engine.simulation.agreement import device_agrees  # which imports JAX
 
     return device_agrees(learner, name, backend, oracle, user_environment)
 

@@ -30,7 +30,6 @@ from exaul.engine.machine import check_fits
 from exaul.engine.settings import name_with_values
 from exaul.engine.simulation.learners import Player, check_backend, make_player
 from exaul.engine.simulation.schedule import TrialRecords
-from exaul.engine.simulation.user_code import user_code_errors
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import (
@@ -180,7 +179,7 @@ def prepare(
     loaded, log = _split_log(sweep, environment, sources)
     horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
-        from exaul.engine.simulation.user_code_checks import check_choose_pool  # which imports JAX
+        from exaul.engine.simulation.user_code import check_choose_pool  # which imports JAX
 
         check_choose_pool(sweep.environment, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
@@ -211,7 +210,7 @@ def prepare(
         abstain_cost=abstain_cost,
     )
     if isinstance(environment, Adaptive) and ":" in sweep.environment:
-        from exaul.engine.simulation.user_code_checks import check_adaptive
+        from exaul.engine.simulation.user_code import check_adaptive
 
         values = prepared.tunable_values
         choices = tunable_choices(environment, values)
@@ -280,9 +279,9 @@ def _prepare_player(
         return make_player(*arguments)
     import jax
 
-    from exaul.engine.simulation.user_code_checks import try_learner
+    from exaul.engine.simulation.user_code import try_learner
 
-    with user_code_errors("learners:", name), jax.enable_x64(True):
+    with registry.user_code_errors("learners:", name), jax.enable_x64(True):
         player = make_player(*arguments)
         try_learner(player, environment, arms, horizon)
     return player

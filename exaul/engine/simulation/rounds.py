@@ -21,7 +21,7 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.simulation.schedule import Chunk, Schedule, Totals, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
-from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.game import ROUNDS, Array, Block, Copies, Parameters, Rates, SharedParameters, Start
 from exaul.kernels.play import play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
@@ -62,22 +62,6 @@ def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_roun
         totals.wrong[None] + jnp.cumsum(wrong, axis=0),
     )
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
-
-
-def simulate_block(
-    learner: tuple[Any, Any], block: Block, copies: Copies, parameters: Parameters
-) -> tuple[Any, Outcome, Array]:
-    """Simulate a block of B copies, from R streams of records and U streams of uniforms.
-
-    Return the learner with its state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or
-    [C, 1] if all copies share one stream of records.
-    """
-    game, state = learner
-    shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
-    cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (block.cuts, block.errors))
-    rounds = Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw_stream], block.draws), block.active)
-    state, outcome = advance_copies(game, state, rounds, parameters, shared)
-    return (game, state), outcome, errors.reshape(len(block.active), -1)
 
 
 def _simulate_game(
@@ -138,9 +122,14 @@ def simulate_chunk(
 
     def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
-        rounds = Block(cuts, errors, uniforms.draws(keys, block.block, numbers), block.active)
-        learner, outcome, errors = simulate_block(now.learner, rounds, copies, parameters)
-        return now._replace(learner=learner, records_read=records_read), outcome.answered, errors, ()
+        game, state = now.learner
+        shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
+        cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
+        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
+        rounds = Block(cuts, errors, draws, block.active)
+        state, answered = advance_copies(game, state, rounds, parameters, shared)
+        after = now._replace(learner=(game, state), records_read=records_read)
+        return after, answered, errors.reshape(ROUNDS, -1), ()
 
     def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
         objective, env_keys, pool = given
@@ -168,25 +157,6 @@ def simulate_chunk(
         return after._replace(totals=totals), (at_checkpoints, asked)
 
     return lax.scan(block, now, (schedule, rates))
-
-
-@jax.jit
-def _advance_blocks(
-    learner: tuple[Any, Any],
-    blocks: Block,
-    rates: Rates,
-    copies: Copies,
-    shared: SharedParameters,
-    first: Any,
-) -> tuple[Any, Outcome]:
-    def block(learner: Any, x: tuple[Block, Rates, Array]) -> tuple[Any, Outcome]:
-        rounds, rates, number = x
-        parameters = copies.parameters(rates, shared._replace(block=number))
-        return simulate_block(learner, rounds, copies, parameters)[:2]
-
-    numbers = first + jnp.arange(len(blocks.active), dtype=jnp.uint32)
-    learner, outcome = lax.scan(block, learner, (blocks, rates, numbers))
-    return learner, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outcome)
 
 
 def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
@@ -220,17 +190,11 @@ class RoundsSimulation:
             self.now = Position(first, (), totals, jnp.asarray(records.records.no_records_read()))
         self.collected: Any = None
         self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
-        self.advanced = 0  # number of blocks that ``advance`` simulated
 
     @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
         return self.now.learner[1]
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        """Replace the state, [B, ...]."""
-        self.now = self.now._replace(learner=(self.now.learner[0], state))
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
         kernels, records = self.kernels, self.records
@@ -269,16 +233,3 @@ class RoundsSimulation:
         # a restored save holds NumPy arrays, which cannot be donated
         learner, environment, totals, records_read = jax.tree.map(jnp.asarray, tree)
         self.now = Position(learner, environment, Totals(*totals), records_read)
-
-    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
-        """Simulate given blocks, and return every decision."""
-        further = rates, copies, self.kernels.shared, np.uint32(self.advanced)
-        learner, outcome = _advance_blocks(self.now.learner, blocks, *further)
-        self.now = self.now._replace(learner=learner)
-        self.advanced += len(blocks.active)
-        return outcome
-
-    def losses(self) -> Any:
-        """Return the cumulative charges of the arms, up to a constant."""
-        game, state = self.now.learner
-        return jax.vmap(game.losses)(state)

@@ -1,48 +1,141 @@
-"""Report errors in user-defined learners and environments as one sentence."""
+"""Try a user's learner or environment briefly before a sweep, so that its errors are reported at once."""
 
-import re
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from itertools import product
+from typing import Any
 
-from exaul.engine.checks import BadInput, join_lines, shorten
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-SCALAR = "it must be written with where, operators and functions written that way"
-TRACED = "it must be written in JAX, for one game"
+from exaul.engine.checks import BadInput, check_holds, check_known
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
+from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.registry import TRACED, user_code_errors
+from exaul.engine.simulation.agreement import CHECK_ENVIRONMENT, simulate_briefly
+from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.schedule import rates_of_blocks
+from exaul.kernels import native
+from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided
+from exaul.kernels.records import Pool, make_streams
 
 
-@contextmanager
-def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[None]:
-    """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
+def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:
+    """Try a user's learner on numbers, then simulate it for some rounds, because its rule is compiled on first use.
 
-    ``what`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``how`` says how such code
-    is written.
+    Raises:
+        BadInput: its feedback is unknown, a rate or charge is negative or not finite, its state is not finite, or
+            its bound of R_T is no number.
     """
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:
-        reason = _error_reason(error) + _error_line(error, reference)
-        raise BadInput(f"{what} {reference} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
+    name, learner = player.name, player.learner
+    check_known(f"learners: the feedback of {name}", (learner.feedback,), FEEDBACK)
+    for rate, values in player.rates._asdict().items():
+        wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
+        check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
+    for number, low, high in (("prior", 0, 1 if isinstance(learner.rule, Sided) else np.inf), ("decay", 0, 1)):
+        value = getattr(learner.rule, number, None)
+        holds = value is None or low < value < high
+        check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
+    _check_rule(player, arms)
+    sees = isinstance(environment, Adaptive) and environment.sees_masses
+    if sees and isinstance(learner.rule, Own) and not hasattr(learner.rule.game(arms), "masses"):
+        raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
+    if learner.risk_bound is not None:
+        with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
+            player.bound_by_answers(arms, horizon)
+    check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
+    imperfect = player.feedback != PERFECT_FEEDBACK
+    _, state = simulate_briefly(learner, player.backend, check_environment, imperfect)
+    check_finite(player, lambda: state)
 
 
-def _error_reason(error: Exception) -> str:
-    """Describe an error on one line; of Numba's long messages, use the first sentence about the code."""
-    lines = [line.strip() for line in str(error).splitlines() if not line.startswith("Failed in ")]
-    lines = [line for line in lines if line] or [""]
-    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-    return shorten(join_lines(f"{type(error).__name__}: {text}"))
+def _check_rule(player: Player, arms: int) -> None:
+    """Call the functions of a rule on numbers; BadInput if one returns another number than its type allows."""
+    rule, rates = player.learner.rule, rates_of_blocks(player.rates, np.zeros(1, np.uint32))
+    # with NumPy's numbers, division by 0 is no exception, as in compiled code
+    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
+    parameters = Parameters(eta, gamma, alpha, answer_cost, abstain_cost)
+    least = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # of other rules, numbers may be negative
+    for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
+        if answered or not error or player.learner.feedback == "full":
+            returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
+            for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
+                if not np.isfinite(number) or number < least:
+                    raise BadInput(
+                        f"learners: the rule of {player.name} returns {number} if P = {P}, answered = {answered} "
+                        f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
+                    )
 
 
-def _error_line(error: Exception, reference: str) -> str:
-    """Name the innermost line of the module in the traceback, or the first one in Numba's message, if any."""
-    file = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
-    if file is None:
-        return ""
-    name = Path(file).name
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    lines = lines[-1:] or re.findall(rf'[/"]{re.escape(name)}", line (\d+)', str(error))
-    return f", {name} line {lines[0]}" if lines else ""
+@np.errstate(all="ignore")
+def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: bool, error: Any) -> Any:
+    """Return all that the functions of a rule return in its first round, as a tree of numbers."""
+    start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Ranked) else None
+    match rule:
+        case Sided():
+            return rule.charge(np.where, P, 1 - P, answered, error, parameters)
+        case Drawn():
+            return rule.charge(np.where, P, answered, error, parameters)
+        case Fixed():
+            return np.asarray(rule.arm(arms, 0))
+        case Ranked():
+            learned = rule.learn(np.where, start, answered, error, parameters)
+            return rule.decide(np.where, start, P, P / 2), learned
+    return ()  # a rule with a backend of its own
+
+
+def check_finite(player: Player, state: Callable[[], Any]) -> None:
+    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN.
+
+    ``state`` returns the state; it is called only for a user's learner, because it may copy from a device.
+    """
+    if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
+        return
+    if not all(bool(jax.numpy.isfinite(x).all()) for x in jax.tree.leaves(state())):  # on its device
+        raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
+
+
+def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
+    """Try a user's ``choose_pool`` on arrays and compiled; BadInput if it fails or returns no valid pool."""
+    t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
+    nothing = Pool(np.ones(1, np.int32), np.zeros(1))
+    streams = make_streams(
+        environment.choose_pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64)
+    )
+    records_read = streams.no_records_read().astype(np.int64)
+    with user_code_errors("environment: choose_pool of", name):
+        chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
+        native.fill(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+    outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
+    if outside.size:
+        wanted = f"it must be from 0 to {environment.sources - 1}"
+        raise BadInput(f"environment: choose_pool of {name} returns {outside.flat[0]}; {wanted}")
+
+
+def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objective: Objective) -> None:
+    """Try a user's adaptive environment on a round of two copies; BadInput if a function or its result is wrong."""
+    arms = len(pool.grid)
+
+    def one_round(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
+        state = jax.tree.map(jnp.asarray, environment.init(pool))
+        draws, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
+        question = environment.ask(state, pool, objective, draws, masses if environment.sees_masses else None)
+        return question.cut, question.error, state, environment.see(state, question, answered)
+
+    with user_code_errors("environment: functions of", name, TRACED), jax.enable_x64(True):
+        games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
+        cut, error, before, after = games(pool, objective, np.array([True, False]))
+        form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
+    field = f"environment: {name}"
+    if form != other:
+        raise BadInput(f"{field}: see returns a state of form {other}; it must be that of init, {form}")
+    for what, value, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
+        if value.shape != (2,) or value.dtype.kind not in kind:
+            kinds = f"{value.dtype} of shape {value.shape[1:]}"
+            raise BadInput(f"{field}: ask returns {what} as {kinds}; it must be as in AskedRecord")
+        if not np.all((value >= low) & (value <= high)):
+            raise BadInput(
+                f"{field}: ask returns {what} {np.asarray(value).tolist()}; it must be from {low} to {high}"
+            )

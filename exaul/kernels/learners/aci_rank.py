@@ -2,10 +2,10 @@
 
 The learner to use by default. It is adaptive conformal inference (Gibbs and Candes, "Adaptive conformal inference
 under distribution shift", 2021) on the rank of the score, with feedback on answers only. It answers the share s of
-records whose scores rank highest among recent ones; a level of equal scores is answered whole if the share reaches
-above it. An answer moves s by ``step (aim - e)``. The aim is alpha, less what was overspent so far, per answer, but
-at least alpha / 2. If s is so small that almost nothing is answered, an abstention raises it slowly: silence must
-end. The learner uses neither the horizon nor a draw, and it can start from a log (``fit``).
+records whose scores rank highest among recent ones; a level of equal scores is answered whole as soon as the share
+reaches into it. An answer moves s by ``step (aim - e)``. The aim is alpha, less what was overspent so far, per
+answer, but at least alpha / 2. If s is so small that almost nothing is answered, an abstention raises it slowly:
+silence must end. The learner uses neither the horizon nor a draw, and it can start from a log (``fit``).
 
 On any sequence ``R_T <= s_1 / step + 1 - alpha + A / 200``, where A counts the abstentions at s < 1/20
 (``docs/proofs.md``, W1).
@@ -22,14 +22,14 @@ from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 1 / 40  # of the share; measured: 1/25 to 1/40 answer alike, and 1/25 allows fewer wrong answers
 SHARE = 0.3  # the first share without a log; measured: .2 to .35 are alike
-LEAST = 1 / 20  # a share below this drifts upwards; at larger shares a drift would raise the FDR
+LEAST = 1 / 20  # a share below this drifts upwards (chosen); at larger shares a drift would raise the FDR
 DRIFTS = 200  # abstentions that together drift by one step; measured: half as many do more harm where all is wrong
-LOWEST = 1 / 2  # least aim, as a part of alpha: it pays back what was overspent, and still learns
+LOWEST = 1 / 2  # least aim, as a part of alpha (chosen): it pays back what was overspent, and still learns
 SHORT = 3  # a log of fewer than SHORT / alpha rows starts at SHARE at most: one right row would start at 1
-TINY = 1e-9  # a share up to this is 0
+TINY = 1e-9  # a share up to this is 0 (chosen)
 ROUNDING = 1e-12  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
-MEMORY = 8192  # records over which counts fade; faster fading forgets what a score means
-PRIOR = 1 / 32  # first count of each cut, in records: ranks follow the scores after some dozen rounds
+MEMORY = 8192  # records over which counts fade (chosen); faster fading forgets what a score means
+PRIOR = 1 / 32  # first count of each cut, in records (chosen): ranks follow the scores after some dozen rounds
 
 
 class AciRankState(NamedTuple):

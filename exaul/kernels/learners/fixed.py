@@ -37,5 +37,5 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
 
 no_abstention = Learner(feedback="none", rule=Fixed(_first))
 always_abstain = Learner(feedback="none", rule=Fixed(_last), risk_bound=no_risk)
-NO_REGRET = RegretBounds(zero_regret, zero_regret, zero_regret)  # nor against the arm that always abstains
+NO_REGRET = RegretBounds(zero_regret, zero_regret, zero_regret)  # that against abstaining is at most 0
 best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), regret_bounds=NO_REGRET)

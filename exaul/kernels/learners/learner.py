@@ -81,7 +81,7 @@ class Ranked(NamedTuple):
         learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round;
             ``parameters.weight`` is the weight of an abstention.
         prior: > 0, in records.
-        decay: in (0, 1).
+        decay: in (0.07, 1); below, the counts overflow within a block, where they grow by ``decay^-256``.
         reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
             wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
         fit: ``fit(cuts, errors, counts, alpha)`` returns the state before round 1 after a log with these records
@@ -127,11 +127,12 @@ class Learner(NamedTuple, Generic[RuleType]):
         anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are
             none.
         regret_bounds: its proved bounds of the regret; None if there are none.
-        risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t
-            (eq. 1) on every sequence. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing is
-            proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
-            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the
-            rule can start from a log, two more arguments are alpha and the state before round 1.
+        risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
+            1) on every sequence; eta, gamma and rounds [K] are the rates and lengths of the blocks. Rounds t in
+            1..T and numbers of answers up to t broadcast. None if nothing is proved. The guarantees under delayed
+            feedback require that the bound rests on a gate: round t + 1 is answered only if ``R_t <= risk_bound(t +
+            1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule can start from a log, two more arguments
+            are alpha and the state before round 1.
         rate: the field of a sweep that sets eta, ``eta`` or ``step``.
     """
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Outcome, Rates, Start
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Rates, Start
 from exaul.kernels.native.compile import compiled, disjoint
 from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import available, pool, scratch
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
+NARROWEST = 8  # copies of a tile with own records, at least (measured)
 WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
-NO_OUTCOME = Outcome(np.zeros((0, 0), np.bool_), np.zeros((0, 0)), np.zeros((0, 0)))  # if only the sums are wanted
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
 
 
@@ -27,19 +27,13 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, a tree of arrays, of B copies
             from their ``Start``. ``streams`` is the number of streams of records.
-        simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to simulate the K blocks of
+        simulate: ``simulate(state, rounds, rates, copies, tally)`` starts to simulate the K blocks of
             ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
-            the ``CheckpointSums`` are updated in place, and the arrays [K C, B] of the ``Outcome``, if given, are
-            filled.
-        middles: whether outcomes have ``middle``.
-        losses: ``losses(state)`` returns the cumulative charges of the arms [B, H], up to a constant; None without
-            weights.
+            the ``CheckpointSums`` are updated in place.
     """
 
     init: Callable[[int, Start, int], Any]
     simulate: Callable[..., list[Future[Any]]]
-    middles: bool = False
-    losses: Callable[[Any], Any] | None = None
 
 
 class CheckpointSums(NamedTuple):
@@ -112,13 +106,6 @@ def tree_sizes(arms: int) -> tuple[int, int]:
     return 1 << depth, depth
 
 
-def outcome_arrays(outcome: Outcome | None) -> Outcome:
-    """Return the arrays [K C, B] that a loop fills, or empty ones, always of the same types."""
-    if outcome is None:
-        return NO_OUTCOME
-    return outcome if outcome.middle is not None else outcome._replace(middle=NO_OUTCOME.middle)
-
-
 def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share: bool) -> list[Tile]:
     """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come.
 
@@ -131,7 +118,7 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share
         streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
         together = [x for x in streams if can_share and len(x) >= SHARED]
         others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
-        width = min(WIDEST[0], max(8, -(-len(others) // available())))
+        width = min(WIDEST[0], max(NARROWEST, -(-len(others) // available())))
         made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
         for x in together:
             width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
@@ -143,7 +130,6 @@ def make_backend(
     loops: Sequence[tuple[Callable[..., Any], Callable[..., Any]]],
     precision: str,
     how: Callable[[int], tuple[Any, ...]],
-    **fields: Any,
 ) -> NativeBackend:
     """Return the backend whose loops, with a function for their workspace, are for own and for shared records.
 
@@ -151,9 +137,8 @@ def make_backend(
         loops: one, or two if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
         how: ``how(arms)`` returns further arguments of the loops.
-        fields: further fields of ``NativeBackend``.
     """
-    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # the copies of a sweep are those of all chunks
+    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # of the last copies
 
     def tiles_of(copies: Copies, group: NDArray[np.intp]) -> list[Tile]:
         if not plans or plans[0][0] is not copies or (plans[0][1] != group).any():
@@ -166,9 +151,8 @@ def make_backend(
         rates: Rates,
         copies: Copies,
         tally: CheckpointSums,
-        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        arms, out = losses.shape[1], outcome_arrays(outcome)
+        arms = losses.shape[1]
         records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
         every, group = rounds_between(rates, copies.eta_scale, precision)
 
@@ -176,14 +160,14 @@ def make_backend(
             loop, arrays = loops[tile.is_shared]
             given = every[tile.group], *how(arms), tree_sizes(arms)
             workspace = scratch(arrays, arms, len(tile.copies), precision)
-            loop(tile.copies, losses, records, rates, copies, tally, out, *given, workspace)
+            loop(tile.copies, losses, records, rates, copies, tally, *given, workspace)
 
         return [pool().submit(run, tile) for tile in tiles_of(copies, group)]
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
         return np.zeros((len(start.arm), arms))
 
-    return NativeBackend(init, simulate, **fields)
+    return NativeBackend(init, simulate)
 
 
 def rounds_between(
@@ -191,8 +175,8 @@ def rounds_between(
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """Return after how many rounds weights are computed anew in each block, [groups, K], and each copy's group [B].
 
-    It is every 1,024 where eta is constant in float64, else every 256, and more often where a weight could
-    underflow in between: always a power of two, which depends on nothing but a copy's own rates.
+    In float64 it is every 1,024 where eta is constant over a span, else every 256, and more often where a weight
+    could underflow in between: always a power of two, which depends on nothing but a copy's own rates.
     """
     scales, of_scale = np.unique(eta_scale, return_inverse=True)
     eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))

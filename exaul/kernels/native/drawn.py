@@ -1,7 +1,7 @@
 """Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``), with the tree of ``tree.py``.
 
-A round (Algorithm "Exp3-IX-CA") walks from the root down to the drawn arm, sums the weights below the cut, and then
-repairs the sums above the one weight that changes. The exact state is the cumulative losses in float64.
+A round (Algorithm "Exp3-IX-CA") walks from the root down to the drawn arm, and then repairs the sums above the one
+weight that changes. The exact state is the cumulative losses in float64.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,6 @@ import numpy as np
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 from exaul.kernels.native.backend import (
-    BIT,
     NativeBackend,
     add_round,
     keep_sums,
@@ -52,16 +51,6 @@ def _descend(tree, node, before, target):
 
 
 @exact
-def _sum_below(tree, cut, mass, leaves, depth):
-    for c in range(cut.size):
-        node, low = leaves + cut[c], 0.0
-        for _ in range(depth):
-            low += np.float64(tree[c, node ^ 1]) * BIT[node & 1]
-            node >>= 1
-        mass[c] = low
-
-
-@exact
 def _repair(tree, arm, factor, leaves, depth):
     """Multiply the weights of the drawn arms, and sum anew above them."""
     for c in range(arm.size):
@@ -83,9 +72,6 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
         arm,
         cut,
         tree,
-        target,
-        before,
-        mass,
         error,
         eta,
         gamma,
@@ -93,8 +79,6 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
         numbers,
         factor,
         charged,
-        P,
-        middle,
         answered,
     ):
         leaves = tree.shape[1] // 2
@@ -106,16 +90,13 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
             mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
             charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
             factor[c] = exp(-rate * charged[c])
-            P[c], answered[c] = mass[c] / total, yes
-            # The middle of the uniforms that draw this arm: another backend that gets it repeats the draw,
-            # whatever its rounding.
-            middle[c] = before[c] / total + p / 2
+            answered[c] = yes
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, every, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, weights, numbers_of, flags, places = workspace
-        target, before, mass, error, factor, charged, chance, middle, wrong = numbers_of
+        target, before, error, factor, charged, wrong = numbers_of
         answered, totals = flags
         cut, arm = places
         leaves, depth = sizes
@@ -135,32 +116,24 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
             for c in range(many):
                 # rounding can leave the last cumulative weight at or below the target
                 arm[c] = min(arm[c] - leaves, arms - 1)
-            _sum_below(tree, cut, mass, leaves, depth)  # before the charge changes a weight
             step(
                 *(
                     arm,
                     cut,
                     tree,
-                    target,
-                    before,
-                    mass,
                     error,
                     rates.eta[block],
                     rates.gamma[block],
                     copies,
                     numbers,
                 ),
-                *(factor, charged, chance, middle, answered),
+                *(factor, charged, answered),
             )
             _repair(tree, arm, factor, leaves, depth)
             for c in range(many):
                 losses[numbers[c], arm[c]] += charged[c]
             add_round(answered, error, totals, wrong)
             keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-            if out.answered.size:
-                for c in range(many):
-                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
-                    out.middle[i, numbers[c]] = middle[c]
         store_sums(numbers, tally, totals, wrong)
 
     return simulate
@@ -171,7 +144,7 @@ def _arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
     return (
         np.zeros((many, 2 * leaves + 8), precision)[:, : 2 * leaves],
         np.zeros(arms, precision),
-        tuple(np.zeros(many) for _ in range(9)),
+        tuple(np.zeros(many) for _ in range(6)),
         (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
         (np.zeros(many, np.int64), np.zeros(many, np.int64)),
     )
@@ -182,10 +155,4 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
 
     ``precision`` is the dtype of the weights and their sums; the state is the cumulative losses, [B, H] float64.
     """
-    return make_backend(
-        [(_compile(learner.rule), _arrays)],
-        precision,
-        lambda arms: (),
-        middles=True,
-        losses=np.array,
-    )
+    return make_backend([(_compile(learner.rule), _arrays)], precision, lambda arms: ())

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import Copies, Outcome, Rates, Start
+from exaul.kernels.game import Copies, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner
-from exaul.kernels.native.backend import CheckpointSums, NativeBackend, keep_one, outcome_arrays
+from exaul.kernels.native.backend import CheckpointSums, NativeBackend, keep_one
 from exaul.kernels.native.compile import outermost
 from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import run_in_parts
 
-PART = 32  # streams, or copies, of a task for one thread
+PART = 32  # streams, or copies, of a task for one thread (chosen)
 
 
 @outermost
@@ -63,16 +63,16 @@ def find_best_arms(
     number of rounds of cut c, and E_c the sum of their errors.
 
     Args:
-        cuts: [R, N] int32 in 0..H-1.
+        cuts: [R, N] int32 in 1..H-1.
         errors: [R, N] float64 in [0, 1].
-        checkpoint_rounds: [M], rounds after which arms are found, increasing, in 1..rounds.
+        checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
         rounds: number of rounds to count, at most N.
         costs: of an answer per unit of error, and of an abstention, [cells] each.
         counts: [R, H], number of rounds by cut; added to.
         wrong: [R, H], sum of their errors in the order of rounds; added to.
 
     Returns:
-        Losses [M, cells, R], and arms [M, cells, R] in 0..H-1, the lowest if tied.
+        Losses [P, cells, R], and arms [P, cells, R] in 0..H-1, the lowest if tied.
     """
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)
@@ -84,7 +84,7 @@ def find_best_arms(
 
 
 @outermost
-def _count_answers(first, last, arms, cuts, errors, rounds, record, tally, out):
+def _count_answers(first, last, arms, cuts, errors, rounds, record, tally):
     """Count the answers of the copies first..last-1, and sum their errors, in the order of rounds."""
     for b in range(first, last):
         count, wrong = tally.answered[b], tally.wrong[b]
@@ -93,8 +93,6 @@ def _count_answers(first, last, arms, cuts, errors, rounds, record, tally, out):
             count += 1 if yes else 0
             wrong += errors[record[b], i] if yes else 0.0
             keep_one(i, b, tally, count, wrong)
-            if out.answered.size:
-                out.answered[i, b], out.probability[i, b] = yes, 1.0 if yes else 0.0
         tally.answered[b], tally.wrong[b] = count, wrong
 
 
@@ -110,18 +108,9 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
         rates: Rates,
         copies: Copies,
         tally: CheckpointSums,
-        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         # without uniforms, which take time to draw
-        given = (
-            state,
-            rounds.cuts,
-            rounds.errors,
-            rounds.rounds,
-            copies.record_stream,
-            tally,
-            outcome_arrays(outcome),
-        )
+        given = state, rounds.cuts, rounds.errors, rounds.rounds, copies.record_stream, tally
         return run_in_parts(len(state), PART, lambda first, last: _count_answers(first, last, *given))
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:

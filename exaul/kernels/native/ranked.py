@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
+from exaul.kernels.game import ROUNDS, SPAN, Copies, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
@@ -23,7 +23,6 @@ from exaul.kernels.native.backend import (
     add_round,
     keep_sums,
     load_sums,
-    outcome_arrays,
     store_sums,
     tree_sizes,
 )
@@ -38,8 +37,8 @@ from exaul.kernels.native.compile import (
 from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import pool, scratch
 
-PART = 32  # streams, or copies, of a task for one thread
-LARGEST = 200.0  # logarithm of what a new record may count before counts are scaled back
+PART = 32  # streams, or copies, of a task for one thread (chosen)
+LARGEST = 200.0  # logarithm of the largest count of a new record (chosen; floats end at e^709)
 
 
 @exact
@@ -94,12 +93,12 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, depth, high, 
 
 
 def _compile(rule: Ranked) -> Callable[..., Any]:
-    """Return the loop over the rounds of the copies first..last-1."""
+    """Return the loop over the rounds of the copies of one task."""
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
     read, write = accessors(type(rule.start), lambda number, copy: (number, copy))
 
     @disjoint
-    def step(numbers, state, high, low, error, u, eta, gamma, copies, chance, answered):
+    def step(numbers, state, high, low, error, u, eta, gamma, copies, answered):
         for c in range(numbers.size):
             n = numbers[c]
             rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
@@ -108,12 +107,12 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
             P = decide(where, own, high[c], low[c])
             yes = u[c] < P
             write(state, c, learn(where, own, yes, error[c], mine))
-            chance[c], answered[c] = P, yes
+            answered[c] = yes
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, states, high, low, records, rates, copies, tally, out, workspace):
+    def simulate(numbers, states, high, low, records, rates, copies, tally, workspace):
         _, errors, uniforms, rounds = records
-        state, u, error, rank, lower, chance, wrong, answered, totals = workspace
+        state, u, error, rank, lower, wrong, answered, totals = workspace
         load_sums(numbers, tally, totals, wrong)
         for m in range(states.shape[0]):
             for c in range(numbers.size):
@@ -134,14 +133,10 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
                 rates.eta[block],
                 rates.gamma[block],
                 copies,
-                chance,
                 answered,
             )
             add_round(answered, error, totals, wrong)
             keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-            if out.answered.size:
-                for c in range(numbers.size):
-                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
         store_sums(numbers, tally, totals, wrong)
         for m in range(states.shape[0]):
             for c in range(numbers.size):
@@ -157,7 +152,7 @@ def _stream_arrays(arms: int, many: int) -> tuple[Any, ...]:
 
 
 def _copy_arrays(numbers: int, many: int) -> tuple[Any, ...]:
-    floats = (np.zeros(many) for _ in range(6))
+    floats = (np.zeros(many) for _ in range(5))
     return np.zeros((numbers, many)), *floats, np.zeros(many, np.bool_), np.zeros(many, np.int64)
 
 
@@ -191,16 +186,15 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         rates: Rates,
         copies: Copies,
         tally: CheckpointSums,
-        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         numbers, counts = state
         high, low = ranks(counts, rounds)
-        records, out = rounds.arrays, outcome_arrays(outcome)
+        records = rounds.arrays
 
         def run(first: int) -> None:
             each = np.arange(first, min(first + PART, numbers.shape[1]))
             arrays = scratch(_copy_arrays, len(numbers), len(each))
-            loop(each, numbers, high, low, records, rates, copies, tally, out, arrays)
+            loop(each, numbers, high, low, records, rates, copies, tally, arrays)
 
         return [pool().submit(run, first) for first in range(0, numbers.shape[1], PART)]
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import orders
-from exaul.kernels.game import ROUNDS, Block
+from exaul.kernels.game import ROUNDS
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.native.threads import pool, scratch
 from exaul.kernels.records import Streams
 from exaul.kernels.uniforms import Draws, compile_for
 
-PADDING = 16  # columns: rows that are a power of two long compete for the same cache sets
+PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
 
 
 class RecordBlocks:
@@ -42,23 +42,9 @@ class RecordBlocks:
             rounds: number of rounds that are simulated.
             draw: returns the uniforms, [K, C, U] in [0, 1) each.
         """
-        shape = streams, size + PADDING  # rows that are a power of two long compete for the same cache sets
+        shape = streams, size + PADDING
         self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
         self._draw = draw
-
-    @staticmethod
-    def of(blocks: Block) -> "RecordBlocks":
-        """Copy given blocks.
-
-        Args:
-            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; active rounds come first.
-        """
-        made = RecordBlocks(
-            blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws
-        )
-        for here, given in ((made.cuts, blocks.cuts), (made.errors, blocks.errors)):
-            here[:, :-PADDING] = np.asarray(given).reshape(blocks.active.size, -1).T
-        return made
 
     @cached_property
     def draws(self) -> Draws:
@@ -101,8 +87,8 @@ def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
     return Draws(*(None if key is None else of_stream(key) for key in keys))
 
 
-PIECE = 512  # rounds of a piece
-EACH = 8  # streams of a task for one thread
+PIECE = 512  # rounds of a piece (chosen)
+EACH = 8  # streams of a task for one thread (chosen)
 
 _lap_key, _cell_of, _number_of, _one_pass, *_ = orders.compile_for(compiled, where, word)
 

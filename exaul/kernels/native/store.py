@@ -1,8 +1,8 @@
 """Store machine code on disk that Numba compiled, for later processes.
 
-Its own cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and does
-not notice changes of functions in other files. Here the key is made of the code of ``exaul.kernels`` and of the
-code and the values that a function reads, which may be a user's.
+Numba's own cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and
+does not notice changes of functions in other files. Here the key is made of the code of ``exaul.kernels`` and of
+the code and the values that a function reads, which may be a user's.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from numba.core.serialize import dumps
 from exaul.kernels.cache import cache_folder, kernels_hash
 
 PACKAGE = "exaul"
-VERSIONS = 4  # versions of the sources whose machine code stays on disk
+VERSIONS = 4  # versions of the sources whose machine code stays on disk (chosen)
 
 
 class _UnknownError(Exception):

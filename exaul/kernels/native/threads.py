@@ -24,10 +24,7 @@ def pool() -> ThreadPoolExecutor:
 
 
 def run_in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future[Any]]:
-    """Start to simulate B copies, at most ``each`` at a time, and return a future for each part.
-
-    ``part(first, last)`` simulates the copies first..last-1.
-    """
+    """Call ``part(first, last)`` on threads for parts of at most ``each`` of B copies: those first..last-1."""
     return [pool().submit(part, first, min(first + each, copies)) for first in range(0, copies, each)]
 
 

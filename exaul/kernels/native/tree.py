@@ -18,7 +18,8 @@ decides, and walks up again: new sums on the path, and a factor for each sibling
   the loops over copies vectorise.
 
 The exact state is the differences ``L_k - L_(k-1)`` of the cumulative losses in float64, of which a round changes
-the one at its cut. Weights are computed anew from them every 256 rounds, or every 1,024 if the rates are constant.
+the one at its cut. Weights are computed anew from them every 256 rounds, or every 1,024 in float64 if
+the rates are constant; more often at a large eta.
 Every sum has a fixed order, that of the tree: bits depend neither on the width of vectors nor on other copies.
 """
 
@@ -70,15 +71,15 @@ def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """Return the step of some rules for L copies, between the two walks.
 
-    ``step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered)`` decides
+    ``step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, answered)`` decides
     from the sums of weights ``low`` below the cut and ``high`` above it, and fills the factors of both sides,
-    ``gap`` (the charge below the cut less that above it), the probabilities of answering, and the decisions.
+    ``gap`` (the charge below the cut less that above it), and the decisions.
     ``rule`` is the number of its charges, and whether it sees all errors.
     """
     charges = _choose(charges_of)
 
     @disjoint
-    def step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered):
+    def step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, answered):
         which, is_full = rule
         for c in range(numbers.size):
             n = numbers[c]
@@ -97,7 +98,7 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
             factor = exp(-rate * abs(gap[c]))
             below[c] = factor if gap[c] > 0 else 1.0
             above[c] = 1.0 if gap[c] > 0 else factor
-            chance[c], answered[c] = P, yes
+            answered[c] = yes
 
     return step
 
@@ -159,10 +160,10 @@ def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile whose copies read records of their own."""
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, rule, last, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, every, rule, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, path, factors, cumulative, weights, numbers_of, flags, cut = workspace
-        low, high, u, error, gap, chance, wrong = numbers_of
+        low, high, u, error, gap, wrong = numbers_of
         answered, totals = flags
         leaves, depth = sizes
         many = numbers.size
@@ -178,16 +179,13 @@ def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
             _look(tree, cut, path, low, high, leaves, depth)
             step(
                 *(rule, low, high, u, error, rates.eta[block], rates.gamma[block], copies, numbers),
-                *(factors[1], factors[0], gap, chance, answered),
+                *(factors[1], factors[0], gap, answered),
             )
             _update(tree, cut, path, factors, leaves, depth)
             for c in range(many):
                 losses[numbers[c], cut[c]] -= gap[c]
             add_round(answered, error, totals, wrong)
             keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-            if out.answered.size:
-                for c in range(many):
-                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
         store_sums(numbers, tally, totals, wrong)
 
     return simulate
@@ -249,10 +247,10 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile whose copies read one stream."""
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, rule, last, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, every, rule, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, missing, steps, lows, highs, factors, numbers_of, flags = workspace
-        u, error, gap, chance, wrong, cumulative, least, eta = numbers_of
+        u, error, gap, wrong, cumulative, least, eta = numbers_of
         answered, totals = flags
         leaves, depth = sizes
         many, arms, stream = numbers.size, steps.shape[0], copies.record_stream[numbers[0]]
@@ -275,7 +273,7 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
                 node >>= 1
             step(
                 *(rule, lows[depth], highs[depth], u, error, rates.eta[block], rates.gamma[block], copies, numbers),
-                *(factors[1], factors[0], gap, chance, answered),
+                *(factors[1], factors[0], gap, answered),
             )
             node = leaves + cut
             for d in range(depth):
@@ -288,9 +286,6 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
                 steps[cut, c] -= gap[c]
             add_round(answered, error, totals, wrong)
             keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-            if out.answered.size:
-                for c in range(many):
-                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
         store_sums(numbers, tally, totals, wrong)
         for c in range(many):
             for k in range(arms):
@@ -310,7 +305,7 @@ def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
         np.ones((2, many), precision),
         np.zeros(arms),
         np.zeros(arms, precision),
-        tuple(np.zeros(many) for _ in range(7)),
+        tuple(np.zeros(many) for _ in range(6)),
         (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
         np.zeros(many, np.int64),
     )
@@ -325,7 +320,7 @@ def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
         np.zeros((depth + 1, many)),
         np.zeros((depth + 1, many)),
         np.ones((2, many), precision),
-        tuple(np.zeros(many) for _ in range(8)),
+        tuple(np.zeros(many) for _ in range(7)),
         (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
     )
 
@@ -350,9 +345,4 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         last = 1.0 if rule.prior is None else float(weight_of_last(rule.prior, arms))
         return (charges.index(rule.charge), is_full), last
 
-    return make_backend(
-        _compile_loops(charges),
-        precision,
-        how,
-        losses=lambda differences: np.cumsum(differences, axis=1),
-    )
+    return make_backend(_compile_loops(charges), precision, how)

@@ -9,7 +9,7 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.simulation import device_check, learners
+from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.compiled import CompiledSimulation
 from exaul.engine.simulation.learners import choose_backend
 from exaul.kernels.game import Rates
@@ -23,7 +23,7 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     learners._device_agrees.cache_clear()
-    device_check._reported.clear()
+    agreement._reported.clear()
     change("native", monkeypatch, device_checked=True, platforms=("gpu",))
     monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
     for name in ("blocks", "rows"):
@@ -45,7 +45,7 @@ def chosen(name="exaul", own=None, **fields):
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
     assert chosen(name) == "native"
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
-    monkeypatch.setattr(device_check, "record_decisions", None)
+    monkeypatch.setattr(agreement, "simulate_briefly", None)
     learners._device_agrees.cache_clear()  # as in the next process
     assert chosen(name) == "native"
     assert capsys.readouterr().err == ""
@@ -70,7 +70,7 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
         learners._device_agrees.cache_clear()
 
 
-@pytest.mark.parametrize("own", [None, ("tests.engine.test_device_check:ODD", ODD)])
+@pytest.mark.parametrize("own", [None, ("tests.engine.test_agreement:ODD", ODD)])
 def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, capsys, monkeypatch):
     def fail(self, *given):
         raise RuntimeError("its compiler is too old\nand more")
@@ -79,7 +79,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
         patch.setattr(CompiledSimulation, "start", fail)
         assert chosen(own=own) == "dense"
     assert chosen(own=own) == "dense"
-    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_device_check:ODD" if own else "")
+    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_agreement:ODD" if own else "")
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
@@ -95,12 +95,12 @@ def test_a_device_without_memory_is_no_reason_to_run_elsewhere(monkeypatch):
 
 
 def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
-    monkeypatch.setattr(device_check, "make_streams", wraps := mock.Mock(wraps=device_check.make_streams))
+    monkeypatch.setattr(agreement, "make_streams", wraps := mock.Mock(wraps=agreement.make_streams))
     assert chosen() == "native"
-    assert chosen(own=("tests.engine.test_device_check:ODD", ODD)) == "native"
-    assert [call.args[0] for call in wraps.call_args_list] == 2 * [
-        device_check.CHECK_ENVIRONMENT.choose_pool
-    ] + 2 * [ODD.choose_pool]
+    assert chosen(own=("tests.engine.test_agreement:ODD", ODD)) == "native"
+    assert [call.args[0] for call in wraps.call_args_list] == 2 * [agreement.CHECK_ENVIRONMENT.choose_pool] + 2 * [
+        ODD.choose_pool
+    ]
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):

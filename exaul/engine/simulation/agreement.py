@@ -1,4 +1,8 @@
-"""Compare a backend's decisions with those of ``dense`` before its first use on a device."""
+"""Whether a backend decides as ``dense`` does, given the same records and uniforms.
+
+A sweep keeps totals, not decisions. With a checkpoint after every round, the differences of the totals are the
+decisions. ``exaul verify`` compares those of a sweep; a device uses a backend only after ``device_agrees``.
+"""
 
 import hashlib
 import sys
@@ -7,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
@@ -14,18 +19,41 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, Copies, compute_costs
+from exaul.kernels.game import SPAN, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
+# Of the check of a device (chosen): two chunks' worth of padding rounds, and copies of two alphas.
 CHECKED_ROUNDS, ARMS, COPIES = SPAN, 100, 32
 # Records of the pools, in turn. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
 SIZES = 300, 2000
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
+
+
+def totals_of_rounds(
+    simulation: Any, records: TrialRecords, rates: Rates, rounds: int, copies: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Simulate the first rounds of a game; return the answers and the errors so far after each, [rounds, copies].
+
+    Args:
+        simulation: before round 1, of at least ``copies`` copies.
+        records: that it reads.
+        rates: [K] of the blocks of the horizon.
+        rounds: how many to simulate, at most the horizon.
+        copies: how many copies to return, the first ones.
+    """
+    answered, wrong = [], []
+    for chunk in make_chunks(records, np.arange(1, rounds + 1), len(records.trials)):
+        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
+        totals, is_checkpoint = simulation.collect(), chunk.schedule.checkpoint_rounds > 0
+        answered.append(totals.answered[is_checkpoint][:, :copies])
+        wrong.append(totals.wrong[is_checkpoint][:, :copies])
+    return np.concatenate(answered), np.concatenate(wrong)
 
 
 def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
@@ -36,53 +64,31 @@ def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
 CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
 
 
-def record_decisions(
-    learner: Learner[Any],
-    backend: Any,
-    environment: Oblivious = CHECK_ENVIRONMENT,
-    imperfect: bool = False,
-) -> Any:
-    """Return the decisions of ``simulate_briefly``, [T, B]: 0 for an abstention, 1 if right, 2 if wrong."""
-    return simulate_briefly(learner, backend, environment, imperfect)[1]
-
-
 def simulate_briefly(
-    learner: Learner[Any], backend: Any, environment: Oblivious, imperfect: bool
-) -> tuple[Any, Any]:
+    learner: Learner[Any], backend: Any, environment: Oblivious = CHECK_ENVIRONMENT, imperfect: bool = False
+) -> tuple[Floats, Any]:
     """Simulate 32 copies in 1,024 rounds of random records, by the same code as a sweep.
 
-    Return the simulation, and its decisions as of ``record_decisions``.
+    Return the decisions [1024, 32], 0 for an abstention, 1 for a right answer and 2 for a wrong one; and the state.
     """
-    # A sweep returns no decisions, only totals. With a checkpoint after each round, and errors of 0 or 1, the
-    # differences of answered + wrong tell the decisions.
     rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
     pools = []
     for p in range(environment.sources):
         scores = rng.random(SIZES[p % len(SIZES)])
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    records = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
+    streams = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
-        trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
+        records = TrialRecords(streams, CHECKED_ROUNDS, 0, number, imperfect)
         padded = machine.padded_indices(COPIES)
-        start = start_copies(
-            learner.rule,
-            ARMS,
-            start_of(learner.rule, ARMS, alpha),
-            padded,
-            np.zeros(len(padded), np.int32),
-        )
-        simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
-        (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1), COPIES)
-        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
-        totals = simulation.collect()
-    sums = (
-        totals.answered[chunk.schedule.checkpoint_rounds > 0] + totals.wrong[chunk.schedule.checkpoint_rounds > 0]
-    )
-    return simulation, np.diff(sums[:, :COPIES], axis=0, prepend=0)
+        first = start_of(learner.rule, ARMS, alpha)
+        start = start_copies(learner.rule, ARMS, first, padded, np.zeros(len(padded), np.int32))
+        simulation = backend.start(copies.take(padded), start, ARMS, records)
+        answered, wrong = totals_of_rounds(simulation, records, rates, CHECKED_ROUNDS, COPIES)
+    return np.diff(answered + wrong, axis=0, prepend=0), simulation.state
 
 
 def device_agrees(
@@ -94,10 +100,15 @@ def device_agrees(
 ) -> bool:
     """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
 
-    ``made`` is the ``LearnerBackend``, ``oracle`` on ``dense``. ``own`` is the name and rule of a user's
-    environment, which is compiled into the device's program. The result is printed, and cached on disk for this
-    device, these versions and sources. An exception (for example a compiler that does not know the device) returns
-    False, and is not cached.
+    The result is printed, and cached on disk for this device, these versions and sources. An exception (for example
+    a compiler that does not know the device) returns False, and is not cached.
+
+    Args:
+        learner: the learner.
+        name: its name.
+        made: its ``LearnerBackend``.
+        oracle: that on ``dense``.
+        user_environment: name and rule of a user's environment, which is compiled into the device's program.
 
     Raises:
         BadInput: the device has too little free memory.
@@ -108,7 +119,7 @@ def device_agrees(
         return cached.read_text() == "0"
     where = f"{name} on {made.name}, first time on {device()}{reference and f' in {reference}'}"
     try:
-        decided = record_decisions(learner, made, environment)
+        decided, _ = simulate_briefly(learner, made, environment)
     except MemoryError as error:
         raise BadInput(f"backend: {made.name} cannot be checked; the device has too little free memory") from error
     except Exception as error:
@@ -118,7 +129,7 @@ def device_agrees(
             message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {message}", file=sys.stderr)
         return False
-    differ = int((decided != record_decisions(learner, oracle, environment)).sum())
+    differ = int((decided != simulate_briefly(learner, oracle, environment)[0]).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"
     print(f"{where}: {what}", file=sys.stderr)
     if cached is not None:

@@ -1,0 +1,140 @@
+"""``exaul verify``: compare the decisions of a sweep's backends with those of ``dense`` in float64."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exaul.commands.flags import Command
+from exaul.commands.terminal import terminal_width
+from exaul.engine import machine
+from exaul.engine.checks import BadInput
+from exaul.engine.results.text_table import TextColumn, format_table, wrap
+from exaul.engine.scaling import TWO_SIDED
+from exaul.engine.simulation.agreement import totals_of_rounds
+from exaul.engine.simulation.learners import Player, backend_of
+from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.sweep import Sweep
+from exaul.kernels import metrics
+from exaul.kernels.metrics import Floats
+
+COPIES = 128  # compared copies, at most; at least two trials of each cell (chosen: ten seconds)
+ROUNDS = 10_000  # compared rounds, at most (chosen: ten seconds)
+# Two programs decide differently with probability |P - P'| a round, and after that play different games. So the
+# copies that part from ``dense``, divided by the decisions until they do, estimate the mean error of P. The largest
+# that is accepted: none in float64; in float32 some twenty times what rounding does (measured, 2e-7).
+TOLERANCE = {"float64": 0.0, "float32": 5e-6}
+
+
+class Certificate(NamedTuple):
+    """How a learner decides on its backend, compared with ``dense`` in float64 over the same uniforms."""
+
+    learner: str
+    backend: str
+    parted: int  # copies that decide differently in some round
+    decisions: int  # decisions that were compared, of each copy up to the first that differs
+    changes: dict[str, Floats]  # [copies], changes of FDR, inefficiency and regret per round
+
+    def holds(self, precision: str) -> bool:
+        """Return whether so few copies part that rounding explains it."""
+        return self.parted <= TOLERANCE[precision] * self.decisions
+
+
+def certify(prepared: Prepared, player: Player) -> Certificate:
+    """Compare a player with ``dense`` in float64, over the first rounds of a sweep."""
+    rounds, count = min(prepared.horizon, ROUNDS), prepared.copies_of(player)
+    dense = backend_of(player.learner, "dense", "float64")
+    assert dense is not None
+    totals = []
+    for each in (player, player._replace(backend=dense)):
+        records = prepared.trial_records()
+        copies = prepared.padded_copies(each, records.record_stream)
+        simulation = each.start(copies, prepared.padded_start(each), len(prepared.grid), records)
+        totals.append(totals_of_rounds(simulation, records, each.rates, rounds, count))
+    (mine, my_wrong), (theirs, their_wrong) = totals
+    differs = mine != theirs
+    compared = np.where(differs.any(axis=0), differs.argmax(axis=0) + 1, rounds)
+    alpha, *costs = (x[:count] for x in copies[:3])
+    results = [
+        {
+            "FDR": metrics.fdr(answered, wrong, alpha),
+            "inefficiency": 1 - answered / rounds,
+            "regret a round": metrics.loss(answered, wrong, rounds, *costs) / rounds,
+        }
+        for answered, wrong in ((mine[-1], my_wrong[-1]), (theirs[-1], their_wrong[-1]))
+    ]
+    changes = {name: results[0][name] - results[1][name] for name in results[0]}
+    parted = int(differs.any(axis=0).sum())
+    return Certificate(player.name, player.backend.name, parted, int(compared.sum()), changes)
+
+
+def certify_all(prepared: Prepared) -> list[Certificate]:
+    """Certify all players but fixed arms, which are only counted."""
+    import jax
+
+    with jax.enable_x64(True):
+        return [certify(prepared, player) for player in prepared.players if not player.is_fixed]
+
+
+def report(certificates: Sequence[Certificate], precision: str, width: int | None = None) -> str:
+    """Return the certificates and the verdict as text; ``width`` is of the terminal, or None for all columns."""
+    changes = certificates[0].changes
+    columns = [
+        TextColumn("learner", [c.learner for c in certificates], 3, is_name=True),
+        TextColumn("backend", [c.backend for c in certificates], 2, is_name=True),
+        TextColumn(
+            "copies that differ",
+            [f"{c.parted:,}" for c in certificates],
+            3,
+            meaning="from dense in some decision, given the same uniforms (accepted: "
+            f"{TOLERANCE[precision]:g} of the decisions)",
+        ),
+        TextColumn("decisions", [f"{c.decisions:,}" for c in certificates], 1),
+        *(
+            TextColumn(
+                f"change in {name}",
+                [_interval(c.changes[name]) for c in certificates],
+                meaning="mean over copies ±half of its 95% interval",
+            )
+            for name in changes
+        ),
+    ]
+    parts = [
+        wrap(f"{precision} on the fast backends against float64 on the dense one", width),
+        format_table(columns, width),
+        f"certified: {'yes' if all(c.holds(precision) for c in certificates) else 'no'}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _interval(changes: Floats) -> str:
+    """Return the mean over copies and the half width of its 95% interval."""
+    half = TWO_SIDED * changes.std(ddof=1) / np.sqrt(len(changes)) if len(changes) > 1 else np.inf
+    return f"{changes.mean():+.2e} ±{half:.1e}"
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Print the certificates of a sweep's learners. Return 0 if all hold, else 1.
+
+    Raises:
+        BadInput: a flag does not apply, the environment is adaptive (two backends may then get different
+            questions), or all learners are fixed.
+    """
+    for name in ("out", "shard", "checkpoints", "delta"):
+        if name in given:
+            raise BadInput(f"{name}: given, but verify writes no results and compares every round")
+    sweep = Sweep(**given)
+    machine.use_compilation_cache()
+    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
+    if prepared.is_adaptive:
+        raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
+    certificates = certify_all(prepared)
+    if not certificates:
+        names = ", ".join(player.name for player in prepared.players)
+        raise BadInput(f"learners: {names} found; at least one must learn, since fixed arms are only counted")
+    print(report(certificates, sweep.precision, terminal_width()))
+    return int(not all(each.holds(sweep.precision) for each in certificates))
+
+
+COMMANDS = {"verify": Command((Sweep,), main)}

@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_238,
-    "test lines": 22_743,
-    "product tokens": 204_407,
-    "test tokens": 207_032,
-    "engine and commands, lines": 10_178,
-    "engine and commands, files": 61,
-    "longest file": 721,
+    "product lines": 28_882,
+    "test lines": 22_718,
+    "product tokens": 201_777,
+    "test tokens": 206_874,
+    "engine and commands, lines": 9_939,
+    "engine and commands, files": 60,
+    "longest file": 720,
     "path: files of engine and commands": 36,
     "path: files of kernels": 23,
-    "path: functions": 542,
+    "path: functions": 540,
 }
 PATH = """
 import json, os, sys, tempfile

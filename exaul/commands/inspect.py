@@ -16,7 +16,7 @@ from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results.advice import FEASIBLE
-from exaul.engine.results.text_table import COMMAND, TextColumn, align_decimals, format_table, wrap
+from exaul.engine.results.text_table import COMMAND, align_decimals, format_table, wrap
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
 
@@ -106,15 +106,11 @@ def main(given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> list[TextColumn]:
-    """Return the columns of the shares by alpha and grid."""
-    names = list(next(iter(best.values())))
-    priority = {"all thresholds": 1, "quantile": -1}
-    shares = [
-        TextColumn(name, [f"{by_grid[name]:.1%}" for by_grid in best.values()], priority.get(name, 0))
-        for name in names
-    ]
-    return [TextColumn("alpha", align_decimals(best), 2), *shares]
+def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> dict[str, list[str]]:
+    """Return the columns of the shares by alpha and grid; the quantile grid is the last, since it looks ahead."""
+    names = sorted(next(iter(best.values())), key=lambda name: name == "quantile")
+    shares = {name: [f"{by_grid[name]:.1%}" for by_grid in best.values()] for name in names}
+    return {"alpha": align_decimals(best), **shares}
 
 
 def _score_columns(config: Inspect) -> tuple[str, ...]:
@@ -132,16 +128,12 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     traces = [Trace(name, config.log, name, *pair, {}) for name, pair in loaded.items()]
     rows = [_row(config, trace, columns) for trace in traces]
     each = [records for records, _ in loaded.values()]
-    extra = [
-        TextColumn(
-            "right above wrong",
-            [f"{separation(records.scores, records.errors):.3f}" for records in each],
-            1,
-            meaning="probability that a right answer scores above a wrong one (chance: 1/2)",
-        ),
-        TextColumn("distinct scores", [f"{len(np.unique(records.scores))}" for records in each]),
-        TextColumn("ties at 1", [f"{(records.scores == 1).mean():.1%}" for records in each]),
-    ]
+    extra = {
+        "right above wrong": [f"{separation(records.scores, records.errors):.3f}" for records in each],
+        "distinct scores": [f"{len(np.unique(records.scores))}" for records in each],
+        "ties at 1": [f"{(records.scores == 1).mean():.1%}" for records in each],
+    }
+    meanings = {"right above wrong": "probability that a right answer scores above a wrong one (chance: 1/2)"}
     totals = {row["trace"]: sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows}
     chosen = max(totals, key=lambda name: totals[name])
     further = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
@@ -151,7 +143,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
         [
             wrap(f"log: {each[0].name}", width),
             wrap(SHARES, width),
-            format_table(_trace_columns("score", rows, extra), width),
+            format_table(_trace_columns("score", rows) | extra, width, meanings, names=2),
             "",
             wrap(
                 advice
@@ -196,34 +188,26 @@ def _inspect_traces(config: Inspect) -> str:
     with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
     width = terminal_width()
     parts = [
-        f"{wrap(SHARES, width)}\n{format_table(_trace_columns('trace', rows), width)}",
+        f"{wrap(SHARES, width)}\n{format_table(_trace_columns('trace', rows), width, names=2)}",
         wrap("\n".join([*meanings, *with_numbers]), width),
         f"table: {config.out}" if config.out is not None else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _trace_columns(
-    title: str, rows: Sequence[Mapping[str, Any]], extra: Sequence[TextColumn] = ()
-) -> list[TextColumn]:
+def _trace_columns(title: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the columns of a table with a line per trace, or per column of scores."""
-    counts = [f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "") for row in rows]
-
-    def shares(name: str) -> list[str]:
-        return ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for row in rows]
-
-    return [
-        TextColumn(title, [row["trace"] for row in rows], 3, is_name=True),
-        TextColumn("rows", counts, 1),
-        TextColumn("error rate", shares("error_rate"), 1),
-        *extra,
-        *(
-            TextColumn(name.removeprefix(ANSWERABLE), shares(name), 2)
-            for name in rows[0]
-            if name.startswith(ANSWERABLE)
-        ),
-        TextColumn("defects", [row["defects"] for row in rows], 3, is_name=True),
-    ]
+    answerable = {name.removeprefix(ANSWERABLE): name for name in rows[0] if name.startswith(ANSWERABLE)}
+    shares = {
+        shown: ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for row in rows]
+        for shown, name in (answerable | {"error rate": "error_rate"}).items()
+    }
+    return {
+        title: [row["trace"] for row in rows],
+        "defects": [row["defects"] for row in rows],
+        **shares,
+        "rows": [f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "") for row in rows],
+    }
 
 
 def _row(config: Inspect, trace: Trace, columns: Categories) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from exaul.commands.terminal import terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.results.text_table import TextColumn, format_table, wrap
+from exaul.engine.results.text_table import format_table, wrap
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
 from exaul.kernels.learners.learner import Learner
@@ -136,29 +136,23 @@ def main(given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> list[TextColumn]:
+def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> dict[str, list[str]]:
     """Return the columns of the guarantees, one line per learner."""
     guarantees = [guarantee(learner, plan.setting) for learner in shown.values()]
     always = [plan.setting.always and learner.risk_bound is not None for learner in shown.values()]
-    holds = ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always]
-    columns = [
-        TextColumn("learner", list(shown), 3, is_name=True),
-        TextColumn("abstaining", [rounded_up(x.abstaining) for x in guarantees], 1),
-        TextColumn("learning", [rounded_up(x.learning) for x in guarantees], 1),
-        TextColumn("FDR at most", [rounded_up(x.fdr) for x in guarantees], 3),
-        TextColumn(
-            "larger term",
-            ["learning" if x.learning > x.abstaining else "abstaining" for x in guarantees],
-            0,
-            is_name=True,
-        ),
-        TextColumn("holds", holds, 3, is_name=True),
-    ]
-    if plan.slack is None:
-        return columns
-    horizons = [shortest(learner, plan.setting, plan.slack) for learner in shown.values()]
-    texts = ["none" if x is None else f"{x:,}" for x in horizons]
-    return [*columns, TextColumn(f"T for alpha + {plan.slack}", texts, 2)]
+    columns = {
+        "learner": list(shown),
+        "FDR at most": [rounded_up(x.fdr) for x in guarantees],
+        "holds": ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always],
+    }
+    if plan.slack is not None:
+        horizons = [shortest(learner, plan.setting, plan.slack) for learner in shown.values()]
+        columns[f"T for alpha + {plan.slack}"] = ["none" if x is None else f"{x:,}" for x in horizons]
+    return columns | {
+        "abstaining": [rounded_up(x.abstaining) for x in guarantees],
+        "learning": [rounded_up(x.learning) for x in guarantees],
+        "larger term": ["learning" if x.learning > x.abstaining else "abstaining" for x in guarantees],
+    }
 
 
 COMMANDS = {"plan": Command((Plan,), main)}

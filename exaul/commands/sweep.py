@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput, Configuration, check_count, check_hold
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
-from exaul.engine.results.text_table import TextColumn, format_table, wrap
+from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.sweep import Sweep
 
 BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost batch is cheap
@@ -150,12 +150,12 @@ def figures(given: Mapping[str, Any]) -> int:
 def profiles(given: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
     records = {name: load_profile(name) for name in PROFILES}
-    columns = [
-        TextColumn("profile", list(records), 1, is_name=True),
-        TextColumn("records", [f"{len(x.scores)}" for x in records.values()]),
-        TextColumn("error rate", [f"{x.errors.mean():.3f}" for x in records.values()], 1),
-        TextColumn("ties at 1", [f"{(x.scores == 1).mean():.3f}" for x in records.values()]),
-    ]
+    columns = {
+        "profile": list(records),
+        "error rate": [f"{x.errors.mean():.3f}" for x in records.values()],
+        "records": [f"{len(x.scores)}" for x in records.values()],
+        "ties at 1": [f"{(x.scores == 1).mean():.3f}" for x in records.values()],
+    }
     width = terminal_width()
     descriptions = "\n".join(f"{name}: {profile.description}" for name, profile in PROFILES.items())
     print(f"{format_table(columns, width)}\n\n{wrap(descriptions, width)}")

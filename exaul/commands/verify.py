@@ -9,7 +9,7 @@ from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
-from exaul.engine.results.text_table import TextColumn, format_table, wrap
+from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import totals_of_rounds
 from exaul.engine.simulation.learners import Player, backend_of
@@ -78,30 +78,19 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
 
 def report(certificates: Sequence[Certificate], precision: str, width: int | None = None) -> str:
     """Return the certificates and the verdict as text; ``width`` is of the terminal, or None for all columns."""
-    changes = certificates[0].changes
-    columns = [
-        TextColumn("learner", [c.learner for c in certificates], 3, is_name=True),
-        TextColumn("backend", [c.backend for c in certificates], 2, is_name=True),
-        TextColumn(
-            "copies that differ",
-            [f"{c.parted:,}" for c in certificates],
-            3,
-            meaning="from dense in some decision, given the same uniforms (accepted: "
-            f"{TOLERANCE[precision]:g} of the decisions)",
-        ),
-        TextColumn("decisions", [f"{c.decisions:,}" for c in certificates], 1),
-        *(
-            TextColumn(
-                f"change in {name}",
-                [_interval(c.changes[name]) for c in certificates],
-                meaning="mean over copies ±half of its 95% interval",
-            )
-            for name in changes
-        ),
-    ]
+    columns = {
+        "learner": [c.learner for c in certificates],
+        "backend": [c.backend for c in certificates],
+        "copies that differ": [f"{c.parted:,}" for c in certificates],
+        "decisions": [f"{c.decisions:,}" for c in certificates],
+    }
+    changes = {f"change in {x}": [_interval(c.changes[x]) for c in certificates] for x in certificates[0].changes}
+    meanings = dict.fromkeys(changes, "mean over copies ±half of its 95% interval")
+    accepted = f"accepted: {TOLERANCE[precision]:g} of the decisions"
+    meanings["copies that differ"] = f"from dense in some decision, given the same uniforms ({accepted})"
     parts = [
         wrap(f"{precision} on the fast backends against float64 on the dense one", width),
-        format_table(columns, width),
+        format_table(columns | changes, width, meanings, names=2),
         f"certified: {'yes' if all(c.holds(precision) for c in certificates) else 'no'}",
     ]
     return "\n\n".join(parts)

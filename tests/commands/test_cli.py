@@ -134,7 +134,7 @@ def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
 def test_profiles(capsys):
     assert main(["profiles"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"^triviaqa-like +100000 ", text, re.MULTILINE)
+    assert re.search(r"^triviaqa-like +0.151 +100000 ", text, re.MULTILINE)
     assert re.search(r"^triviaqa-like: synthetic", text, re.MULTILINE)
     assert "mmlu-probability" in text
 

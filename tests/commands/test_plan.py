@@ -61,7 +61,7 @@ def printed(flags, capsys):
     """The lines that the command prints, and the FDR of each learner."""
     assert main(["plan", *flags.split()]) == 0
     lines = capsys.readouterr().out.splitlines()
-    return lines, {name: float(line.split()[3]) for line in lines for name in line.split()[:1] if name in LEARNERS}
+    return lines, {name: float(line.split()[1]) for line in lines for name in line.split()[:1] if name in LEARNERS}
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])

@@ -149,7 +149,7 @@ def test_each_defect_is_found_alone(make, capsys):
     assert re.search(first, "".join(found[:1]).strip()), found
     assert main(["inspect", "log.csv", "--each", "none"]) == 0
     line = capsys.readouterr().out.splitlines()[2]
-    assert line.split()[7:] == words
+    assert [word for word in line.split() if word in WORDS] == words
 
 
 @pytest.mark.parametrize("logs", [100, pytest.param(1000, marks=pytest.mark.slow)])
@@ -184,7 +184,7 @@ def test_findings_come_in_order_of_importance(capsys):
     table = pd.concat([top, pools.assign(id=pools["id"] // 2)])
     table.to_csv("log.csv", index=False)
     assert main(["inspect", "log.csv", "--each", "none"]) == 0
-    words = capsys.readouterr().out.splitlines()[2].split()[7:]
+    words = [word for word in capsys.readouterr().out.splitlines()[2].split() if word in WORDS]
     assert words == [word for word in WORDS if word in words]
     assert len(words) > 2
 
@@ -221,9 +221,9 @@ def test_a_table_of_all_traces(capsys):
     names += [f"b:prompt={prompt},by=score_{n}" for n in "12" for prompt in ("cot", "verb")]
     assert list(table["trace"]) == names
     lines = printed.splitlines()
-    assert lines[1].split() == ["trace", "rows", "error", "rate", "0.1", "0.3", "defects"]
+    assert lines[1].split() == ["trace", "defects", "0.1", "0.3", "error", "rate", "rows"]
     assert [line.split()[0] for line in lines[2:8]] == names
-    assert lines[6].split()[1:] == ["0", f"(-{(gaps['prompt'] == 'cot').sum()})", "-", "-", "-"]
+    assert lines[6].split()[1:] == ["-", "-", "-", "0", f"(-{(gaps['prompt'] == 'cot').sum()})"]
     assert "drift: " in printed
     assert table["defects"].fillna("").tolist()[:3] == ["drift", "drift", ""]
     for row in table.head(4).to_dict("records"):
@@ -240,4 +240,4 @@ def test_several_scores_show_their_defects(capsys):
     assert main(["inspect", "log.csv"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("score")]
     assert [line.split()[0] for line in lines] == ["score", "score_a", "score_b"]
-    assert [line.endswith("  top") for line in lines] == [False, True, False]
+    assert ["top" in line.split() for line in lines] == [False, True, False]

@@ -148,9 +148,7 @@ def python(code, *argv, folder=ROOT):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "argv", ["--help", "--version", "sweep --help", "plan --help", "profiles", "sweep --alphas 0"]
-)
+@pytest.mark.parametrize("argv", ["--help", "--version", "sweep --help", "plan --help", "sweep --alphas 0"])
 def test_a_command_that_simulates_nothing_imports_nothing_heavy(argv, tmp_path):
     code = "import json, sys\nfrom exaul.commands.main import main\n"
     code += "try: status = main(sys.argv[1:])\nexcept SystemExit as end: status = end.code\n"

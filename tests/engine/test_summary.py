@@ -84,7 +84,7 @@ def test_the_default_table_fits_100_columns_and_its_numbers_align():
     assert max(map(len, [head, *rows])) <= 100
     assert {len(row) for row in rows} == {len(head)}
     table = table_of(text)
-    titles = ["learner", "alpha", "FDR", "answered", "of answerable", "FDR<=alpha", "R_T", "at most"]
+    titles = ["learner", "alpha", "FDR", "answered", "R_T", "at most", "FDR<=alpha", "of answerable"]
     assert list(table) == titles
     assert set(table["alpha"]) == {"0.050", "0.123"}
     assert [row.split()[1:3] for row in rows if row.startswith("* ")] == [["aci-rank", "0.050"]]

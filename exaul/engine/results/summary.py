@@ -13,7 +13,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import TextColumn, align_decimals, format_table, with_rates
+from exaul.engine.results.text_table import align_decimals, format_table, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
@@ -111,7 +111,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 
 
 Cell = tuple[str, float, float]  # learner, alpha, lambda
-ADVISED = "* "  # before the name of the learner to use
+ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 NOBODY: Mapping[float, str] = MappingProxyType({})
 
@@ -136,73 +136,51 @@ def summarize(
         width: of the terminal, or None for all columns.
     """
     cells = _by_cell(trials)
-    columns = [
-        *_keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells]),
-        TextColumn(
-            "FDR",
-            [_spread(rows["fdr"]) for rows in cells.values()],
-            5,
-            meaning="share of wrong among answered (mean ±standard deviation over trials)",
-        ),
-        TextColumn("answered", [f"{_answered(rows).mean():.1%}" for rows in cells.values()], 4),
-        TextColumn(
-            "of answerable",
-            [_share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()],
-            1,
-            meaning="share answered, divided by the largest share that a fixed threshold answers with an FDR of at "
-            "most alpha (if records shift, the mean over segments)",
-        ),
-        TextColumn(
-            "FDR<=alpha",
-            [f"{(~(rows['fdr'] > alpha)).mean():.0%}" for (_, alpha, _), rows in cells.items()],
-            2,
-            meaning="share of trials, with those that answer nothing",
-        ),
-    ]
+    keys = _keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells])
+    columns = keys | {
+        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
+        "answered": [f"{_answered(rows).mean():.1%}" for rows in cells.values()],
+    }
+    meanings = {
+        f"{UNMARKED}learner": f"{ADVISED.strip()} is advised, started from a log (advice below)",
+        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
+        "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+        "FDR<=alpha": "share of trials, with those that answer nothing",
+        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
+        "of at most alpha (if records shift, the mean over segments)",
+    }
     if (trials["risk_bound"] > 0).any():  # a bound of 0 belongs to learners that never answer
         few = f" (of {', '.join(by_answers)}: on any with as many answers)" if by_answers else ""
-        columns += _risk_columns(
-            cells,
-            "R_T",
-            "fdr_risk",
-            "risk_bound",
-            meaning="wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-            limit=f"proven limit of R_T on any sequence{waiting}{few}",
-        )
-    return format_table(columns, width)
+        meanings["at most"] = f"proven limit of R_T on any sequence{waiting}{few}"
+        columns |= _risk_columns(cells, "R_T", "fdr_risk", "risk_bound")
+    columns |= {
+        "FDR<=alpha": [f"{(~(rows['fdr'] > alpha)).mean():.0%}" for (_, alpha, _), rows in cells.items()],
+        "of answerable": [
+            _share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()
+        ],
+    }
+    return format_table(columns, width, meanings, kept=len(keys) + 1)
 
 
 def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:
     """Return the table of regrets, bounds and Lemma 1, with one line per learner and cell."""
     cells = _by_cell(trials)
     bounds = [_regret_bound(rows) for rows in cells.values()]
-    columns = [
-        *key_columns(cells),
-        TextColumn(
-            "inefficiency",
-            [_spread(rows["inefficiency"]) for rows in cells.values()],
-            1,
-            meaning="share abstained (mean ±standard deviation over trials)",
-        ),
-        TextColumn(
-            "regret",
-            [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
-            4,
-            meaning="loss above that of best-fixed (mean)",
-        ),
-        TextColumn(
-            "of bound",
-            [ratio for ratio, _ in bounds],
-            3,
-            meaning=f"regret divided by its bound, which holds with probability 1 - {delta} per trial",
-        ),
-        TextColumn(
-            "above bound", [broken for _, broken in bounds], 2, meaning="trials with a larger regret (95% interval)"
-        ),
-        TextColumn("Lemma 1", [_held(lemma_holds(rows)) for rows in cells.values()], 4),
-        TextColumn("limit of R_T", [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()], 4),
-    ]
-    return format_table(columns, width)
+    columns = key_columns(cells) | {
+        "regret": [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
+        "Lemma 1": [_held(lemma_holds(rows)) for rows in cells.values()],
+        "limit of R_T": [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()],
+        "of bound": [ratio for ratio, _ in bounds],
+        "above bound": [broken for _, broken in bounds],
+        "inefficiency": [_spread(rows["inefficiency"]) for rows in cells.values()],
+    }
+    meanings = {
+        "regret": "loss above that of best-fixed (mean)",
+        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial",
+        "above bound": "trials with a larger regret (95% interval)",
+        "inefficiency": "share abstained (mean ±standard deviation over trials)",
+    }
+    return format_table(columns, width, meanings, kept=4)
 
 
 def describe_checks(trials: Table, delta: float) -> str:
@@ -229,39 +207,24 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     if observed.empty:
         return ""
     cells = _by_cell(observed)
-    columns = [
-        *_keys(cells),
-        TextColumn(
-            "observed",
-            [f"{rows['observed'].mean():.0f}" for rows in cells.values()],
-            4,
-            meaning="answers with feedback",
-        ),
-        TextColumn(
-            "FDR observed",
-            [
-                f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
-                for rows in cells.values()
-            ],
-            3,
-            meaning="share of wrong among them, by that feedback",
-        ),
-        TextColumn(
-            "aim",
-            [f"{rows['aim'].mean():.4f}" for rows in cells.values()],
-            2,
-            meaning="the FDR observed at which the FDR of all answers is alpha",
-        ),
-        *_risk_columns(
-            cells,
-            "above aim",
-            "feedback_risk",
-            "feedback_risk_bound",
-            meaning="errors above the aim in the feedback learned (mean)",
-            limit="proven limit of them for any feedback",
-        ),
-    ]
-    return format_table(columns, width)
+    keys = _keys(cells)
+    columns = keys | {
+        "observed": [f"{rows['observed'].mean():.0f}" for rows in cells.values()],
+        **_risk_columns(cells, "above aim", "feedback_risk", "feedback_risk_bound"),
+        "FDR observed": [
+            f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
+            for rows in cells.values()
+        ],
+        "aim": [f"{rows['aim'].mean():.4f}" for rows in cells.values()],
+    }
+    meanings = {
+        "observed": "answers with feedback",
+        "above aim": "errors above the aim in the feedback learned (mean)",
+        "at most": "proven limit of them for any feedback",
+        "FDR observed": "share of wrong among them, by that feedback",
+        "aim": "the FDR observed at which the FDR of all answers is alpha",
+    }
+    return format_table(columns, width, meanings, kept=len(keys) + 1)
 
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
@@ -270,40 +233,22 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
     cells = dict(iter(with_rates(table).groupby(keys, sort=False)))
     feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
     shares = [rows["of_answerable"] for rows in feasible]
-    columns = [
-        *key_columns(cells),
-        TextColumn(
-            "traces",
-            [f"{len(rows)}" for rows in feasible],
-            2,
-            meaning=f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, "
-            "or where this is unknown",
-        ),
-        TextColumn(
-            "of answerable",
-            [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
-            4,
-            meaning="share answered, divided by the share that the best such threshold answers (mean over traces)",
-        ),
-        TextColumn(
-            "its 10% quantile",
-            [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
-            1,
-        ),
-        TextColumn(
-            f"FDR<=alpha+{NEAR:g}",
-            [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
-            3,
-            meaning="share of the traces",
-        ),
-        TextColumn(
-            "largest R_T",
-            [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
-            2,
-            meaning="of the traces; R_T is the sum of e - alpha over answers, mean over trials",
-        ),
-    ]
-    return format_table(columns, width)
+    columns = key_columns(cells) | {
+        "of answerable": [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
+        f"FDR<=alpha+{NEAR:g}": [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
+        "traces": [f"{len(rows)}" for rows in feasible],
+        "largest R_T": [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
+        "10% of answerable": [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
+    }
+    meanings = {
+        "of answerable": "share answered, divided by what the best such threshold answers (mean over traces)",
+        f"FDR<=alpha+{NEAR:g}": "share of the traces",
+        "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
+        "where this is unknown",
+        "largest R_T": "of the traces; R_T is the sum of e - alpha over answers, mean over trials",
+        "10% of answerable": "its 10% quantile over the traces",
+    }
+    return format_table(columns, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
@@ -316,22 +261,18 @@ def advise_traces(table: Table) -> str:
     return "\n".join(lines)
 
 
-def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
+def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> dict[str, Sequence[str]]:
     """Return the columns of learner, alpha and, if the cells have it, lambda."""
-    names, alphas, *lambdas = zip(*cells, strict=True)
-    title, meaning = "learner", ""
+    names, *numbers = zip(*cells, strict=True)
+    title = "learner"
     if any(is_advised):
-        start = {True: ADVISED, False: " " * len(ADVISED)}
-        names = tuple(start[best] + name for name, best in zip(names, is_advised, strict=True))
-        title, meaning = start[False] + title, f"{ADVISED.strip()} is advised, started from a log (advice below)"
-    columns = [
-        TextColumn(title, names, 5, is_name=True, meaning=meaning),
-        TextColumn("alpha", align_decimals(alphas), 5),
-    ]
-    return columns + [TextColumn("lambda", align_decimals(values), 5) for values in lambdas]
+        names = tuple((ADVISED if x else UNMARKED) + name for name, x in zip(names, is_advised, strict=True))
+        title = UNMARKED + title
+    values = {name: align_decimals(each) for name, each in zip(("alpha", "lambda"), numbers, strict=False)}
+    return {title: names, **values}
 
 
-def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
+def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> dict[str, Sequence[str]]:
     """Return the columns of learner, alpha and, if an alpha has several, lambda."""
     several = len({cell[1:] for cell in cells}) > len({alpha for _, alpha, _ in cells})
     return key_columns(cells if several else [cell[:2] for cell in cells], is_advised)
@@ -368,20 +309,13 @@ def _regret_bound(rows: Table) -> tuple[str, str]:
     )
 
 
-def _risk_columns(
-    cells: Mapping[Cell, Table], title: str, risk: str, bound: str, *, meaning: str, limit: str
-) -> list[TextColumn]:
+def _risk_columns(cells: Mapping[Cell, Table], title: str, risk: str, bound: str) -> dict[str, list[str]]:
     """Return the columns of the mean of a risk and of its bound."""
     bounds = [rows[bound] for rows in cells.values()]
-    return [
-        TextColumn(title, [f"{rows[risk].mean():z.0f}" for rows in cells.values()], 3, meaning=meaning),
-        TextColumn(
-            "at most",
-            ["-" if each.isna().any() else f"{math.ceil(each.mean())}" for each in bounds],
-            3,
-            meaning=limit,
-        ),
-    ]
+    return {
+        title: [f"{rows[risk].mean():z.0f}" for rows in cells.values()],
+        "at most": ["-" if each.isna().any() else f"{math.ceil(each.mean())}" for each in bounds],
+    }
 
 
 def _limited(trials: Table) -> NDArray[np.bool_]:

@@ -6,8 +6,9 @@ padded text is the number of terminal cells that it takes.
 
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from exaul.engine.checks import join_lines
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:  # which imports pandas
 
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
-SHORT = 24  # cells: a longer name is cut before a column is left out
+SHORT = 24  # cells (chosen): a longer name is cut before a column is left out
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 
@@ -36,63 +39,56 @@ def as_digits(rate: float) -> str:
     return repr(float(rate)).removesuffix(".0")
 
 
-class TextColumn(NamedTuple):
-    """A column of a table.
-
-    Columns of the highest priority are always shown; of the others, those of the lowest are left out first.
-    Names are aligned left, and cut if they are too long; numbers are aligned right. The meaning is printed below
-    the table if the column is shown.
-    """
-
-    title: str
-    texts: Sequence[str]  # one per row
-    priority: int = 0
-    is_name: bool = False
-    meaning: str = ""
-
-
-def format_table(columns: Sequence[TextColumn], width: int | None = None) -> str:
-    """Return the lines of a table, what is left out, and the meanings of its columns.
+def format_table(
+    columns: Mapping[str, Sequence[str]],
+    width: int | None = None,
+    meanings: Mapping[str, str] = NOTHING,
+    names: int = 1,
+    kept: int = 2,
+) -> str:
+    """Return a table as text, with the titles of the columns that are left out, and what the others mean.
 
     Args:
-        columns: with equally many texts.
+        columns: equally many texts by title, the most important column first: a narrow terminal shows no last ones.
         width: of the terminal, in cells; None for all columns.
+        meanings: explanations by title.
+        names: number of first columns that are aligned left, and cut if they are too long.
+        kept: number of first columns that are always shown.
     """
-    shown = fitting(columns, width)
-    padded = [[_pad(text) for text in (column.title, *column.texts)] for column in shown]
-    widths = [max(map(len, texts)) for texts in padded]
-    while width is not None and _line_length(widths) > width:  # cut the longest name
-        longest = max(range(len(shown)), key=lambda n: (shown[n].is_name and widths[n] > 1, widths[n]))
-        if widths[longest] <= 1:
-            break
-        widths[longest] -= 1
-    lines = []
-    for row in zip(*padded, strict=True):
-        cells = (
-            _cut(text, size).ljust(size) if column.is_name else _cut(text, size).rjust(size)
-            for text, size, column in zip(row, widths, shown, strict=True)
-        )
-        lines.append(GAP.join(cells).rstrip().replace(FILLER, ""))
-    parts = ["\n".join(lines)]
-    if len(shown) < len(columns):
-        titles = ", ".join(column.title.strip() for column in columns if column not in shown)
-        parts.append(wrap(f"a wider terminal, or a pipe, also shows: {titles}", width))
-    meanings = [f"{column.title.strip()}: {column.meaning}" for column in shown if column.meaning]
-    return "\n\n".join([*parts, *([wrap("\n".join(meanings), width)] if meanings else [])])
+    padded = [[_pad(text) for text in (title, *texts)] for title, texts in columns.items()]
+    sizes = [max(map(len, texts)) for texts in padded]
+    count = fitting(sizes, width, names, kept)
+    sizes = sizes[:count]
+    while width is not None and _line_length(sizes) > width and max(sizes[:names]) > 1:
+        sizes[sizes.index(max(sizes[:names]))] -= 1
+    cut = [
+        [_cut(text, size).ljust(size) for text in texts] if n < names else texts
+        for n, (texts, size) in enumerate(zip(padded, sizes, strict=False))
+    ]
+    from exaul.engine.logs.files import frame  # which imports pandas
+
+    text = frame({f"{n}": texts[1:] for n, texts in enumerate(cut)}).to_string(
+        index=False,
+        header=[texts[0] for texts in cut],
+        justify="right",
+        col_space=[size + (n > 0) for n, size in enumerate(sizes)],  # pandas adds one space between columns
+    )
+    parts = ["\n".join(line.rstrip() for line in text.replace(FILLER, "").split("\n"))]
+    titles = list(columns)
+    if count < len(titles):
+        left_out = ", ".join(title.strip() for title in titles[count:])
+        parts.append(wrap(f"a wider terminal, or a pipe, also shows: {left_out}", width))
+    explained = "\n".join(f"{title.strip()}: {meanings[title]}" for title in titles[:count] if title in meanings)
+    return "\n\n".join([*parts, *([wrap(explained, width)] if explained else [])])
 
 
-def fitting(columns: Sequence[TextColumn], width: int | None) -> list[TextColumn]:
-    """Return the columns that a terminal has space for; long names count as SHORT, since they can be cut."""
-    shown = list(columns)
-    sizes = [max(len(_pad(text)) for text in (column.title, *column.texts)) for column in shown]
-    sizes = [min(size, SHORT) if column.is_name else size for size, column in zip(sizes, shown, strict=True)]
-    highest = max(column.priority for column in columns)
-    while width is not None and _line_length(sizes) > width:
-        least = min(range(len(shown)), key=lambda n: (shown[n].priority, -n))
-        if shown[least].priority == highest:
-            break
-        del shown[least], sizes[least]
-    return shown
+def fitting(sizes: Sequence[int], width: int | None, names: int, kept: int) -> int:
+    """Return how many of the first columns a terminal has space for, or ``kept``; long names count as SHORT."""
+    short = [min(size, SHORT) if n < names else size for n, size in enumerate(sizes)]
+    count = len(sizes)
+    while width is not None and count > kept and _line_length(short[:count]) > width:
+        count -= 1
+    return count
 
 
 def wrap(text: str, width: int | None) -> str:

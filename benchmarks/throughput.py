@@ -57,7 +57,7 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     usual = COPIES, ARMS, "float64"
     if quick:
         players = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS)).players
-        fastest = {player.name: player.backend.name for player in players}
+        fastest = {player.name: player.backend_name for player in players}
         return [[PeerCase(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
     swept = [
@@ -105,7 +105,7 @@ def swept(case: PeerCase) -> PeerRun:
     """Return a backend driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.trial_records()
-    assert player.backend.name == case.backend
+    assert player.backend_name == case.backend
     copies = ready.padded_copies(player, stream.record_stream)
     simulation = player.start(copies, ready.padded_start(player), case.arms, stream)
     schedule = schedule_of(case)

@@ -9,9 +9,9 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
-from exaul.engine.simulation.compiled import CompiledSimulation
 from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.schedule import TrialRecords, rates_of_blocks
+from exaul.engine.simulation.simulations import CompiledSimulation
 from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights
@@ -130,8 +130,8 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
     record = np.arange(copies, dtype=np.int32) if record is None else record
     each = Copies.of(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
     start = first_of(rule, arms, len(padded), best, each.alpha, log)
-    decide = _compiled if isinstance(made.kernels, NativeBackend) else _traced
-    state, decisions = decide(made.kernels, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)
+    decide = _compiled if isinstance(made, NativeBackend) else _traced
+    state, decisions = decide(made, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)
     return state, decisions[:, :copies]
 
 
@@ -178,8 +178,8 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
 
 def losses_of(rule, made, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
-    if not isinstance(made.kernels, NativeBackend):
-        losses = np.asarray(jax.vmap(made.kernels.game(arms).losses)(state))
+    if not isinstance(made, NativeBackend):
+        losses = np.asarray(jax.vmap(made.game(arms).losses)(state))
     else:
         losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
     return losses - losses[:, :1]

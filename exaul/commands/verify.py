@@ -44,7 +44,6 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     """Compare a player with ``dense`` in float64, over the first rounds of a sweep."""
     rounds, count = min(prepared.horizon, ROUNDS), prepared.copies_of(player)
     dense = backend_of(player.learner, "dense", "float64")
-    assert dense is not None
     totals = []
     for each in (player, player._replace(backend=dense)):
         records = prepared.trial_records()
@@ -65,7 +64,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     parted = int(differs.any(axis=0).sum())
-    return Certificate(player.name, player.backend.name, parted, int(compared.sum()), changes)
+    return Certificate(player.name, player.backend_name, parted, int(compared.sum()), changes)
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:

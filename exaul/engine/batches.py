@@ -143,7 +143,7 @@ def _describe(source: Prepared) -> dict[str, Any]:
     players = [
         {
             "learner": player.name,
-            "backend": player.backend.name,
+            "backend": player.backend_name,
             "feedback": player.learner.feedback,
             "bound_by_answers": player.bound_by_answers(len(source.grid), source.horizon),
         }

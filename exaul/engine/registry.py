@@ -51,17 +51,15 @@ ENVIRONMENTS = {
     "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
 }
 
-_BACKENDS, _SIMULATION = "exaul.kernels", "exaul.engine.simulation"
-_TRACED, _COMPILED = f"{_SIMULATION}.rounds:RoundsSimulation", f"{_SIMULATION}.compiled:CompiledSimulation"
+_BACKENDS = "exaul.kernels"
 
 
 class BackendSpec(NamedTuple):
     """One way to simulate the copies of a learner.
 
     Attributes:
-        make: function ``make(learner, precision)`` that returns the learner's kernels, or None if the backend does
-            not support its rule.
-        simulation: class that runs these kernels.
+        make: function ``make(learner, precision)`` that returns the learner on the backend, or None if it does not
+            support the rule.
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
         by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
         device_checked: whether it must pass the device check before it is chosen by default on a device.
@@ -70,7 +68,6 @@ class BackendSpec(NamedTuple):
     """
 
     make: str
-    simulation: str
     platforms: tuple[str, ...] = ()
     by_rounds: bool = False
     device_checked: bool = False
@@ -78,10 +75,10 @@ class BackendSpec(NamedTuple):
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
-    "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
-    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), False, True, LARGEST_STEP),
-    "rows": BackendSpec(f"{_BACKENDS}.rows:make", _TRACED, ("gpu",), by_rounds=True, device_checked=True),
-    "dense": BackendSpec(f"{_BACKENDS}.dense:make", _TRACED, ("cpu", "gpu", "tpu"), by_rounds=True),
+    "native": BackendSpec(f"{_BACKENDS}.native:make", ("cpu",)),
+    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", ("gpu",), False, True, LARGEST_STEP),
+    "rows": BackendSpec(f"{_BACKENDS}.rows:make", ("gpu",), by_rounds=True, device_checked=True),
+    "dense": BackendSpec(f"{_BACKENDS}.dense:make", ("cpu", "gpu", "tpu"), by_rounds=True),
 }
 
 

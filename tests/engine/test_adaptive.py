@@ -59,10 +59,10 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     )
     backend = backend_of(LEARNERS[learner], where, "float64")
     if wrap is not None:
-        backend = backend._replace(kernels=backend.kernels._replace(game=lambda arms, of=backend: wrap(of, arms)))
+        backend = backend._replace(game=lambda arms, of=backend: wrap(of, arms))
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
     cells = make_cells(Sweep(), LEARNERS[learner], rates, np.array([ALPHA]), np.array([LAM]))
-    player = Player(learner, LEARNERS[learner], backend, rates, cells, {})
+    player = Player(learner, LEARNERS[learner], where, backend, rates, cells, {})
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
     copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
@@ -335,7 +335,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name):
             raise AssertionError("the distribution was looked at")
 
     def hidden(backend, arms):
-        return Hidden(LEARNERS["exaul"], arms, backend.kernels.game(arms).weights)
+        return Hidden(LEARNERS["exaul"], arms, backend.game(arms).weights)
 
     if ADAPTIVE[name].sees_masses:
         with pytest.raises(AssertionError, match="looked at"):
@@ -346,7 +346,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name):
 
 @pytest.mark.parametrize("where", ADAPTIVE_BACKENDS)
 def test_masses_are_the_learners_distribution(where):
-    game = backend_of(LEARNERS["exaul"], where, "float64").kernels.game(45)
+    game = backend_of(LEARNERS["exaul"], where, "float64").game(45)
     losses = np.random.default_rng(0).exponential(size=45)
     numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):

@@ -10,8 +10,8 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import agreement, learners
-from exaul.engine.simulation.compiled import CompiledSimulation
 from exaul.engine.simulation.learners import choose_backend
+from exaul.engine.simulation.simulations import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
 
@@ -38,7 +38,7 @@ def change(name, monkeypatch, **fields):
 def chosen(name="exaul", own=None, **fields):
     sweep = Sweep(environment="stochastic" if own is None else own[0], **fields)
     environment = ENVIRONMENTS["stochastic"] if own is None else own[1]
-    return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000).name
+    return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000)[0]
 
 
 @pytest.mark.parametrize("name", ["exaul", "aci-rank"])

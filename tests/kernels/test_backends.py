@@ -103,7 +103,7 @@ def test_random_games(pair, kind, rounds, arms, seed, ratings, streams):
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
     arms, copies = 1000, 128
-    learner = backend_of(LEARNERS[name], where, "float64").kernels.game(arms)
+    learner = backend_of(LEARNERS[name], where, "float64").game(arms)
     nothing = np.zeros((ROUNDS, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
     numbers = Parameters(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
@@ -123,7 +123,7 @@ def test_a_device_leaves_large_rates_to_rows(monkeypatch):
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
         monkeypatch.setattr(learners.machine, "platform", lambda: platform)
         rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
-        return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds).name
+        return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds)[0]
 
     assert chosen(2.0, "cpu") == "native"
     assert chosen(2.0, "gpu") == "rows"

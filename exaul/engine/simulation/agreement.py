@@ -18,6 +18,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
+from exaul.engine.simulation.simulations import start_simulation
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Learner
@@ -86,7 +87,7 @@ def simulate_briefly(
         padded = machine.padded_indices(COPIES)
         first = start_of(learner.rule, ARMS, alpha)
         start = start_copies(learner.rule, ARMS, first, padded, np.zeros(len(padded), np.int32))
-        simulation = backend.start(copies.take(padded), start, ARMS, records)
+        simulation = start_simulation(backend, copies.take(padded), start, ARMS, records)
         answered, wrong = totals_of_rounds(simulation, records, rates, CHECKED_ROUNDS, COPIES)
     return np.diff(answered + wrong, axis=0, prepend=0), simulation.state
 
@@ -94,7 +95,8 @@ def simulate_briefly(
 def device_agrees(
     learner: Learner[Any],
     name: str,
-    made: Any,
+    backend_name: str,
+    backend: Any,
     oracle: Any,
     user_environment: tuple[str, Oblivious] | None,
 ) -> bool:
@@ -106,22 +108,25 @@ def device_agrees(
     Args:
         learner: the learner.
         name: its name.
-        made: its ``LearnerBackend``.
-        oracle: that on ``dense``.
+        backend_name: of the backend.
+        backend: the learner on it.
+        oracle: the learner on ``dense``.
         user_environment: name and rule of a user's environment, which is compiled into the device's program.
 
     Raises:
         BadInput: the device has too little free memory.
     """
     reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
-    cached = _cached_result(name, made.name, reference)
+    cached = _cached_result(name, backend_name, reference)
     if cached is not None and cached.exists():
         return cached.read_text() == "0"
-    where = f"{name} on {made.name}, first time on {device()}{reference and f' in {reference}'}"
+    where = f"{name} on {backend_name}, first time on {device()}{reference and f' in {reference}'}"
     try:
-        decided, _ = simulate_briefly(learner, made, environment)
+        decided, _ = simulate_briefly(learner, backend, environment)
     except MemoryError as error:
-        raise BadInput(f"backend: {made.name} cannot be checked; the device has too little free memory") from error
+        raise BadInput(
+            f"backend: {backend_name} cannot be checked; the device has too little free memory"
+        ) from error
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if reason not in _reported:  # a missing compiler fails for every learner: print it once

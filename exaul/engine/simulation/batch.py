@@ -10,9 +10,10 @@ from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
 from exaul.engine.results.counts import Counts, counts_of
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
-from exaul.engine.simulation.learners import Player, Simulation
+from exaul.engine.simulation.learners import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
+from exaul.engine.simulation.simulations import Simulation
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
@@ -125,7 +126,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    on_host = platform() == "cpu" and all(player.backend.simulation.on_host for player in prepared.players)
+    on_host = platform() == "cpu" and all(player.on_host for player in prepared.players)
     if on_host and not prepared.is_adaptive:
         return counts_of(prepared, *_simulate_oblivious(prepared, report, saves))
     import jax
@@ -248,7 +249,7 @@ def simulate_rollouts(
             saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
         if counter is not None:
             counter.count_chunk(chunk)
-        if any(rollout.simulation.on_host for rollout in rollouts):
+        if any(rollout.player.on_host for rollout in rollouts):
             chunk.host_records()  # made now, while the previous chunk runs
         collect()
         for rollout in rollouts:

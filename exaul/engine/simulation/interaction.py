@@ -114,8 +114,7 @@ def interact(
         uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK),
     )
     start = player.start_of_copies(len(pool.grid), cell[padded], np.zeros(len(padded), np.int32))
-    kernels, mine = player.backend.kernels, player.with_aim(scored)
-    simulation = RoundsSimulation(kernels, mine, start, len(pool.grid), questions)
+    simulation = RoundsSimulation(player.backend, player.with_aim(scored), start, len(pool.grid), questions)
     return simulation, AskedRecords(copies, len(trials), pool, checkpoints)
 
 

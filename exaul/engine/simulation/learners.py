@@ -1,4 +1,4 @@
-"""Learners with the backend chosen for this device, their cells and their rates; and what a backend is.
+"""Learners with the backend chosen for this device, their cells and their rates.
 
 A backend is the requested one, or the fastest that passes the device check here.
 """
@@ -6,7 +6,7 @@ A backend is the requested one, or the fastest that passes the device check here
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,72 +17,26 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.registry import BACKENDS
-from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
+from exaul.engine.simulation.schedule import TrialRecords
+from exaul.engine.simulation.simulations import Simulation, start_simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import ROUNDS, Copies, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Own, bound_risk, has_weights
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.metrics import Floats
+from exaul.kernels.native import NativeBackend
 from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.regret_bounds import RegretBounds
 
 
-class Simulation(Protocol):
-    """B copies of a learner on one backend, after some rounds."""
-
-    on_host: bool  # whether the host makes the records
-    asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
-
-    def __init__(self, kernels: Any, copies: Copies, start: Start, arms: int, records: Any) -> None:
-        """Prepare round 1 of some trials.
-
-        Args:
-            kernels: the learner's kernels, from the backend's ``make``.
-            copies: [B], B a multiple of ``machine.TILE``.
-            start: of the B copies.
-            arms: H.
-            records: a ``TrialRecords``, or ``Questions`` of an adaptive environment.
-        """
-
-    @property
-    def state(self) -> Any:
-        """The state of the copies, [B, ...]; ``start`` may invalidate it."""
-
-    def start(self, chunk: Chunk, rates: Rates) -> None:
-        """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
-
-    def collect(self) -> Totals:
-        """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
-
-    def save(self) -> Any:
-        """Return all that changes, as a tree of arrays, which later chunks may change."""
-
-    def restore(self, tree: Any) -> None:
-        """Continue from what ``save`` returned."""
-
-
-class LearnerBackend(NamedTuple):
-    """A learner's kernels on one backend, and the class that simulates them."""
-
-    name: str  # of the backend
-    kernels: Any  # a ``NativeBackend``, or a ``Backend`` of JAX
-    simulation: type[Simulation]
-
-    def start(self, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
-        """Start B copies before round 1; arguments as of ``Simulation``."""
-        return self.simulation(self.kernels, copies, start, arms, records)
-
-
 @cache
-def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
-    """Make a learner's kernels on a backend; None if it does not support the learner's rule.
+def backend_of(learner: Learner[Any], name: str, precision: str) -> Any:
+    """Return a learner on a backend (``NativeBackend``, or JAX's ``Backend``); None if that has no such rule.
 
     The cache returns the same object each time: programs are compiled once per object.
     """
-    spec = BACKENDS[name]
-    kernels = registry.load_object(spec.make)(learner, precision)
-    return None if kernels is None else LearnerBackend(name, kernels, registry.load_object(spec.simulation))
+    return registry.load_object(BACKENDS[name].make)(learner, precision)
 
 
 def supporting_backends(by_rounds: bool) -> list[str]:
@@ -109,9 +63,7 @@ def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     raise BadInput(f"backend: {sweep.backend} found; {reason}")
 
 
-def with_feedback(
-    name: str, learner: Learner[Any], inner: LearnerBackend, sweep: Sweep, rates: Rates
-) -> LearnerBackend:
+def with_feedback(name: str, learner: Learner[Any], inner: Any, sweep: Sweep, rates: Rates) -> Any:
     """Return the backend of a learner whose feedback is imperfect, around that of perfect feedback.
 
     Raises:
@@ -124,12 +76,12 @@ def with_feedback(
     if sweep.reserve:
         check_reserve(name, learner)
     known = Rates(*(np.nan_to_num(x) for x in rates))
-    return inner._replace(kernels=delayed.make(inner.kernels, sweep.feedback, known))
+    return delayed.make(inner, sweep.feedback, known)
 
 
-def _largest_step(backend: LearnerBackend, learner: Learner[Any], precision: str) -> float:
-    """Return the largest eta x (rounds of a block) of a learner on a backend."""
-    limits = BACKENDS[backend.name].largest_step
+def _largest_step(name: str, learner: Learner[Any], precision: str) -> float:
+    """Return the largest eta x (rounds of a block) of a learner on a backend, by name."""
+    limits = BACKENDS[name].largest_step
     return math.inf if limits is None or not has_weights(learner) else limits[precision]
 
 
@@ -140,8 +92,8 @@ def choose_backend(
     environment: Oblivious | Adaptive,
     rates: Rates,
     horizon: int,
-) -> LearnerBackend:
-    """Choose a backend: the requested one if it supports the rule, else the fastest.
+) -> tuple[str, Any]:
+    """Choose a backend, and return it after its name: the requested one if it supports the rule, else the fastest.
 
     A fixed arm is only counted, from the records that the host makes, unless the records depend on its answers.
 
@@ -154,22 +106,20 @@ def choose_backend(
     late = sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none")
     by_rounds = late or isinstance(environment, Adaptive)
     if isinstance(learner.rule, Fixed) and not by_rounds:
-        counted = backend_of(learner, "native", precision)
-        assert counted is not None
-        return counted
+        return "native", backend_of(learner, "native", precision)
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         backend = backend_of(learner, wanted, precision)
-        if backend is not None and steps > _largest_step(backend, learner, precision):
+        if backend is not None and steps > _largest_step(wanted, learner, precision):
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
             )
         if backend is not None:
-            return backend
+            return wanted, backend
     # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
     user_environment = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
@@ -177,14 +127,12 @@ def choose_backend(
     platform = machine.platform()
     for fastest in candidates(platform, by_rounds):
         backend = backend_of(learner, fastest, precision)
-        if backend is None or steps > _largest_step(backend, learner, precision):
+        if backend is None or steps > _largest_step(fastest, learner, precision):
             continue
         is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
         if is_known or _device_agrees(learner, name, fastest, user_environment):
-            return backend
-    dense = backend_of(learner, "dense", precision)
-    assert dense is not None
-    return dense
+            return fastest, backend
+    return "dense", backend_of(learner, "dense", precision)
 
 
 @cache
@@ -192,11 +140,9 @@ def _device_agrees(
     learner: Learner[Any], name: str, backend_name: str, user_environment: tuple[str, Oblivious] | None
 ) -> bool:
     backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
-    assert backend is not None
-    assert oracle is not None
     from exaul.engine.simulation.agreement import device_agrees  # which imports JAX
 
-    return device_agrees(learner, name, backend, oracle, user_environment)
+    return device_agrees(learner, name, backend_name, backend, oracle, user_environment)
 
 
 def _no_bound(*args: object) -> float:
@@ -242,7 +188,8 @@ class Player(NamedTuple):
 
     name: str
     learner: Learner[Any]
-    backend: LearnerBackend
+    backend_name: str
+    backend: Any  # from ``backend_of``; with imperfect feedback, around that
     rates: Rates  # [K] for the blocks, before the factors of a cell; NaN if the learner has no such rate
     cells: Cells
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
@@ -260,6 +207,11 @@ class Player(NamedTuple):
         """Eta and gamma at T, [cells] each."""
         eta, gamma = self.cells.factors
         return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma
+
+    @property
+    def on_host(self) -> bool:
+        """Whether compiled loops simulate it, on records that the host makes."""
+        return isinstance(self.backend, NativeBackend)
 
     @property
     def is_fixed(self) -> bool:
@@ -299,7 +251,7 @@ class Player(NamedTuple):
 
     def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
         """Start copies before round 1; arguments as of ``Simulation``."""
-        return self.backend.start(self.with_aim(copies), start, arms, trial_records)
+        return start_simulation(self.backend, self.with_aim(copies), start, arms, trial_records)
 
     def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
         """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
@@ -342,11 +294,11 @@ def make_player(
     first = start_of(learner.rule, arms, cells.alpha, log)
     nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
-    backend = choose_backend(name, learner, sweep, environment, most, horizon)
+    backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = with_feedback(name, learner, backend, sweep, rates)
-        return Player(name, learner, backend, rates, cells, nothing, sweep.feedback, first)
-    player = Player(name, learner, backend, rates, cells, nothing, first=first)
+        return Player(name, learner, backend_name, backend, rates, cells, nothing, sweep.feedback, first)
+    player = Player(name, learner, backend_name, backend, rates, cells, nothing, first=first)
     for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
         for some, known in player.rates_of_cells():
             given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]

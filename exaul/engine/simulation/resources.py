@@ -70,7 +70,7 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
     )  # one is made, one is simulated
     hindsight = streams * arms * 8 * 2 * COPIED * (len(players) if adaptive else 1)
     tables = most * (points * 8 + 2 * ROW_BYTES * len(players)) + max(most, min(SLICE, most * points)) * CURVE_BYTES
-    loops = sum(player.backend.simulation.on_host for player in players)
+    loops = sum(player.on_host for player in players)
     programs = LOOP * loops + (JAX + PROGRAM * (len(players) - loops)) * (loops < len(players))
     host = BASE + resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
     pools = 2 * 8 * sum(len(records.scores) for records in prepared.records) * len(players)

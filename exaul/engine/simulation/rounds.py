@@ -172,15 +172,15 @@ class RoundsSimulation:
 
     def __init__(
         self,
-        kernels: Backend,
+        backend: Backend,
         copies: Copies,
         start: Start,
         arms: int,
         records: TrialRecords | Questions,
     ) -> None:
-        self.kernels, self.records, count = kernels, records, len(start.arm)
+        self.backend, self.records, count = backend, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
-        game = kernels.game(arms)
+        game = backend.game(arms)
         first = game, initial_states(game, start)
         totals = Totals(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
@@ -197,13 +197,13 @@ class RoundsSimulation:
         return self.now.learner[1]
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
-        kernels, records = self.kernels, self.records
+        shared, records = self.backend.shared, self.records
         changing = self.now, schedule, rates, self.copies
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
-            return records.environment, None, *changing, records.draws, given, kernels.shared
+            return records.environment, None, *changing, records.draws, given, shared
         plan, *streams = records.on_device
-        return None, plan, *changing, records.draws_on_device, tuple(streams), kernels.shared
+        return None, plan, *changing, records.draws_on_device, tuple(streams), shared
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""

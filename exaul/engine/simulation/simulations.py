@@ -1,0 +1,104 @@
+"""Simulations of B copies of a learner, and the one of compiled loops, whose threads update the state in place."""
+
+from concurrent.futures import Future
+from copy import deepcopy
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
+from exaul.kernels.game import Copies, Rates, Start
+from exaul.kernels.native import CheckpointSums, NativeBackend
+
+
+class Simulation(Protocol):
+    """B copies of a learner on one backend, after some rounds."""
+
+    on_host: bool  # whether the host makes the records
+    asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
+
+    def __init__(self, backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> None:
+        """Prepare round 1 of some trials.
+
+        Args:
+            backend: the learner's, from ``backend_of``.
+            copies: [B], B a multiple of ``machine.TILE``.
+            start: of the B copies.
+            arms: H.
+            records: a ``TrialRecords``, or ``Questions`` of an adaptive environment.
+        """
+
+    @property
+    def state(self) -> Any:
+        """The state of the copies, [B, ...]; ``start`` may invalidate it."""
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
+
+    def collect(self) -> Totals:
+        """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
+
+    def save(self) -> Any:
+        """Return all that changes, as a tree of arrays, which later chunks may change."""
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+
+
+def start_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
+    """Return B copies of a learner on a backend before round 1; arguments as of ``Simulation``."""
+    if isinstance(backend, NativeBackend):
+        return CompiledSimulation(backend, copies, start, arms, records)
+    from exaul.engine.simulation.rounds import RoundsSimulation  # which imports JAX
+
+    return RoundsSimulation(backend, copies, start, arms, records)
+
+
+def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
+    shape = *checkpoint_rounds.shape, len(totals.wrong)
+    return CheckpointSums(checkpoint_rounds, *totals, np.zeros(shape, np.int64), np.zeros(shape))
+
+
+def _no_totals(copies: int) -> Totals:
+    return Totals(np.zeros(copies, np.int64), np.zeros(copies))
+
+
+class CompiledSimulation:
+    """B copies on the backend ``native``, by the protocol ``Simulation``."""
+
+    on_host, asked = True, ()
+
+    def __init__(
+        self,
+        backend: NativeBackend,
+        copies: Copies,
+        start: Start,
+        arms: int,
+        trial_records: TrialRecords,
+    ) -> None:
+        self.backend, self.copies = backend, copies
+        self.state = backend.init(arms, start, trial_records.records.stream_count)
+        self.totals = _no_totals(len(start.arm))
+        self.running: list[Future[Any]] = []
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk."""
+        # kept until ``collect``: the threads write into it and into ``totals`` and ``state``
+        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.totals)
+        self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
+
+    def collect(self) -> Totals:
+        """Wait for the chunk."""
+        for part in self.running:
+            part.result()
+        return Totals(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
+
+    def save(self) -> Any:
+        """Return state and totals, independent of the number of threads."""
+        return deepcopy(self.state), self.totals
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+        saved, totals = tree
+        self.state, self.totals = saved, Totals(*totals)

@@ -58,11 +58,11 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
         checkpoints=(1,),
     )
     prepared = prepare(sweep)
-    (player,) = prepared.players
+    (learner,) = prepared.learners
 
     def simulate() -> None:
-        made = interact_as_prepared(prepared, player)
-        rollout = Rollout(player, made[0], prepared.copies_of(player), prepared.checkpoints, made[1])
+        made = interact_as_prepared(prepared, learner)
+        rollout = Rollout(learner, made[0], prepared.copies_of(learner), prepared.checkpoints, made[1])
         simulate_rollouts([rollout], None, prepared.checkpoints, lambda done: None)
 
     return simulate

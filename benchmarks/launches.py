@@ -56,11 +56,11 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
         checkpoints=(BLOCKS,),
     )
     ready = prepare(sweep)
-    (player,) = ready.players
+    (prepared,) = ready.learners
     schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints))
     with jax.enable_x64(True):
-        simulation: Any = roll_out(ready, player, ready.trial_records()).simulation
-        lowered = simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block), sharding)
+        simulation: Any = roll_out(ready, prepared, ready.trial_records()).simulation
+        lowered = simulation.lowered(schedule, rates_of_blocks(prepared.rates, schedule.block), sharding)
         start = perf_counter()
         program = lowered.compile()
         seconds = perf_counter() - start

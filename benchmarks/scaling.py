@@ -39,8 +39,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
 def game(horizon: int) -> float:
     """Return the seconds of a whole game."""
     ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
-    (player,), stream = ready.players, ready.trial_records()
-    rollout = roll_out(ready, player, stream)
+    (learner,), stream = ready.learners, ready.trial_records()
+    rollout = roll_out(ready, learner, stream)
     start = perf_counter()
     simulate_rollouts([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start

@@ -56,8 +56,8 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     names = learners()
     usual = COPIES, ARMS, "float64"
     if quick:
-        players = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS)).players
-        fastest = {player.name: player.backend_name for player in players}
+        prepared = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS))
+        fastest = {learner.name: learner.backend_name for learner in prepared.learners}
         return [[PeerCase(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
     swept = [
@@ -104,12 +104,12 @@ def schedule_of(case: PeerCase) -> Schedule:
 def swept(case: PeerCase) -> PeerRun:
     """Return a backend driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
-    (player,), stream = ready.players, ready.trial_records()
-    assert player.backend_name == case.backend
-    copies = ready.padded_copies(player, stream.record_stream)
-    simulation = player.start(copies, ready.padded_start(player), case.arms, stream)
+    (learner,), stream = ready.learners, ready.trial_records()
+    assert learner.backend_name == case.backend
+    copies = ready.padded_copies(learner, stream.record_stream)
+    simulation = learner.start(copies, ready.padded_start(learner), case.arms, stream)
     schedule = schedule_of(case)
-    rates = rates_of_blocks(player.rates, schedule.block)
+    rates = rates_of_blocks(learner.rates, schedule.block)
 
     def call() -> None:
         chunk = Chunk(schedule, stream)

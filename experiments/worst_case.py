@@ -24,7 +24,7 @@ from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
@@ -88,29 +88,29 @@ def _numbers(environment: Any) -> list[Tunable]:
     return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
 
 
-def measures(prepared: Prepared, player: Player, rollout: Rollout, candidates: int) -> dict[str, Floats]:
+def measures(prepared: Prepared, learner: PreparedLearner, rollout: Rollout, candidates: int) -> dict[str, Floats]:
     """Return measurements of simulated games, [candidates, trials] each."""
     assert rollout.asked is not None
     totals = rollout.answered, rollout.wrong, rollout.asked.best().loss
     answered, wrong, best = (x[-1].reshape(candidates, -1) for x in totals)
     alpha, horizon = prepared.alpha[0], prepared.horizon
-    if player.learner.risk_bound is None:
-        risk_bound = lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0])
+    if learner.definition.risk_bound is None:
+        risk_bound = lemma_bound(answered, learner.regret_bounds["abstaining"][0], prepared.lam[0])
     else:
-        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered[:, None], alpha)[:, 0]
+        risk_bound = learner.risk_bound(len(prepared.grid), horizon, horizon, answered[:, None], alpha)[:, 0]
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
         "risk_bound": risk_bound / horizon,
         "regret": loss - best,
-        "regret_bound": np.full(loss.shape, player.regret_bounds["best"][0]),
+        "regret_bound": np.full(loss.shape, learner.regret_bounds["best"][0]),
         "fdr": metrics.fdr(answered, wrong, alpha),
         "inefficiency": 1 - answered / horizon,
     }
 
 
 def simulate_parameters(
-    prepared: Prepared, pool: AdaptivePool, player: Player, tuning: Floats, trials: NDArray[np.int64]
+    prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats, trials: NDArray[np.int64]
 ) -> dict[str, Floats]:
     """Simulate parameters [parameters, candidates], each in the same trials, and measure the games."""
     environment, candidates = prepared.environment, tuning.shape[1]
@@ -129,7 +129,7 @@ def simulate_parameters(
     )
     checkpoints = np.array([prepared.horizon])
     simulation, asked = interact(
-        player,
+        learner,
         environment,
         pool,
         copies,
@@ -139,9 +139,9 @@ def simulate_parameters(
         checkpoints,
         np.zeros(len(copies.draw_stream), np.intp),
     )
-    rollout = Rollout(player, simulation, many, checkpoints, asked)
+    rollout = Rollout(learner, simulation, many, checkpoints, asked)
     simulate_rollouts([rollout], None, checkpoints, lambda rounds: None)
-    return measures(prepared, player, rollout, candidates)
+    return measures(prepared, learner, rollout, candidates)
 
 
 def _start(prepared: Prepared) -> Floats:
@@ -151,7 +151,11 @@ def _start(prepared: Prepared) -> Floats:
 
 
 def search(
-    config: WorstCase, prepared: Prepared, pool: AdaptivePool, player: Player, progress: Callable[[int], object]
+    config: WorstCase,
+    prepared: Prepared,
+    pool: AdaptivePool,
+    learner: PreparedLearner,
+    progress: Callable[[int], object],
 ) -> Floats:
     """Return the parameters [parameters] with the largest mean objective over trials."""
     searched = _numbers(prepared.environment)
@@ -188,7 +192,7 @@ def search(
         drawn[:, 0] = inwards(best)  # candidate 0 is the best so far, simulated again
         tuning = outwards(drawn)
         tuning[:, 0] = best  # without the rounding of ``inwards`` and ``outwards``
-        worth = simulate_parameters(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
+        worth = simulate_parameters(prepared, pool, learner, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
@@ -219,13 +223,13 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
     rows = []
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
-        for player in prepared.players:
-            found = search(config, prepared, pool, player, bar.update)
-            both = simulate_parameters(prepared, pool, player, np.column_stack([default, found]), fresh)
+        for learner in prepared.learners:
+            found = search(config, prepared, pool, learner, bar.update)
+            both = simulate_parameters(prepared, pool, learner, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 one = {name: values[i] for name, values in both.items()}
                 columns = {
-                    "learner": player.name,
+                    "learner": learner.name,
                     "environment": prepared.environment_name,
                     "objective": config.objective,
                 }

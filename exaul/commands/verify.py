@@ -12,7 +12,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import totals_of_rounds
-from exaul.engine.simulation.learners import Player, backend_of
+from exaul.engine.simulation.learners import PreparedLearner, backend_of
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
@@ -40,12 +40,12 @@ class Certificate(NamedTuple):
         return self.parted <= TOLERANCE[precision] * self.decisions
 
 
-def certify(prepared: Prepared, player: Player) -> Certificate:
-    """Compare a player with ``dense`` in float64, over the first rounds of a sweep."""
-    rounds, count = min(prepared.horizon, ROUNDS), prepared.copies_of(player)
-    dense = backend_of(player.learner, "dense", "float64")
+def certify(prepared: Prepared, learner: PreparedLearner) -> Certificate:
+    """Compare a learner with ``dense`` in float64, over the first rounds of a sweep."""
+    rounds, count = min(prepared.horizon, ROUNDS), prepared.copies_of(learner)
+    dense = backend_of(learner.definition, "dense", "float64")
     totals = []
-    for each in (player, player._replace(backend=dense)):
+    for each in (learner, learner._replace(backend=dense)):
         records = prepared.trial_records()
         copies = prepared.padded_copies(each, records.record_stream)
         simulation = each.start(copies, prepared.padded_start(each), len(prepared.grid), records)
@@ -64,15 +64,15 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     parted = int(differs.any(axis=0).sum())
-    return Certificate(player.name, player.backend_name, parted, int(compared.sum()), changes)
+    return Certificate(learner.name, learner.backend_name, parted, int(compared.sum()), changes)
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:
-    """Certify all players but fixed arms, which are only counted."""
+    """Certify all learners but fixed arms, which are only counted."""
     import jax
 
     with jax.enable_x64(True):
-        return [certify(prepared, player) for player in prepared.players if not player.is_fixed]
+        return [certify(prepared, learner) for learner in prepared.learners if not learner.is_fixed]
 
 
 def report(certificates: Sequence[Certificate], precision: str, width: int | None = None) -> str:
@@ -119,7 +119,7 @@ def main(given: Mapping[str, Any]) -> int:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
     certificates = certify_all(prepared)
     if not certificates:
-        names = ", ".join(player.name for player in prepared.players)
+        names = ", ".join(learner.name for learner in prepared.learners)
         raise BadInput(f"learners: {names} found; at least one must learn, since fixed arms are only counted")
     print(report(certificates, sweep.precision, terminal_width()))
     return int(not all(each.holds(sweep.precision) for each in certificates))

@@ -132,7 +132,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
     """
     start = settings.timestamp()
     sources, left_out = prepare_sources(sweep, records)
-    names = sweep.environment, *(player.name for player in sources[0].players)
+    names = sweep.environment, *(learner.name for learner in sources[0].learners)
     code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if ":" in name}
     manifest = sweep_manifest(sweep, [_describe(source) for source in sources], left_out, code, start)
     return PreparedSweep(sweep, sources, manifest)
@@ -140,20 +140,20 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
 
 def _describe(source: Prepared) -> dict[str, Any]:
     """Return the entry of a source in the manifest."""
-    players = [
+    learners = [
         {
-            "learner": player.name,
-            "backend": player.backend_name,
-            "feedback": player.learner.feedback,
-            "bound_by_answers": player.bound_by_answers(len(source.grid), source.horizon),
+            "learner": learner.name,
+            "backend": learner.backend_name,
+            "feedback": learner.definition.feedback,
+            "bound_by_answers": learner.bound_by_answers(len(source.grid), source.horizon),
         }
-        for player in source.players
+        for learner in source.learners
     ]
     return {
         "name": source.name,
         "horizon": source.horizon,
         "segments": getattr(source.environment, "segments", 1),
-        "players": players,
+        "learners": learners,
         "records": describe_records(source.records),
         "warm_start": _describe_log(source),
     }
@@ -164,9 +164,9 @@ def _describe_log(source: Prepared) -> dict[str, Any] | None:
     if source.log is None:
         return None
     shares = {
-        player.name: dict(zip(map(str, player.cells.alpha), share.tolist(), strict=True))
-        for player in source.players
-        if (share := fitted_share(player.learner.rule, player.first[0])) is not None
+        learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
+        for learner in source.learners
+        if (share := fitted_share(learner.definition.rule, learner.first[0])) is not None
     }
     return describe_log(source.log) | {"shares": shares}
 

@@ -41,7 +41,7 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "horizon": (int,),
     "segments": (int,),
-    "players": (list,),
+    "learners": (list,),
     "records": (list,),
     "warm_start": (dict, type(None)),
 }
@@ -100,7 +100,7 @@ def sweep_manifest(
 
     Args:
         sweep: the configuration.
-        sources: for each source its name, horizon, number of segments, players (name, backend and feedback of each
+        sources: for each source its name, horizon, number of segments, learners (name, backend and feedback of each
             learner, and whether its bound of R_T depends on the number of answers), records, and the log from which
             learners start, with the shares that were fitted to it, or None.
         left_out: number of traces that are too short to be sources; None unless the sweep is over traces.

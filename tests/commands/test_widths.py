@@ -47,11 +47,11 @@ def result():
     )
     plain = run(sweep, [records])
     (source,) = plain.manifest["sources"]
-    players = [player | {"learner": NAMES[player["learner"]]} for player in source["players"]]
+    learners = [learner | {"learner": NAMES[learner["learner"]]} for learner in source["learners"]]
     return replace(
         plain,
         trials=plain.trials.replace({"learner": NAMES}),
-        manifest=plain.manifest | {"sources": [source | {"players": players}]},
+        manifest=plain.manifest | {"sources": [source | {"learners": learners}]},
     )
 
 

@@ -22,7 +22,7 @@ from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation import schedule
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.learners import Player, backend_of, make_cells, supporting_backends
+from exaul.engine.simulation.learners import PreparedLearner, backend_of, make_cells, supporting_backends
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
 from exaul.kernels.play import SidedGame
@@ -62,13 +62,13 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         backend = backend._replace(game=lambda arms, of=backend: wrap(of, arms))
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
     cells = make_cells(Sweep(), LEARNERS[learner], rates, np.array([ALPHA]), np.array([LAM]))
-    player = Player(learner, LEARNERS[learner], where, backend, rates, cells, {})
+    learner = PreparedLearner(learner, LEARNERS[learner], where, backend, rates, cells, {})
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
     copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
     simulation, asked = interact(
-        player,
+        learner,
         environment,
         made,
         copies,
@@ -78,7 +78,7 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         every,
         np.zeros(len(copies.draw_stream), int),
     )
-    rollout = Rollout(player, simulation, trials, every, asked)
+    rollout = Rollout(learner, simulation, trials, every, asked)
     simulate_rollouts([rollout], None, every, lambda rounds: None)
     return rollout, made
 

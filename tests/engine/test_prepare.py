@@ -1,4 +1,4 @@
-"""A sweep is resolved once: names become players with their backends, and an environment with its values."""
+"""A sweep is resolved once: names become learners with their backends, and an environment with its values."""
 
 import json
 
@@ -27,29 +27,29 @@ from tests.games import (
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 
 
-def test_every_learner_becomes_a_player():
-    """Each player has the backend, simulation, rates and bound that the registry and the learner define."""
+def test_every_learner_becomes_a_learner():
+    """Each learner has the backend, simulation, rates and bound that the registry and the learner define."""
     prepared = prepare(Sweep(learners=LEARNERS, **SMALL))
-    assert [player.name for player in prepared.players] == list(LEARNERS)
-    for player in prepared.players:
-        learner = LEARNERS[player.name]
-        assert player.learner is learner
-        assert (player.name, player.backend_name) in PAIRS
-        assert player.backend is backend_of(learner, player.backend_name, "float64")
-        for found, expected in zip(player.rates, block_rates(learner, 300, 20, False, None, None), strict=True):
+    assert [learner.name for learner in prepared.learners] == list(LEARNERS)
+    for learner in prepared.learners:
+        definition = LEARNERS[learner.name]
+        assert learner.definition is definition
+        assert (learner.name, learner.backend_name) in PAIRS
+        assert learner.backend is backend_of(definition, learner.backend_name, "float64")
+        for found, expected in zip(learner.rates, block_rates(definition, 300, 20, False, None, None), strict=True):
             np.testing.assert_array_equal(found, expected)
-        for field, value in player.regret_bounds.items():
+        for field, value in learner.regret_bounds.items():
             bound = np.nan
-            if learner.regret_bounds is not None:
+            if definition.regret_bounds is not None:
                 given = np.array([256, 44]), 20, 0.05, prepared.alpha, prepared.lam
-                bound = getattr(learner.regret_bounds, field)(*player.rates, *given)
+                bound = getattr(definition.regret_bounds, field)(*learner.rates, *given)
             np.testing.assert_array_equal(value, np.broadcast_to(bound, 1))
 
 
 @pytest.mark.parametrize("case", ENVIRONMENT_CASES)
 def test_the_default_learners_are_those_that_the_environment_allows(case):
     prepared = prepare(Sweep(**SMALL, **ENVIRONMENT_CASES[case]))
-    names = [player.name for player in prepared.players]
+    names = [learner.name for learner in prepared.learners]
     assert names == [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
     assert prepared.is_adaptive == (case in ADAPTIVE_CASES)
 
@@ -57,9 +57,9 @@ def test_the_default_learners_are_those_that_the_environment_allows(case):
 @pytest.mark.parametrize("where", BACKENDS)
 def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
     """But fixed arms are always counted natively."""
-    for player in prepare(Sweep(learners=LEARNERS, backend=where, **SMALL)).players:
-        taken = where == "native" if player.is_fixed else (player.name, where) in PAIRS
-        assert (player.backend_name == where) == taken
+    for learner in prepare(Sweep(learners=LEARNERS, backend=where, **SMALL)).learners:
+        taken = where == "native" if learner.is_fixed else (learner.name, where) in PAIRS
+        assert (learner.backend_name == where) == taken
 
 
 @pytest.mark.parametrize("case", ADAPTIVE_CASES)
@@ -67,7 +67,7 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
         if where in (None, *supporting_backends(by_rounds=True)):
-            assert all(hasattr(player.backend.game(9), "decide") for player in prepare(sweep).players)
+            assert all(hasattr(learner.backend.game(9), "decide") for learner in prepare(sweep).learners)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):
                 prepare(sweep)
@@ -97,12 +97,12 @@ def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_pat
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    players = [
+    learners = [
         {"learner": p.name, "backend": p.backend_name, "feedback": "bandit", "bound_by_answers": False}
-        for p in prepare(sweep).players
+        for p in prepare(sweep).learners
     ]
-    assert about["sources"][0]["players"] == result.manifest["sources"][0]["players"] == players
-    assert [player["learner"] for player in players] == LEARNING[:1]
+    assert about["sources"][0]["learners"] == result.manifest["sources"][0]["learners"] == learners
+    assert [learner["learner"] for learner in learners] == LEARNING[:1]
 
 
 BAD = {

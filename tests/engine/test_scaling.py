@@ -66,7 +66,7 @@ def test_a_curve_of_regret_and_its_bound(anytime):
     assert (exaul["regret_q95"] <= exaul["regret_bound"]).all()
     for t, bound in zip(exaul["t"], exaul["regret_bound"], strict=True):  # the theorem for t rounds of these rates
         blocks = block_lengths(t)
-        given = (rate[: len(blocks)] for rate in prepared.players[0].rates)
+        given = (rate[: len(blocks)] for rate in prepared.learners[0].rates)
         assert bound == LEARNERS["exaul"].regret_bounds.best(*given, blocks, 20, 0.05, 0.3, prepared.lam[1])
 
 

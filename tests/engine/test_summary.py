@@ -160,9 +160,9 @@ def test_a_bound_that_depends_on_the_answers_says_so():
 
 
 def test_the_last_line_says_where_and_on_what():
-    players = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
+    learners = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
-    listed = [{"learner": name, "backend": where} for name, where in players]
+    listed = [{"learner": name, "backend": where} for name, where in learners]
     said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on blocks; exp3-ix on rows"
     assert describe_backends(manifest, listed) == said
 

@@ -92,7 +92,7 @@ def test_dense_and_an_adaptive_environment_start_from_the_log(tmp_path):
         )
         row = run(sweep, [records]).trials.iloc[0]
         risks[name] = row["answered"]
-        share = prepare(sweep, [records]).players[0].first[0].share[0]
+        share = prepare(sweep, [records]).learners[0].first[0].share[0]
         assert row["fdr_risk"] <= 40 * share + 0.9 + (2000 - row["answered"]) / 200
     # 40 s wrong answers end the share s
     assert risks["warm"] > 1.5 * risks["cold"]
@@ -176,7 +176,7 @@ def test_the_bound_and_the_figures_count_what_is_played_alone(tmp_path):
     path = str(written(log, tmp_path / "log.csv"))
     decisions, row = simulated(records, {}, "native", warm_start=path)
     share = (
-        prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).players[0].first[0].share
+        prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).learners[0].first[0].share
     )
     assert row["answered"] == decisions.sum()
     assert row["fdr"] == pytest.approx(records.errors[decisions].mean())

@@ -643,7 +643,7 @@ def test_the_elite_of_a_search_was_simulated(monkeypatch):
         means.append(mean[:, 0])
         return np.full(size, 0.9)
 
-    def simulate(prepared, pool, player, tuning, trials):
+    def simulate(prepared, pool, learner, tuning, trials):
         return {config.objective: np.array([[1.0], [0.0], [0.0], [0.0]])}
 
     monkeypatch.setattr(worst_case.stats.truncnorm, "rvs", draw)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from exaul.engine.folder import Arrays
 from exaul.engine.settings import flatten, unflatten
 from exaul.engine.simulation.best_arms import BestArms
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
@@ -66,11 +66,11 @@ class Counts:
 
 
 def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Counts:
-    """Return the counts of all players.
+    """Return the counts of all learners.
 
     Args:
         prepared: the source.
-        rollouts: a ``Rollout`` by player, at its end.
+        rollouts: a ``Rollout`` by learner, at its end.
         best: the arms of least loss of all learners; None in an adaptive environment, where each has its own.
     """
 
@@ -78,33 +78,33 @@ def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
         """Turn [..., copies] into [P, cells, trials]."""
         return x.reshape(len(x) if x.ndim > 1 else 1, -1, len(prepared.trials))
 
-    players = {player.name: player for player in prepared.players}
+    learners = {learner.name: learner for learner in prepared.learners}
     t = prepared.checkpoints
     questions = {name: rollout.asked for name, rollout in rollouts.items() if rollout.asked is not None}
     hindsight = {name: asked.best() for name, asked in questions.items()} if best is None else {EVERY: best}
-    answered = {name: shaped(rollouts[name].answered) for name in players}
+    answered = {name: shaped(rollouts[name].answered) for name in learners}
 
-    def risk_bound(player: Player) -> NDArray[np.float64]:
-        counts = answered[player.name]
-        alpha = player.cells.alpha[:, None]
+    def risk_bound(learner: PreparedLearner) -> NDArray[np.float64]:
+        counts = answered[learner.name]
+        alpha = learner.cells.alpha[:, None]
         rounds = t[: len(counts), None, None]
-        bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, counts, alpha)
-        return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), alpha)
+        bound = learner.risk_bound(len(prepared.grid), prepared.horizon, rounds, counts, alpha)
+        return bound + _pending_risk(learner, learner.feedback.most_open(prepared.horizon), alpha)
 
-    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
+    def sums_of_feedback(learner: PreparedLearner) -> dict[str, NDArray[np.float64]]:
         """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
-        sums = {kind: shaped(x) for kind, x in rollouts[player.name].feedback_sums.items()}
-        copies_at_aim = player.with_aim(prepared.copies(player))
+        sums = {kind: shaped(x) for kind, x in rollouts[learner.name].feedback_sums.items()}
+        copies_at_aim = learner.with_aim(prepared.copies(learner))
         sums["aim"] = shaped(copies_at_aim.alpha)
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
-        if player.learner.risk_bound is not None:
+        if learner.definition.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers, sums["aim"])
-            sums["bound"] = bound + _pending_risk(player, np.maximum(sums["since"] - 1, 0), sums["aim"])
+            bound = learner.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers, sums["aim"])
+            sums["bound"] = bound + _pending_risk(learner, np.maximum(sums["since"] - 1, 0), sums["aim"])
         return sums
 
     return Counts(
-        learners=tuple(players),
+        learners=tuple(learners),
         environment=prepared.environment_name,
         source=prepared.name,
         grid_name=prepared.sweep.grid,
@@ -112,60 +112,60 @@ def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
         grid=prepared.grid,
         trials=prepared.trials,
         checkpoints=t,
-        cells={name: _cells(prepared, player) for name, player in players.items()},
+        cells={name: _cells(prepared, learner) for name, learner in learners.items()},
         best_loss={name: shaped(best.loss) for name, best in hindsight.items()},
         best_arm={name: shaped(best.arm)[0] for name, best in hindsight.items()},
-        regret_bounds={name: player.regret_bounds for name, player in players.items()},
-        regret_bound={name: _regret_bound(prepared, player) for name, player in players.items()},
+        regret_bounds={name: learner.regret_bounds for name, learner in learners.items()},
+        regret_bound={name: _regret_bound(prepared, learner) for name, learner in learners.items()},
         risk_bound={
-            name: risk_bound(player)
-            for name, player in players.items()
-            if player.learner.risk_bound is not None and player.feedback.bounds_risk(prepared.horizon)
+            name: risk_bound(learner)
+            for name, learner in learners.items()
+            if learner.definition.risk_bound is not None and learner.feedback.bounds_risk(prepared.horizon)
         },
         answered=answered,
-        wrong={name: shaped(rollouts[name].wrong) for name in players},
+        wrong={name: shaped(rollouts[name].wrong) for name in learners},
         asked={
             name: {kind: shaped(sums) for kind, sums in asked.sums.items()} for name, asked in questions.items()
         },
         feedback_sums={
-            name: sums_of_feedback(player)
-            for name, player in players.items()
-            if player.feedback != PERFECT_FEEDBACK
+            name: sums_of_feedback(learner)
+            for name, learner in learners.items()
+            if learner.feedback != PERFECT_FEEDBACK
         },
     )
 
 
-def _regret_bound(prepared: Prepared, player: Player) -> NDArray[np.float64]:
+def _regret_bound(prepared: Prepared, learner: PreparedLearner) -> NDArray[np.float64]:
     """Return the bound of the regret against the best arm up to each checkpoint, [P, cells]."""
-    cells = player.cells
+    cells = learner.cells
     curve = np.full((len(prepared.checkpoints), len(cells.pair)), np.nan)
-    if player.learner.regret_bounds is None or player.feedback != PERFECT_FEEDBACK:
+    if learner.definition.regret_bounds is None or learner.feedback != PERFECT_FEEDBACK:
         return curve
-    for some, rates in player.rates_of_cells():
+    for some, rates in learner.rates_of_cells():
         given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
         for bound, t in zip(curve, prepared.checkpoints, strict=True):
             rounds = block_lengths(int(t))
             eta, gamma = (rate[: len(rounds)] for rate in rates)
-            bound[some] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
+            bound[some] = learner.definition.regret_bounds.best(eta, gamma, rounds, *given)
     return curve
 
 
-def _cells(prepared: Prepared, player: Player) -> dict[str, NDArray[Any]]:
+def _cells(prepared: Prepared, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
     """Return what the tables have of each cell; eta is NaN if it is a step."""
-    eta, gamma = player.rates_at_end
-    nothing, pair = np.full_like(eta, np.nan), player.cells.pair
-    return player.cells._asdict() | {
+    eta, gamma = learner.rates_at_end
+    nothing, pair = np.full_like(eta, np.nan), learner.cells.pair
+    return learner.cells._asdict() | {
         "answer_cost": prepared.answer_cost[pair],
         "abstain_cost": prepared.abstain_cost[pair],
-        "eta": eta if player.learner.rate == "eta" else nothing,
-        "step": eta if player.learner.rate == "step" else nothing,
+        "eta": eta if learner.definition.rate == "eta" else nothing,
+        "step": eta if learner.definition.rate == "step" else nothing,
         "gamma": gamma,
     }
 
 
-def _pending_risk(player: Player, waiting: Any, alpha: Any) -> Any:
+def _pending_risk(learner: PreparedLearner, waiting: Any, alpha: Any) -> Any:
     """Return what answers that still wait for feedback add to R_T, at most 1 - alpha each (docs/proofs.md, D1)."""
-    return 0 if player.feedback.reserve else waiting * (1 - alpha)
+    return 0 if learner.feedback.reserve else waiting * (1 - alpha)
 
 
 def arrays(counts: Counts) -> Arrays:

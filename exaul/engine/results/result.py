@@ -113,7 +113,7 @@ class Result:
                 trials,
                 answerable,
                 advised={alpha: name + self._step for alpha, name in advice.advised(self.advice).items()},
-                by_answers=[x["learner"] for x in played["players"] if x["bound_by_answers"]],
+                by_answers=[x["learner"] for x in played["learners"] if x["bound_by_answers"]],
                 waiting=waiting,
                 width=width,
             ),
@@ -133,7 +133,7 @@ class Result:
                 for records in source.records
                 if records.dropped
             ),
-            summary.describe_backends(self.manifest, played["players"]),
+            summary.describe_backends(self.manifest, played["learners"]),
         ]
         return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
 

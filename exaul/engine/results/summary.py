@@ -56,11 +56,11 @@ def describe_left_out(sweep: Sweep, left_out: int) -> str:
     return f" ({left_out} with {records} left out)" if left_out else ""
 
 
-def describe_backends(manifest: Mapping[str, Any], players: Sequence[Mapping[str, Any]]) -> str:
+def describe_backends(manifest: Mapping[str, Any], learners: Sequence[Mapping[str, Any]]) -> str:
     """Return the line with device, precision, and the backend of each learner."""
     by_backend: dict[str, list[str]] = {}
-    for player in players:
-        by_backend.setdefault(player["backend"], []).append(player["learner"])
+    for learner in learners:
+        by_backend.setdefault(learner["backend"], []).append(learner["learner"])
     backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
     return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
 

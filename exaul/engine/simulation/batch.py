@@ -10,7 +10,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
 from exaul.engine.results.counts import Counts, counts_of
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
 from exaul.engine.simulation.simulations import Simulation
@@ -57,11 +57,11 @@ NO_SAVES = Saves(lambda: (0, []), lambda: False, lambda blocks, leaves: None)
 
 
 class Rollout:
-    """The copies of one player, and their totals so far."""
+    """The copies of one learner, and their totals so far."""
 
     def __init__(
         self,
-        player: Player,
+        learner: PreparedLearner,
         simulation: Simulation,
         count: int,
         checkpoints: NDArray[np.int64],
@@ -70,13 +70,13 @@ class Rollout:
         """Prepare round 1.
 
         Args:
-            player: the learner.
+            learner: the learner.
             simulation: of its copies, padded.
             count: B, the number of its copies.
             checkpoints: [P] rounds.
             asked: counts the records, if the environment is adaptive.
         """
-        self.player, self.simulation, self.count, self.asked = player, simulation, count, asked
+        self.learner, self.simulation, self.count, self.asked = learner, simulation, count, asked
         self.answered = np.zeros((len(checkpoints), count), np.int64)
         self.wrong = np.zeros((len(checkpoints), count))
         self.feedback_sums: dict[str, Floats] = {}  # after the last chunk that was collected
@@ -85,7 +85,7 @@ class Rollout:
     def start(self, chunk: Chunk) -> None:
         """Start to simulate a chunk."""
         self.schedule = chunk.schedule
-        self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
+        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.schedule.block))
 
     def collect(self) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
@@ -93,11 +93,11 @@ class Rollout:
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
         totals = self.simulation.collect()
-        if ":" in self.player.name:
+        if ":" in self.learner.name:
             from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
-            check_finite(self.player, lambda: self.simulation.state)
-        self.feedback_sums = self.player.feedback_sums(lambda: self.simulation.state, self.count)
+            check_finite(self.learner, lambda: self.simulation.state)
+        self.feedback_sums = self.learner.feedback_sums(lambda: self.simulation.state, self.count)
         is_checkpoint = self.schedule.checkpoint_rounds > 0
         rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
         self.answered[rows] = totals.answered[is_checkpoint][:, : self.count]
@@ -126,7 +126,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    on_host = platform() == "cpu" and all(player.on_host for player in prepared.players)
+    on_host = platform() == "cpu" and all(learner.on_host for learner in prepared.learners)
     if on_host and not prepared.is_adaptive:
         return counts_of(prepared, *_simulate_oblivious(prepared, report, saves))
     import jax
@@ -147,32 +147,32 @@ def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> tupl
     from exaul.engine.simulation.interaction import interact_as_prepared
 
     rollouts = [
-        Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints, asked)
-        for player in prepared.players
-        for simulation, asked in [interact_as_prepared(prepared, player)]
+        Rollout(learner, simulation, prepared.copies_of(learner), prepared.checkpoints, asked)
+        for learner in prepared.learners
+        for simulation, asked in [interact_as_prepared(prepared, learner)]
     ]
     simulate_rollouts(rollouts, None, prepared.checkpoints, report, saves=saves)
-    return {rollout.player.name: rollout for rollout in rollouts}, None
+    return {rollout.learner.name: rollout for rollout in rollouts}, None
 
 
 def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], BestArms]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
 
     def simulate(
-        players: list[Player],
+        learners: list[PreparedLearner],
         records: TrialRecords,
         counter: BestArmCounter | None = None,
         saves: Saves = NO_SAVES,
         best: NDArray[np.int32] | None = None,
     ) -> dict[str, Rollout]:
-        rollouts = [roll_out(prepared, player, records, best) for player in players]
+        rollouts = [roll_out(prepared, learner, records, best) for learner in learners]
         simulate_rollouts(rollouts, records, prepared.checkpoints, report, counter, saves)
         for rollout in rollouts:
             del rollout.simulation  # the states of learners are freed before fixed arms begin
-        return {rollout.player.name: rollout for rollout in rollouts}
+        return {rollout.learner.name: rollout for rollout in rollouts}
 
-    fixed = [player for player in prepared.players if player.is_fixed]
-    learners = [player for player in prepared.players if not player.is_fixed]
+    fixed = [learner for learner in prepared.learners if learner.is_fixed]
+    learners = [learner for learner in prepared.learners if not learner.is_fixed]
     records = prepared.trial_records()
     costs = prepared.answer_cost, prepared.abstain_cost
     counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
@@ -184,16 +184,16 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tup
 
 
 def roll_out(
-    prepared: Prepared, player: Player, records: TrialRecords, best: NDArray[np.int32] | None = None
+    prepared: Prepared, learner: PreparedLearner, records: TrialRecords, best: NDArray[np.int32] | None = None
 ) -> Rollout:
-    """Return a player's copies on records, before round 1.
+    """Return a learner's copies on records, before round 1.
 
     ``best`` [pairs x trials] are the arms of least loss, which fixed arms read.
     """
-    start = prepared.padded_start(player, best)
-    copies = prepared.padded_copies(player, records.record_stream)
-    simulation = player.start(copies, start, len(prepared.grid), records)
-    return Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints)
+    start = prepared.padded_start(learner, best)
+    copies = prepared.padded_copies(learner, records.record_stream)
+    simulation = learner.start(copies, start, len(prepared.grid), records)
+    return Rollout(learner, simulation, prepared.copies_of(learner), prepared.checkpoints)
 
 
 def simulate_rollouts(
@@ -204,11 +204,11 @@ def simulate_rollouts(
     counter: BestArmCounter | None = None,
     saves: Saves = NO_SAVES,
 ) -> None:
-    """Simulate all players, chunk by chunk.
+    """Simulate all learners, chunk by chunk.
 
     Args:
-        rollouts: of the players.
-        trial_records: of an oblivious environment, the same for all players.
+        rollouts: of the learners.
+        trial_records: of an oblivious environment, the same for all learners.
         checkpoints: [P] rounds, the last the horizon.
         report: called with the rounds of each chunk, of all copies together.
         counter: searches for the best arms in these records.
@@ -249,7 +249,7 @@ def simulate_rollouts(
             saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
         if counter is not None:
             counter.count_chunk(chunk)
-        if any(rollout.player.on_host for rollout in rollouts):
+        if any(rollout.learner.on_host for rollout in rollouts):
             chunk.host_records()  # made now, while the previous chunk runs
         collect()
         for rollout in rollouts:

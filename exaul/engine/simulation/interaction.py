@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.simulation.best_arms import ASKED, BestArmCounter, BestArms
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.rounds import Questions, RoundsSimulation
 from exaul.engine.simulation.schedule import Schedule
@@ -75,7 +75,7 @@ class AskedRecords:
 
 
 def interact(
-    player: Player,
+    learner: PreparedLearner,
     environment: Adaptive,
     pool: AdaptivePool,
     copies: Copies,
@@ -88,7 +88,7 @@ def interact(
     """Return B copies of a learner in an environment before round 1, and what counts the records they are asked.
 
     Args:
-        player: with a backend that plays round by round.
+        learner: with a backend that plays round by round.
         environment: the environment.
         pool: what it asks from.
         copies: [B], all trials of the first cell, then of the next, each with its own stream of records.
@@ -96,7 +96,7 @@ def interact(
         trials: by number.
         seed: of all draws.
         checkpoints: [P] rounds, the last the horizon.
-        cell: [B], of the player's.
+        cell: [B], of the learner's.
     """
     padded = machine.padded_indices(len(copies.draw_stream))
     scored = copies.take(padded)
@@ -111,19 +111,19 @@ def interact(
             tunable_choices(environment, tuning[0]),
         ),
         uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials),
-        uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK),
+        uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK),
     )
-    start = player.start_of_copies(len(pool.grid), cell[padded], np.zeros(len(padded), np.int32))
-    simulation = RoundsSimulation(player.backend, player.with_aim(scored), start, len(pool.grid), questions)
+    start = learner.start_of_copies(len(pool.grid), cell[padded], np.zeros(len(padded), np.int32))
+    simulation = RoundsSimulation(learner.backend, learner.with_aim(scored), start, len(pool.grid), questions)
     return simulation, AskedRecords(copies, len(trials), pool, checkpoints)
 
 
-def interact_as_prepared(prepared: Prepared, player: Player) -> tuple[RoundsSimulation, AskedRecords]:
-    """Return all copies of a player in a prepared sweep, as of ``interact``."""
-    environment, copies = prepared.environment, prepared.copies(player)
+def interact_as_prepared(prepared: Prepared, learner: PreparedLearner) -> tuple[RoundsSimulation, AskedRecords]:
+    """Return all copies of a learner in a prepared sweep, as of ``interact``."""
+    environment, copies = prepared.environment, prepared.copies(learner)
     assert isinstance(environment, Adaptive)
     return interact(
-        player,
+        learner,
         environment,
         prepared.adaptive_pool(),
         copies,
@@ -131,5 +131,5 @@ def interact_as_prepared(prepared: Prepared, player: Player) -> tuple[RoundsSimu
         trials=prepared.trials,
         seed=prepared.sweep.seed,
         checkpoints=prepared.checkpoints,
-        cell=prepared.cell_of_copies(player),
+        cell=prepared.cell_of_copies(learner),
     )

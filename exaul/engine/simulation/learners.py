@@ -164,7 +164,7 @@ class Cells(NamedTuple):
 
     @property
     def factors(self) -> tuple[Floats, Floats]:
-        """The factors of the player's eta and gamma."""
+        """The factors of the learner's eta and gamma."""
         eta = np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.step, nan=1.0)
         return eta, np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.gamma_scale, nan=1.0)
 
@@ -183,11 +183,11 @@ def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats,
     return Cells(pair, alpha[pair], lam[pair], *scales)
 
 
-class Player(NamedTuple):
+class PreparedLearner(NamedTuple):
     """A learner in a sweep, with its backend, cells and rates."""
 
     name: str
-    learner: Learner[Any]
+    definition: Learner[Any]
     backend_name: str
     backend: Any  # from ``backend_of``; with imperfect feedback, around that
     rates: Rates  # [K] for the blocks, before the factors of a cell; NaN if the learner has no such rate
@@ -216,11 +216,11 @@ class Player(NamedTuple):
     @property
     def is_fixed(self) -> bool:
         """Whether the learner uses one arm in every round, perhaps that of least loss in hindsight."""
-        return isinstance(self.learner.rule, Fixed)
+        return isinstance(self.definition.rule, Fixed)
 
     def bound_by_answers(self, arms: int, horizon: int) -> bool:
         """Return whether the bound of R_T depends on the number of answers, beside T."""
-        if self.learner.risk_bound is None:
+        if self.definition.risk_bound is None:
             return False
         bounds = self.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
         return bool(np.ptp(bounds, axis=-1).any())
@@ -238,7 +238,7 @@ class Player(NamedTuple):
             of_cells = type(state)(*(x[some, None] for x in state)) if state else ()
             t, many, aim = (x[..., some, :] for x in (rounds, answered, alpha))
             bound[..., some, :] = bound_risk(
-                self.learner, rates, block_lengths(horizon), t, many, arms, aim, of_cells
+                self.definition, rates, block_lengths(horizon), t, many, arms, aim, of_cells
             )
         return bound
 
@@ -255,7 +255,7 @@ class Player(NamedTuple):
 
     def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
         """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
-        return start_copies(self.learner.rule, arms, self.first, cell, best)
+        return start_copies(self.definition.rule, arms, self.first, cell, best)
 
     def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
         """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.
@@ -268,7 +268,7 @@ class Player(NamedTuple):
         return {name: np.array(x, np.float64)[:copies] for name, x in sums._asdict().items()}
 
 
-def make_player(
+def prepare_learner(
     sweep: Sweep,
     name: str,
     learner: Learner[Any],
@@ -278,7 +278,7 @@ def make_player(
     lam: Floats,
     arms: int,
     log: tuple[NDArray[np.int32], Floats] | None,
-) -> Player:
+) -> PreparedLearner:
     """Choose the backend, the rates and the cells of a learner, for pairs of ``alpha`` and ``lam``, [pairs] each.
 
     ``log`` are the cuts and errors of the log from which it starts, or None.
@@ -297,10 +297,10 @@ def make_player(
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = with_feedback(name, learner, backend, sweep, rates)
-        return Player(name, learner, backend_name, backend, rates, cells, nothing, sweep.feedback, first)
-    player = Player(name, learner, backend_name, backend, rates, cells, nothing, first=first)
+        return PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, sweep.feedback, first)
+    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, first=first)
     for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
-        for some, known in player.rates_of_cells():
+        for some, known in prepared.rates_of_cells():
             given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
-            player.regret_bounds[field][some] = bound(*known, *given)
-    return player
+            prepared.regret_bounds[field][some] = bound(*known, *given)
+    return prepared

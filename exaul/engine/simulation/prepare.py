@@ -1,4 +1,4 @@
-"""Resolve a sweep: names become players (with backends and rates) and an environment, logs become pools of records.
+"""Resolve a sweep: names become learners (with backends and rates) and an environment, logs become pools.
 
 Later stages look up no name and compute no rates.
 """
@@ -28,7 +28,7 @@ from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_na
 from exaul.engine.logs.profiles import load_profile
 from exaul.engine.machine import check_fits
 from exaul.engine.settings import name_with_values
-from exaul.engine.simulation.learners import Player, check_backend, make_player
+from exaul.engine.simulation.learners import PreparedLearner, check_backend, prepare_learner
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -53,13 +53,13 @@ HORIZON = 30_000  # default, the paper's
 
 @dataclass(frozen=True)
 class Prepared:
-    """A resolved sweep: players, environment, records, and the numbers of its cells and copies."""
+    """A resolved sweep: learners, environment, records, and the numbers of its cells and copies."""
 
     sweep: Sweep
     environment_name: str  # with the values that were set for tunables and feedback
     environment: Environment
     tunable_values: Floats  # [tunables] of an adaptive environment
-    players: tuple[Player, ...]
+    learners: tuple[PreparedLearner, ...]
     horizon: int
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
@@ -67,7 +67,7 @@ class Prepared:
     records: tuple[Records, ...]  # that are played
     log: Records | None  # from which learners start
     trials: NDArray[np.int64]  # by number; those of this shard or batch
-    # of all combinations of alpha and lambda, [pairs] each; the cells of a player add those of its rates
+    # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
     alpha: Floats
     lam: Floats
     answer_cost: Floats  # loss of an answer per unit of error
@@ -86,7 +86,7 @@ class Prepared:
     @property
     def rounds(self) -> int:
         """The number of rounds of all copies of these trials."""
-        return self.horizon * sum(map(self.copies_of, self.players))
+        return self.horizon * sum(map(self.copies_of, self.learners))
 
     @property
     def shuffles_records(self) -> bool:
@@ -121,38 +121,38 @@ class Prepared:
             [r.groups for r in self.records],
         )
 
-    def copies_of(self, player: Player) -> int:
-        """Return the number of a player's copies in these trials."""
-        return len(player.cells.pair) * len(self.trials)
+    def copies_of(self, learner: PreparedLearner) -> int:
+        """Return the number of a learner's copies in these trials."""
+        return len(learner.cells.pair) * len(self.trials)
 
-    def cell_of_copies(self, player: Player) -> NDArray[np.intp]:
-        """Return the cell of each of a player's copies: all trials of the first cell, then of the next."""
-        return np.repeat(np.arange(len(player.cells.pair)), len(self.trials))
+    def cell_of_copies(self, learner: PreparedLearner) -> NDArray[np.intp]:
+        """Return the cell of each of a learner's copies: all trials of the first cell, then of the next."""
+        return np.repeat(np.arange(len(learner.cells.pair)), len(self.trials))
 
-    def copies(self, player: Player, record_stream: NDArray[np.int32] | None = None) -> Copies:
-        """Return a player's copies; ``record_stream`` [trials] is by default one for each copy."""
-        cell, trials = self.cell_of_copies(player), len(self.trials)
-        pair = player.cells.pair[cell]
-        trial = np.tile(np.arange(trials, dtype=np.int32), len(player.cells.pair))
+    def copies(self, learner: PreparedLearner, record_stream: NDArray[np.int32] | None = None) -> Copies:
+        """Return a learner's copies; ``record_stream`` [trials] is by default one for each copy."""
+        cell, trials = self.cell_of_copies(learner), len(self.trials)
+        pair = learner.cells.pair[cell]
+        trial = np.tile(np.arange(trials, dtype=np.int32), len(learner.cells.pair))
         return Copies(
             self.alpha[pair],
             self.answer_cost[pair],
             self.abstain_cost[pair],
             np.arange(len(trial), dtype=np.int32) if record_stream is None else record_stream[trial],
             trial,
-            *(factor[cell] for factor in player.cells.factors),
+            *(factor[cell] for factor in learner.cells.factors),
         )
 
-    def padded_start(self, player: Player, best: NDArray[np.int32] | None = None) -> Start:
-        """Return the start of a player's copies, padded like ``padded_copies``; ``best`` are the best arms."""
-        cell = self.cell_of_copies(player)
+    def padded_start(self, learner: PreparedLearner, best: NDArray[np.int32] | None = None) -> Start:
+        """Return the start of a learner's copies, padded like ``padded_copies``; ``best`` are the best arms."""
+        cell = self.cell_of_copies(learner)
         padded = machine.padded_indices(len(cell))
         arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
-        return player.start_of_copies(len(self.grid), cell[padded], arms)
+        return learner.start_of_copies(len(self.grid), cell[padded], arms)
 
-    def padded_copies(self, player: Player, record_stream: NDArray[np.int32]) -> Copies:
-        """Return ``copies(player, record_stream)``, padded so that every device gets whole tiles."""
-        copies = self.copies(player, record_stream)
+    def padded_copies(self, learner: PreparedLearner, record_stream: NDArray[np.int32]) -> Copies:
+        """Return ``copies(learner, record_stream)``, padded so that every device gets whole tiles."""
+        copies = self.copies(learner, record_stream)
         return copies.take(machine.padded_indices(len(copies.draw_stream)))
 
 
@@ -193,8 +193,8 @@ def prepare(
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
-        players=tuple(
-            _prepare_player(sweep, name, learner, horizon, environment, alpha, lam, len(grid), start)
+        learners=tuple(
+            _prepare_learner(sweep, name, learner, horizon, environment, alpha, lam, len(grid), start)
             for name, learner in learners.items()
         ),
         horizon=horizon,
@@ -262,7 +262,7 @@ def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) ->
     return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
 
 
-def _prepare_player(
+def _prepare_learner(
     sweep: Sweep,
     name: str,
     learner: Learner[Any],
@@ -272,19 +272,19 @@ def _prepare_player(
     lam: Floats,
     arms: int,
     log: tuple[NDArray[np.int32], Floats] | None,
-) -> Player:
-    """Make a player; a user's learner is also tried."""
+) -> PreparedLearner:
+    """Make a learner; a user's learner is also tried."""
     arguments = sweep, name, learner, horizon, environment, alpha, lam, arms, log
     if ":" not in name:
-        return make_player(*arguments)
+        return prepare_learner(*arguments)
     import jax
 
     from exaul.engine.simulation.user_code import try_learner
 
     with registry.user_code_errors("learners:", name), jax.enable_x64(True):
-        player = make_player(*arguments)
-        try_learner(player, environment, arms, horizon)
-    return player
+        prepared = prepare_learner(*arguments)
+        try_learner(prepared, environment, arms, horizon)
+    return prepared
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:

@@ -9,7 +9,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import device_memory, host_memory, resident_bytes, show_bytes
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.best_arms import ASKED
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import blocks_per_chunk
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -53,44 +53,46 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
     The bytes of a state follow from its shape, so that nothing is compiled.
     """
     cpu, adaptive, points = machine.platform() == "cpu", prepared.is_adaptive, len(prepared.checkpoints)
-    arms, players = len(prepared.grid), prepared.players
-    most = max(len(player.cells.pair) for player in players) * trials
+    arms, learners = len(prepared.grid), prepared.learners
+    most = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
     streams = most if adaptive else trials if prepared.shuffles_records else 1
     states = kept = 0
-    for player in players:
-        copies = len(machine.padded_indices(len(player.cells.pair) * trials))
-        states += copies * COPIED * _state_bytes(prepared, player)
+    for learner in learners:
+        copies = len(machine.padded_indices(len(learner.cells.pair) * trials))
+        states += copies * COPIED * _state_bytes(prepared, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
-        kept += copies * points * (16 + 8 * (player.learner.risk_bound is not None))
+        kept += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
         kept += copies * points * 8 * (1 + len(ASKED)) * adaptive
     rounds = min(-(-prepared.horizon // ROUNDS), blocks_per_chunk(most if adaptive else trials)) * ROUNDS
     chunk = (
-        rounds * streams * (12 * len(players) if adaptive else 2 * RECORD_BYTES)
+        rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     )  # one is made, one is simulated
-    hindsight = streams * arms * 8 * 2 * COPIED * (len(players) if adaptive else 1)
-    tables = most * (points * 8 + 2 * ROW_BYTES * len(players)) + max(most, min(SLICE, most * points)) * CURVE_BYTES
-    loops = sum(player.on_host for player in players)
-    programs = LOOP * loops + (JAX + PROGRAM * (len(players) - loops)) * (loops < len(players))
+    hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
+    tables = (
+        most * (points * 8 + 2 * ROW_BYTES * len(learners)) + max(most, min(SLICE, most * points)) * CURVE_BYTES
+    )
+    loops = sum(learner.on_host for learner in learners)
+    programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
     host = BASE + resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
-    pools = 2 * 8 * sum(len(records.scores) for records in prepared.records) * len(players)
+    pools = 2 * 8 * sum(len(records.scores) for records in prepared.records) * len(learners)
     device = 0 if cpu else states + 16 * most * points + pools
     return Resources(int(host), int(device), int(_disk_bytes(prepared, states // COPIED)))
 
 
-def _state_bytes(prepared: Prepared, player: Player) -> int:
+def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
     """Return the state of one copy: a float64 per arm, a ninth for rows, and the answers that wait for feedback."""
-    state, feedback = 9 * len(prepared.grid), player.feedback
+    state, feedback = 9 * len(prepared.grid), learner.feedback
     if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
         state += 8 * (ROUNDS * prepared.environment.draws + 2 * len(prepared.grid))
-    if isinstance(player.learner.rule, Own):
+    if isinstance(learner.definition.rule, Own):
         import jax
 
         from exaul.kernels.backend import initial_states
 
-        start = player.start_of_copies(len(prepared.grid), np.zeros(1, np.intp), np.zeros(1, np.int32))
+        start = learner.start_of_copies(len(prepared.grid), np.zeros(1, np.intp), np.zeros(1, np.int32))
         with jax.enable_x64(True):
-            game = player.learner.rule.game(len(prepared.grid))
+            game = learner.definition.rule.game(len(prepared.grid))
             shapes = jax.eval_shape(lambda: initial_states(game, start))
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
@@ -100,7 +102,7 @@ def _state_bytes(prepared: Prepared, player: Player) -> int:
 
 def _disk_bytes(prepared: Prepared, state_bytes: int) -> int:
     """Return the bytes of the tables, figures and saved state of a sweep."""
-    cells, trials = sum(len(player.cells.pair) for player in prepared.players), len(prepared.trials)
+    cells, trials = sum(len(learner.cells.pair) for learner in prepared.learners), len(prepared.trials)
     checkpoints = len(prepared.checkpoints)
     rows = cells * (trials + checkpoints)
     return ROW_BYTES * rows + FIGURE_BYTES + state_bytes + trials * cells * checkpoints * 16
@@ -110,7 +112,7 @@ def describe(prepared: Prepared) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
     most = largest_batch(prepared)
     needed = bound_resources(prepared, most)
-    cells = sum(len(player.cells.pair) for player in prepared.players)
+    cells = sum(len(learner.cells.pair) for learner in prepared.learners)
     copies = cells * len(prepared.trials)
     many = -(-len(prepared.trials) // most)
     on_device = f", {show_bytes(needed.device)} on the device" * bool(needed.device)

@@ -60,10 +60,6 @@ def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSu
     return CheckpointSums(checkpoint_rounds, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
-def _no_totals(copies: int) -> Totals:
-    return Totals(np.zeros(copies, np.int64), np.zeros(copies))
-
-
 class CompiledSimulation:
     """B copies on the backend ``native``, by the protocol ``Simulation``."""
 
@@ -79,7 +75,7 @@ class CompiledSimulation:
     ) -> None:
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, trial_records.records.stream_count)
-        self.totals = _no_totals(len(start.arm))
+        self.totals = Totals(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
         self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates) -> None:

@@ -13,7 +13,7 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.registry import TRACED, user_code_errors
 from exaul.engine.simulation.agreement import CHECK_ENVIRONMENT, simulate_briefly
-from exaul.engine.simulation.learners import Player
+from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -22,49 +22,49 @@ from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, 
 from exaul.kernels.records import Pool, make_streams
 
 
-def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:
+def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:
     """Try a user's learner on numbers, then simulate it for some rounds, because its rule is compiled on first use.
 
     Raises:
         BadInput: its feedback is unknown, a rate or charge is negative or not finite, its state is not finite, or
             its bound of R_T is no number.
     """
-    name, learner = player.name, player.learner
-    check_known(f"learners: the feedback of {name}", (learner.feedback,), FEEDBACK)
-    for rate, values in player.rates._asdict().items():
+    name, definition = learner.name, learner.definition
+    check_known(f"learners: the feedback of {name}", (definition.feedback,), FEEDBACK)
+    for rate, values in learner.rates._asdict().items():
         wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
         check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
-    for number, low, high in (("prior", 0, 1 if isinstance(learner.rule, Sided) else np.inf), ("decay", 0, 1)):
-        value = getattr(learner.rule, number, None)
+    for number, low, high in (("prior", 0, 1 if isinstance(definition.rule, Sided) else np.inf), ("decay", 0, 1)):
+        value = getattr(definition.rule, number, None)
         holds = value is None or low < value < high
         check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
-    _check_rule(player, arms)
+    _check_rule(learner, arms)
     sees = isinstance(environment, Adaptive) and environment.sees_masses
-    if sees and isinstance(learner.rule, Own) and not hasattr(learner.rule.game(arms), "masses"):
+    if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.game(arms), "masses"):
         raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
-    if learner.risk_bound is not None:
+    if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
-            player.bound_by_answers(arms, horizon)
+            learner.bound_by_answers(arms, horizon)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
-    imperfect = player.feedback != PERFECT_FEEDBACK
-    _, state = simulate_briefly(learner, player.backend, check_environment, imperfect)
-    check_finite(player, lambda: state)
+    imperfect = learner.feedback != PERFECT_FEEDBACK
+    _, state = simulate_briefly(definition, learner.backend, check_environment, imperfect)
+    check_finite(learner, lambda: state)
 
 
-def _check_rule(player: Player, arms: int) -> None:
+def _check_rule(learner: PreparedLearner, arms: int) -> None:
     """Call the functions of a rule on numbers; BadInput if one returns another number than its type allows."""
-    rule, rates = player.learner.rule, rates_of_blocks(player.rates, np.zeros(1, np.uint32))
+    rule, rates = learner.definition.rule, rates_of_blocks(learner.rates, np.zeros(1, np.uint32))
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
     eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
     parameters = Parameters(eta, gamma, alpha, answer_cost, abstain_cost)
     least = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # of other rules, numbers may be negative
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
-        if answered or not error or player.learner.feedback == "full":
+        if answered or not error or learner.definition.feedback == "full":
             returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
             for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
                 if not np.isfinite(number) or number < least:
                     raise BadInput(
-                        f"learners: the rule of {player.name} returns {number} if P = {P}, answered = {answered} "
+                        f"learners: the rule of {learner.name} returns {number} if P = {P}, answered = {answered} "
                         f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
                     )
 
@@ -86,15 +86,15 @@ def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: 
     return ()  # a rule with a backend of its own
 
 
-def check_finite(player: Player, state: Callable[[], Any]) -> None:
+def check_finite(learner: PreparedLearner, state: Callable[[], Any]) -> None:
     """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN.
 
     ``state`` returns the state; it is called only for a user's learner, because it may copy from a device.
     """
-    if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
+    if ":" not in learner.name or isinstance(learner.definition.rule, Own):  # whose state may be anything
         return
     if not all(bool(jax.numpy.isfinite(x).all()) for x in jax.tree.leaves(state())):  # on its device
-        raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
+        raise BadInput(f"learners: the state of {learner.name} is not finite; all that its rule returns must be")
 
 
 def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:

@@ -121,7 +121,7 @@ WRONG = {
 }
 OF_SOURCE = {
     "name": (None, 1, "x"),
-    "players": (None, {}, "x", [{"learner": "ew", "backend": "native"}]),
+    "learners": (None, {}, "x", [{"learner": "ew", "backend": "native"}]),
     "records": (None, [], [1], "x"),
     "horizon": (None, "1500", 7, 1e300),
     "segments": (None, 9),

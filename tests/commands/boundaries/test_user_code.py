@@ -154,7 +154,7 @@ def test_a_state_that_is_not_finite_ends_a_sweep(environment, capsys, own_learne
 def test_learners_of_every_rule_pass_the_checks():
     """By their places, as if they were the user's."""
     places = [registry.LEARNERS[name] for name in of_each_rule(registry.LEARNERS)]
-    assert len(prepare(Sweep(learners=places, trials=2, horizon=300, arms=20)).players) == len(places)
+    assert len(prepare(Sweep(learners=places, trials=2, horizon=300, arms=20)).learners) == len(places)
 
 
 @pytest.fixture

@@ -75,8 +75,10 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
         return [certify(prepared, learner) for learner in prepared.learners if not learner.is_fixed]
 
 
-def report(certificates: Sequence[Certificate], precision: str, width: int | None = None) -> str:
-    """Return the certificates and the verdict as text; ``width`` is of the terminal, or None for all columns."""
+def report(
+    certificates: Sequence[Certificate], precision: str, width: int | None = None, fixed: Sequence[str] = ()
+) -> str:
+    """Return certificates, the names of fixed arms, and the verdict as text; ``width`` as of ``format_table``."""
     columns = {
         "learner": [c.learner for c in certificates],
         "backend": [c.backend for c in certificates],
@@ -87,12 +89,14 @@ def report(certificates: Sequence[Certificate], precision: str, width: int | Non
     meanings = dict.fromkeys(changes, "mean over copies ±half of its 95% interval")
     accepted = f"accepted: {TOLERANCE[precision]:g} of the decisions"
     meanings["copies that differ"] = f"from dense in some decision, given the same uniforms ({accepted})"
+    verdict = "yes" if all(c.holds(precision) for c in certificates) else "no"
     parts = [
         wrap(f"{precision} on the fast backends against float64 on the dense one", width),
         format_table(columns | changes, width, meanings, names=2),
-        f"certified: {'yes' if all(c.holds(precision) for c in certificates) else 'no'}",
+        wrap(f"{', '.join(fixed)}: of fixed arms there is nothing to compare", width) if fixed else "",
+        f"certified: {verdict}",
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _interval(changes: Floats) -> str:
@@ -117,11 +121,12 @@ def main(given: Mapping[str, Any]) -> int:
     prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
-    certificates = certify_all(prepared)
+    certificates, fixed = certify_all(prepared), [x.name for x in prepared.learners if x.is_fixed]
     if not certificates:
-        names = ", ".join(learner.name for learner in prepared.learners)
-        raise BadInput(f"learners: {names} found; at least one must learn, since fixed arms are only counted")
-    print(report(certificates, sweep.precision, terminal_width()))
+        raise BadInput(
+            f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
+        )
+    print(report(certificates, sweep.precision, terminal_width(), fixed))
     return int(not all(each.holds(sweep.precision) for each in certificates))
 
 

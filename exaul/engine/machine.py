@@ -12,17 +12,12 @@ from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.kernels.cache import cache_folder
-
-if TYPE_CHECKING:
-    pass
-
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
 LIMITS = (  # files of a control group: limit, use, and the part of the use that is a cache the kernel can drop
@@ -147,9 +142,7 @@ def padded_indices(copies: int) -> NDArray[np.intp]:
 SHORTEST = 0.1  # seconds; programs that compile faster are not stored
 
 
-MAPS = (
-    20_000  # of the 65,530 memory maps that Linux allows a process; each function that JAX compiled takes some 30
-)
+MAPS = 20_000  # of the 65,530 memory maps that Linux allows a process; a function that JAX compiled takes some 30
 
 
 def forget_programs() -> None:

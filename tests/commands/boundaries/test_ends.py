@@ -23,11 +23,11 @@ from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 def test_verify_says_where_nothing_was_compared(capsys):
     refused(
         capsys,
-        ["verify", *SMALL[:6], "--learners", "no-abstention", "aci-rank"],
-        "aci-rank found; at least one must have weights",
+        ["verify", *SMALL[:6], "--learners", "no-abstention", "best-fixed"],
+        "best-fixed found; at least one must learn",
     )
     assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
-    assert "no-abstention: has no weights; nothing to compare" in capsys.readouterr().out
+    assert "no-abstention: of fixed arms there is nothing to compare" in capsys.readouterr().out
     refused(capsys, ["verify", "--out", "x"], "out: given, but verify writes no results")
 
 

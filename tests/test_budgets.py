@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 28_882,
+    "product lines": 28_877,
     "test lines": 22_718,
-    "product tokens": 201_777,
-    "test tokens": 206_874,
-    "engine and commands, lines": 9_939,
+    "product tokens": 201_776,
+    "test tokens": 206_851,
+    "engine and commands, lines": 9_930,
     "engine and commands, files": 60,
     "longest file": 720,
     "path: files of engine and commands": 36,

@@ -27,8 +27,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
-# Of the check of a device (chosen): two chunks' worth of padding rounds, and copies of two alphas.
-CHECKED_ROUNDS, ARMS, COPIES = SPAN, 100, 32
+ARMS, COPIES = 100, 32  # of the check of a device, which has a span of rounds (chosen)
 # Records of the pools, in turn. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
 SIZES = 300, 2000
@@ -78,17 +77,17 @@ def simulate_briefly(
         scores = rng.random(SIZES[p % len(SIZES)])
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    streams = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
+    streams = make_streams(environment.choose_pool, environment.shuffled, pools, SPAN, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
-    rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
+    rates = block_rates(learner, SPAN, ARMS, False, None, None)
     with jax.enable_x64(True):
-        records = TrialRecords(streams, CHECKED_ROUNDS, 0, number, imperfect)
+        records = TrialRecords(streams, SPAN, 0, number, imperfect)
         padded = machine.padded_indices(COPIES)
         first = start_of(learner.rule, ARMS, alpha)
         start = start_copies(learner.rule, ARMS, first, padded, np.zeros(len(padded), np.int32))
         simulation = start_simulation(backend, copies.take(padded), start, ARMS, records)
-        answered, wrong = totals_of_rounds(simulation, records, rates, CHECKED_ROUNDS, COPIES)
+        answered, wrong = totals_of_rounds(simulation, records, rates, SPAN, COPIES)
     return np.diff(answered + wrong, axis=0, prepend=0), simulation.state
 
 

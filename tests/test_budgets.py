@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 28_877,
-    "test lines": 22_718,
-    "product tokens": 201_776,
-    "test tokens": 206_851,
-    "engine and commands, lines": 9_930,
+    "product lines": 28_860,
+    "test lines": 22_716,
+    "product tokens": 201_775,
+    "test tokens": 206_805,
+    "engine and commands, lines": 9_929,
     "engine and commands, files": 60,
     "longest file": 720,
     "path: files of engine and commands": 36,
     "path: files of kernels": 23,
-    "path: functions": 540,
+    "path: functions": 539,
 }
 PATH = """
 import json, os, sys, tempfile

@@ -107,9 +107,8 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> dict[str, list[str]]:
-    """Return the columns of the shares by alpha and grid; the quantile grid is the last, since it looks ahead."""
-    names = sorted(next(iter(best.values())), key=lambda name: name == "quantile")
-    shares = {name: [f"{by_grid[name]:.1%}" for by_grid in best.values()] for name in names}
+    """Return the columns of the shares by alpha and grid."""
+    shares = {name: [f"{by_grid[name]:.1%}" for by_grid in best.values()] for name in next(iter(best.values()))}
     return {"alpha": align_decimals(best), **shares}
 
 

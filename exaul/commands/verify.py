@@ -76,7 +76,7 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
 
 
 def report(
-    certificates: Sequence[Certificate], precision: str, width: int | None = None, fixed: Sequence[str] = ()
+    certificates: Sequence[Certificate], fixed: Sequence[str], precision: str, width: int | None = None
 ) -> str:
     """Return certificates, the names of fixed arms, and the verdict as text; ``width`` as of ``format_table``."""
     columns = {
@@ -126,7 +126,7 @@ def main(given: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    print(report(certificates, sweep.precision, terminal_width(), fixed))
+    print(report(certificates, fixed, sweep.precision, terminal_width()))
     return int(not all(each.holds(sweep.precision) for each in certificates))
 
 

@@ -53,22 +53,6 @@ def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
     return Mixture(rates, -np.log1p(-share * down * k), -np.log1p(-share * (1 - up) * k))
 
 
-def log_mean(found_wrong: float, wrong: float, answers: float, share: float, flips: tuple[float, ...]) -> float:
-    """Compute the logarithm of the mean martingale.
-
-    Args:
-        found_wrong: N >= 0, the audited answers that were found wrong.
-        wrong: W in [0, n], all wrong answers.
-        answers: n, all answers.
-        share: see ``mixture``.
-        flips: see ``mixture``.
-    """
-    factors = mixture(share, flips)
-    logs = (answers - wrong) * factors.right + wrong * factors.wrong - found_wrong * factors.found_wrong
-    most = float(logs.max())
-    return most + math.log(float(np.exp(logs - most).mean()))
-
-
 def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[float, ...], delta: float) -> float:
     """Bound the number of wrong answers, with probability 1 - delta for all numbers of answers at once.
 

@@ -104,7 +104,7 @@ def test_the_summary_over_traces(traces, width):
 def test_a_certificate(width):
     changes = {name: np.array([1e-3, -2e-5]) for name in ("FDR", "inefficiency", "regret a round")}
     certificates = [Certificate(name, "rows", 3, 384_000, changes) for name in NAMES.values()]
-    assert too_long(report(certificates, "float32", width, ["no-abstention" * 9]), width) == []
+    assert too_long(report(certificates, ["no-abstention" * 9], "float32", width), width) == []
 
 
 @pytest.fixture

@@ -183,3 +183,11 @@ def test_the_default_rounds_of_a_shift_use_no_record_twice():
     short = EASY._replace(scores=EASY.scores[:30], errors=EASY.errors[:30])
     given = {"trials": 1, "arms": 20, "learners": ("aci-rank",), "environment": "single-shift"}
     assert run(Sweep(**given), [EASY, short]).manifest["sources"][0]["horizon"] == 60
+
+
+def test_a_table_for_a_paper():
+    text = run(Sweep(**SMALL, learners=("aci-rank", "always-abstain"), lambdas=(1, 2))).to_latex()
+    lines = text.splitlines()
+    assert lines[2] == r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & at most \\"
+    assert [line.count(" & ") for line in lines[4:-2]] == [6] * 4
+    assert (r"$\pm$" in text, r"0.0\%" in text, "±" in text) == (True, True, False)

@@ -10,12 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from exaul.kernels.fdr_limit import fdr_limit, log_mean, mixture, wrong_limit
+from exaul.kernels.fdr_limit import fdr_limit, mixture, wrong_limit
 
 TRUE = 0.0, 0.0  # flips of a judge without errors
 shares = st.one_of(st.floats(0.001, 1), st.just(1.0))
 flips = st.one_of(st.just(TRUE), st.tuples(st.floats(0, 0.45), st.floats(0, 0.45)))
 deltas = st.floats(0.001, 0.5)
+
+
+def log_mean(found, wrong, answers, share, given_flips):
+    """The logarithm of the mean martingale."""
+    factors = mixture(share, given_flips)
+    logs = (answers - wrong) * factors.right + wrong * factors.wrong - found * factors.found_wrong
+    return logs.max() + math.log(np.exp(logs - logs.max()).mean())
 
 
 def hostile(found, answers):

@@ -47,11 +47,3 @@ def test_helpers_are_compiled_with_their_defaults():
     function = compile_with_helpers(over)
     call = nb.njit(lambda *given: function(*given))
     assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]
-
-
-def test_a_function_that_calls_itself_is_left_to_the_compiler():
-    def again(x):
-        return again(x - 1) if x > 0 else x
-
-    copy = compile_with_helpers(again).py_func
-    assert copy.__closure__[0].cell_contents is again

@@ -112,11 +112,11 @@ def pooled(
         differs = np.ptp(rates) >= APART and len(kept) * min(chances(sums, 0)) < CHANCE
         if differs or gain is not None:
             differing.append(PooledColumn(name, len(kept), float(rates.min()), float(rates.max()), gain))
-    return sorted(differing, key=lambda column: -_difference(column))
 
+    def difference(column: PooledColumn) -> float:
+        return max(column.highest - column.lowest, column.gain.share - column.gain.shared if column.gain else 0.0)
 
-def _difference(column: PooledColumn) -> float:
-    return max(column.highest - column.lowest, column.gain.share - column.gain.shared if column.gain else 0.0)
+    return sorted(differing, key=difference, reverse=True)
 
 
 def _gain(

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.settings import flatten, unflatten
-from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -65,13 +64,13 @@ class Counts:
         return self.best_loss[EVERY][:, pair], self.best_arm[EVERY][pair]
 
 
-def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Counts:
+def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: Any) -> Counts:
     """Return the counts of all learners.
 
     Args:
         prepared: the source.
         rollouts: a ``Rollout`` by learner, at its end.
-        best: the arms of least loss of all learners; None in an adaptive environment, where each has its own.
+        best: as of ``BestArmCounter.best``; None in an adaptive environment, where each learner has its own.
     """
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
@@ -113,8 +112,8 @@ def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
         trials=prepared.trials,
         checkpoints=t,
         cells={name: _cells(prepared, learner) for name, learner in learners.items()},
-        best_loss={name: shaped(best.loss) for name, best in hindsight.items()},
-        best_arm={name: shaped(best.arm)[0] for name, best in hindsight.items()},
+        best_loss={name: shaped(loss) for name, (loss, _) in hindsight.items()},
+        best_arm={name: shaped(arm)[0] for name, (_, arm) in hindsight.items()},
         regret_bounds={name: learner.regret_bounds for name, learner in learners.items()},
         regret_bound={name: _regret_bound(prepared, learner) for name, learner in learners.items()},
         risk_bound={

@@ -137,6 +137,10 @@ class Result:
         ]
         return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
 
+    def to_latex(self) -> str:
+        """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs."""
+        return summary.as_latex(self.trials)
+
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for each in self.manifest["sources"] for x in each["records"]}
         left_out = summary.describe_left_out(self.sweep, self.manifest["left_out"])

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import align_decimals, format_table, with_rates
+from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
@@ -113,14 +112,14 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
-NOBODY: Mapping[float, str] = MappingProxyType({})
+LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#$"} | {"±": r"$\pm$"})
 
 
 def summarize(
     trials: Table,
     answerable: Mapping[float, float],
     *,
-    advised: Mapping[float, str] = NOBODY,
+    advised: Mapping[float, str] = NOTHING,
     by_answers: Sequence[str] = (),
     waiting: str = "",
     width: int | None = None,
@@ -137,10 +136,7 @@ def summarize(
     """
     cells = _by_cell(trials)
     keys = _keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells])
-    columns = keys | {
-        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        "answered": [f"{_answered(rows).mean():.1%}" for rows in cells.values()],
-    }
+    columns = keys | _outcomes(cells)
     meanings = {
         f"{UNMARKED}learner": f"{ADVISED.strip()} is advised, started from a log (advice below)",
         "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
@@ -160,6 +156,25 @@ def summarize(
         ],
     }
     return format_table(columns, width, meanings, kept=len(keys) + 1)
+
+
+def as_latex(trials: Table) -> str:
+    """Return FDR, answers, R_T and its proven limit per learner and cell as a LaTeX table."""
+    cells = _by_cell(trials)
+    columns = _keys(cells) | _outcomes(cells) | _risk_columns(cells, "$R_T$", "fdr_risk", "risk_bound")
+    titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
+    rows = ([text.translate(LATEX) for text in row] for row in zip(*columns.values(), strict=True))
+    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *rows))
+    lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
+    return f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+
+
+def _outcomes(cells: Mapping[Cell, Table]) -> dict[str, list[str]]:
+    """Return the columns of the FDR and of the share of answers."""
+    return {
+        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
+        "answered": [f"{_answered(rows).mean():.1%}" for rows in cells.values()],
+    }
 
 
 def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:

@@ -8,7 +8,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import join_lines
 
@@ -20,7 +20,7 @@ FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
 SHORT = 24  # cells (chosen): a longer name is cut before a column is left out
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 

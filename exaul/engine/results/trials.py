@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
 from exaul.engine.results.counts import Counts
-from exaul.engine.results.text_table import RATES
+from exaul.engine.results.text_table import NOTHING, RATES
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -159,7 +158,7 @@ def _over_time(
     name: str,
     points: int,
     curves: Callable[[slice], dict[str, Floats]],
-    further: Mapping[str, Any] = MappingProxyType({}),
+    further: Mapping[str, Any] = NOTHING,
 ) -> Table:
     """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints.
 

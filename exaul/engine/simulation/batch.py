@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
 from exaul.engine.results.counts import Counts, counts_of
-from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
+from exaul.engine.simulation.best_arms import BestArmCounter
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
@@ -155,7 +155,7 @@ def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> tupl
     return {rollout.learner.name: rollout for rollout in rollouts}, None
 
 
-def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], BestArms]:
+def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], Any]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
 
     def simulate(
@@ -179,7 +179,7 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tup
     rollouts = simulate(learners, records, counter, saves)
     best = counter.best()
     if fixed:
-        rollouts |= simulate(fixed, prepared.trial_records(), best=best.arm)
+        rollouts |= simulate(fixed, prepared.trial_records(), best=best[1])
     return rollouts, best
 
 

@@ -1,6 +1,6 @@
 """The best fixed arm of every trial in hindsight, at every checkpoint."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,6 @@ from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
-
-
-class BestArms(NamedTuple):
-    """The arms of least loss in hindsight of B copies, at P checkpoints."""
-
-    loss: Floats  # [P, B], cumulative, on the copy's own sequence
-    arm: NDArray[np.int32]  # [B], at the last checkpoint
 
 
 class BestArmCounter:
@@ -53,9 +46,9 @@ class BestArmCounter:
         self.count, self.wrong, self.best_loss, self.best_arm, reached = tree
         self.reached = int(reached)
 
-    def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint reached."""
-        return BestArms(self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel())
+    def best(self) -> tuple[Floats, NDArray[np.int32]]:
+        """Return the least losses [P, cells x B] up to the last checkpoint reached, and their arms [cells x B]."""
+        return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
 
     def count_chunk(self, chunk: Chunk) -> None:
         """Count the records of a chunk."""

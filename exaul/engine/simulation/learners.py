@@ -44,11 +44,6 @@ def supporting_backends(by_rounds: bool) -> list[str]:
     return [name for name, spec in BACKENDS.items() if spec.by_rounds or not by_rounds]
 
 
-def candidates(platform: str, by_rounds: bool) -> list[str]:
-    """Return the backends that may be chosen by default, the fastest first."""
-    return [x for x in supporting_backends(by_rounds) if by_rounds or platform in BACKENDS[x].platforms]
-
-
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     adaptive = isinstance(environment, Adaptive)
@@ -125,7 +120,9 @@ def choose_backend(
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
     platform = machine.platform()
-    for fastest in candidates(platform, by_rounds):
+    for fastest in supporting_backends(by_rounds):
+        if not by_rounds and platform not in BACKENDS[fastest].platforms:
+            continue
         backend = backend_of(learner, fastest, precision)
         if backend is None or steps > _largest_step(fastest, learner, precision):
             continue
@@ -143,13 +140,6 @@ def _device_agrees(
     from exaul.engine.simulation.agreement import device_agrees  # which imports JAX
 
     return device_agrees(learner, name, backend_name, backend, oracle, user_environment)
-
-
-def _no_bound(*args: object) -> float:
-    return np.nan
-
-
-NO_BOUNDS = RegretBounds(_no_bound, _no_bound, _no_bound)
 
 
 class Cells(NamedTuple):
@@ -299,7 +289,7 @@ def prepare_learner(
         backend = with_feedback(name, learner, backend, sweep, rates)
         return PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, sweep.feedback, first)
     prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, first=first)
-    for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
+    for field, bound in () if learner.regret_bounds is None else learner.regret_bounds._asdict().items():
         for some, known in prepared.rates_of_cells():
             given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
             prepared.regret_bounds[field][some] = bound(*known, *given)

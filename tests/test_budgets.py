@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 28_860,
-    "test lines": 22_716,
+    "test lines": 22_712,
     "product tokens": 201_775,
-    "test tokens": 206_805,
+    "test tokens": 206_748,
     "engine and commands, lines": 9_929,
     "engine and commands, files": 60,
     "longest file": 720,

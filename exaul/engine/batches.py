@@ -23,7 +23,7 @@ from exaul.engine.manifest import (
     module_hash,
     sweep_manifest,
 )
-from exaul.engine.results import counts
+from exaul.engine.results import totals
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.batch import Saves, simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
@@ -211,7 +211,7 @@ class Batches:
         folder = self.folder
         saves = Saves(partial(folder.load_state, batch), folder.due, partial(folder.save_state, batch))
         try:
-            arrays = counts.arrays(simulate_batch(_trials_of(self.prepared.sources, batch), report, saves))
+            arrays = totals.arrays(simulate_batch(_trials_of(self.prepared.sources, batch), report, saves))
         except MemoryError:
             self.report(-reported)
             return False
@@ -259,7 +259,7 @@ class Batches:
         folder.save(batch, arrays)
         if folder.due():
             many = sum(len(each.trials) for each in folder.finished(batch.source))
-            folder.save_curves(curves_table(counts.join(folder.take(batch.source), many)))
+            folder.save_curves(curves_table(totals.join(folder.take(batch.source), many)))
 
     def _halved(self, batch: Batch) -> int:
         """Return half the size of a batch for which the memory is too small; BadInput if it has one trial."""
@@ -289,7 +289,7 @@ class Batches:
 
 
 def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
-    """Run a batch on a worker. Return what its bits depend on, and its counts.
+    """Run a batch on a worker. Return what its bits depend on, and its totals.
 
     Args:
         sweep: the configuration.
@@ -303,8 +303,8 @@ def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arr
     prepared = _prepared_on_worker(sweep, run)
     if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
-    counted = simulate_batch(_trials_of(prepared.sources, batch), lambda rounds: None)
-    return identity(prepared.manifest, batch.source), counts.arrays(counted)
+    result = simulate_batch(_trials_of(prepared.sources, batch), lambda rounds: None)
+    return identity(prepared.manifest, batch.source), totals.arrays(result)
 
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once

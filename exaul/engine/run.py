@@ -16,7 +16,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.manifest import check_unchanged, first_difference, identity, read_finished, read_manifest
 from exaul.engine.progress import Progress
-from exaul.engine.results import counts
+from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
@@ -220,8 +220,8 @@ def describe(prepared: PreparedSweep) -> str:
 
 def _tabulate(arrays: Iterable[Arrays], trials: int) -> tuple[Table, Table, Table | None]:
     """Return the tables trials, curves and asked of the batches of a source."""
-    counted = counts.join(arrays, trials)
-    return trials_table(counted), curves_table(counted), asked_table(counted)
+    joined = totals.join(arrays, trials)
+    return trials_table(joined), curves_table(joined), asked_table(joined)
 
 
 def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, Table, Table | None]:

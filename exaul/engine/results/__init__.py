@@ -1,1 +1,1 @@
-"""Results of a sweep: counts, tables, figures, summary and output folder."""
+"""Results of a sweep: totals, tables, figures, summary and output folder."""

@@ -1,4 +1,4 @@
-"""Make tidy tables from counts. ``docs/tables.md`` defines the columns."""
+"""Make tidy tables from totals. ``docs/tables.md`` defines the columns."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.counts import Counts
 from exaul.engine.results.text_table import NOTHING, RATES
+from exaul.engine.results.totals import Totals
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -25,32 +25,32 @@ TRACES = (  # the columns of ``traces_table``
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
 
-def trials_table(counts: Counts) -> Table:
+def trials_table(totals: Totals) -> Table:
     """Return one row per learner, cell and trial: results at T, and their bounds."""
-    return files.stack([_trials_of(counts, name) for name in counts.learners])
+    return files.stack([_trials_of(totals, name) for name in totals.learners])
 
 
-def _trials_of(counts: Counts, name: str) -> Table:
-    answered, wrong = counts.answered[name][-1], counts.wrong[name][-1]
-    best_losses, best_arm = counts.best_of(name)
-    horizon, best = counts.checkpoints[-1], best_losses[-1]
-    cells = {field: values[:, None] for field, values in counts.cells[name].items()}
+def _trials_of(totals: Totals, name: str) -> Table:
+    answered, wrong = totals.answered[name][-1], totals.wrong[name][-1]
+    best_losses, best_arm = totals.best_of(name)
+    horizon, best = totals.checkpoints[-1], best_losses[-1]
+    cells = {field: values[:, None] for field, values in totals.cells[name].items()}
     alpha, lam = cells["alpha"], cells["lam"]
     loss = metrics.loss(answered, wrong, horizon, cells["answer_cost"], cells["abstain_cost"])
     regret = loss - best
     best_bound, abstaining_bound, paper_bound = (
-        counts.regret_bounds[name][field][:, None] for field in RegretBounds._fields
+        totals.regret_bounds[name][field][:, None] for field in RegretBounds._fields
     )
     columns: dict[str, Any] = {
         "learner": name,
-        "environment": counts.environment,
-        "source": counts.source,
+        "environment": totals.environment,
+        "source": totals.source,
         "alpha": alpha,
         "lambda": lam,
-        "trial": counts.trials[None],
+        "trial": totals.trials[None],
         "horizon": horizon,
-        "arms": len(counts.grid),
-        "grid": counts.grid_name,
+        "arms": len(totals.grid),
+        "grid": totals.grid_name,
         "eta": cells["eta"],
         "gamma": cells["gamma"],
         "answered": answered,
@@ -59,26 +59,26 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
         "best_loss": best,
-        "best_threshold": counts.grid[best_arm],
+        "best_threshold": totals.grid[best_arm],
         "regret": regret,
         "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, abstaining_bound, alpha, lam),
-        "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
-        **_feedback_columns(counts, name),
+        "risk_bound": totals.risk_bound[name][-1] if name in totals.risk_bound else np.nan,
+        **_feedback_columns(totals, name),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
         **{rate: cells[rate] for rate in RATES},
-        "warm_start": counts.warm_start or np.nan,
+        "warm_start": totals.warm_start or np.nan,
     }
     return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
 
-def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
+def _feedback_columns(totals: Totals, name: str) -> dict[str, Any]:
     """Return the columns of imperfect feedback, [cells, trials]; NaN if feedback is perfect."""
-    if name not in counts.feedback_sums:
+    if name not in totals.feedback_sums:
         return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
-    sums = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
+    sums = {kind: x[-1] for kind, x in totals.feedback_sums[name].items()}
     return {
         "observed": sums["observed"],
         "fdr_observed": metrics.fdr(sums["observed"], sums["observed_errors"], np.nan),
@@ -88,21 +88,21 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
     }
 
 
-def curves_table(counts: Counts) -> Table:
+def curves_table(totals: Totals) -> Table:
     """Return one row per learner, cell and checkpoint: mean and quantiles over trials.
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
-    return files.stack([_curves_of(counts, name) for name in counts.learners])
+    return files.stack([_curves_of(totals, name) for name in totals.learners])
 
 
-def _curves_of(counts: Counts, name: str) -> Table:
-    answered, wrong, cells = counts.answered[name], counts.wrong[name], counts.cells[name]
+def _curves_of(totals: Totals, name: str) -> Table:
+    answered, wrong, cells = totals.answered[name], totals.wrong[name], totals.cells[name]
     alpha, costs = cells["alpha"][:, None], (cells["answer_cost"][:, None], cells["abstain_cost"][:, None])
-    best_loss, _ = counts.best_of(name)
+    best_loss, _ = totals.best_of(name)
 
     def curves(rows: slice) -> dict[str, Floats]:
-        n, w, t = answered[rows], wrong[rows], counts.checkpoints[rows, None, None]
+        n, w, t = answered[rows], wrong[rows], totals.checkpoints[rows, None, None]
         loss = metrics.loss(n, w, t, *costs)
         return {
             "fdr": metrics.fdr(n, w, alpha),
@@ -117,14 +117,14 @@ def _curves_of(counts: Counts, name: str) -> Table:
             axis=2
         )
 
-    bound = counts.risk_bound.get(name)
+    bound = totals.risk_bound.get(name)
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
     further = {
-        "regret_bound": counts.regret_bound[name][: len(answered)].T,
+        "regret_bound": totals.regret_bound[name][: len(answered)].T,
         "risk_bound": np.nan if bound is None else bound.mean(axis=2).T,
         "rise": np.max([rise(some_trials) for some_trials in slices], axis=0).T,
     }
-    return _over_time(counts, name, len(answered), curves, further)
+    return _over_time(totals, name, len(answered), curves, further)
 
 
 def _slices(total: int, per_item: int) -> list[slice]:
@@ -133,19 +133,19 @@ def _slices(total: int, per_item: int) -> list[slice]:
     return [slice(first, min(first + step, total)) for first in range(0, total, step)]
 
 
-def asked_table(counts: Counts) -> Table | None:
+def asked_table(totals: Totals) -> Table | None:
     """Return the shares of questions of each kind since the last checkpoint; None in an oblivious environment.
 
     ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
     right, with a cut below it.
     """
-    if not counts.asked:
+    if not totals.asked:
         return None
-    rounds = np.diff(counts.checkpoints, prepend=0)[:, None, None]
+    rounds = np.diff(totals.checkpoints, prepend=0)[:, None, None]
     parts = []
-    for name, kinds in counts.asked.items():
+    for name, kinds in totals.asked.items():
         shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
-        parts.append(_over_time(counts, name, len(rounds), partial(_part_of, shares)))
+        parts.append(_over_time(totals, name, len(rounds), partial(_part_of, shares)))
     return files.stack(parts)
 
 
@@ -154,7 +154,7 @@ def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
 
 
 def _over_time(
-    counts: Counts,
+    totals: Totals,
     name: str,
     points: int,
     curves: Callable[[slice], dict[str, Floats]],
@@ -164,17 +164,17 @@ def _over_time(
 
     ``further`` are other columns, [cells, points] each.
     """
-    cells = counts.cells[name]
+    cells = totals.cells[name]
     columns: dict[str, Any] = {
         "learner": name,
-        "environment": counts.environment,
-        "source": counts.source,
+        "environment": totals.environment,
+        "source": totals.source,
         "alpha": cells["alpha"][:, None],
         "lambda": cells["lam"][:, None],
-        "t": counts.checkpoints[None, :points],
+        "t": totals.checkpoints[None, :points],
     }
     pieces: dict[str, list[Floats]] = {}
-    for rows in _slices(points, len(cells["alpha"]) * len(counts.trials)):
+    for rows in _slices(points, len(cells["alpha"]) * len(totals.trials)):
         for curve, values in curves(rows).items():
             pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):

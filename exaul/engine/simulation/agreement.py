@@ -50,9 +50,9 @@ def totals_of_rounds(
     answered, wrong = [], []
     for chunk in make_chunks(records, np.arange(1, rounds + 1), len(records.trials)):
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
-        totals, is_checkpoint = simulation.collect(), chunk.schedule.checkpoint_rounds > 0
-        answered.append(totals.answered[is_checkpoint][:, :copies])
-        wrong.append(totals.wrong[is_checkpoint][:, :copies])
+        sums, is_checkpoint = simulation.collect(), chunk.schedule.checkpoint_rounds > 0
+        answered.append(sums.answered[is_checkpoint][:, :copies])
+        wrong.append(sums.wrong[is_checkpoint][:, :copies])
     return np.concatenate(answered), np.concatenate(wrong)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
-from exaul.engine.results.counts import Counts, counts_of
+from exaul.engine.results.totals import Totals, totals_of
 from exaul.engine.simulation.best_arms import BestArmCounter
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
@@ -92,7 +92,7 @@ class Rollout:
 
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
-        totals = self.simulation.collect()
+        sums = self.simulation.collect()
         if ":" in self.learner.name:
             from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
@@ -100,8 +100,8 @@ class Rollout:
         self.feedback_sums = self.learner.feedback_sums(lambda: self.simulation.state, self.count)
         is_checkpoint = self.schedule.checkpoint_rounds > 0
         rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
-        self.answered[rows] = totals.answered[is_checkpoint][:, : self.count]
-        self.wrong[rows] = totals.wrong[is_checkpoint][:, : self.count]
+        self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
+        self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
         self.reached = rows.stop
         if self.asked is not None:
             self.asked.count(self.schedule, rows, *(x[:, : self.count] for x in self.simulation.asked))
@@ -120,7 +120,7 @@ class Rollout:
             self.asked.restore(asked)
 
 
-def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Counts:
+def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Totals:
     """Simulate the trials of a prepared source, or the rest of them after the last save.
 
     Raises:
@@ -128,14 +128,14 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     """
     on_host = platform() == "cpu" and all(learner.on_host for learner in prepared.learners)
     if on_host and not prepared.is_adaptive:
-        return counts_of(prepared, *_simulate_oblivious(prepared, report, saves))
+        return totals_of(prepared, *_simulate_oblivious(prepared, report, saves))
     import jax
 
     forget_programs()  # a folder of logs of many lengths compiles one for each length
     simulate = _simulate_adaptive if prepared.is_adaptive else _simulate_oblivious
     try:
         with jax.enable_x64(True):
-            return counts_of(prepared, *simulate(prepared, report, saves))
+            return totals_of(prepared, *simulate(prepared, report, saves))
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):

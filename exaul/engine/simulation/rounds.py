@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
-from exaul.engine.simulation.schedule import Chunk, Schedule, Totals, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Schedule, Sums, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Parameters, Rates, SharedParameters, Start
@@ -39,27 +39,27 @@ class Questions(NamedTuple):
     draws: Draws  # keys of the learner's draws
 
 
-class Position(NamedTuple):
+class Carry(NamedTuple):
     """All that changes while B copies are simulated."""
 
     learner: Any  # as functions of one game, which is static, and its state, [B, ...]
     environment: Any  # state of an adaptive environment, [B, ...]
-    totals: Totals  # [B]
+    sums: Sums  # [B]
     records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
 
 
-def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
-    """Add the rounds of a block to the totals [B].
+def add_to_sums(sums: Sums, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Sums, Sums]:
+    """Add the rounds of a block to the sums [B].
 
     ``answered`` is [C, B] bool, ``wrong`` [C, B] float64 the errors of answered rounds, else 0.
-    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the totals after the block, and those at
+    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the sums after the block, and those at
     the checkpoints, [S, B].
     """
-    # Errors are summed within the block first, then added to the totals. The bits depend on this grouping, which is
+    # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which is
     # the same for all chunks, checkpoints and numbers of devices.
-    running = Totals(
-        totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
-        totals.wrong[None] + jnp.cumsum(wrong, axis=0),
+    running = Sums(
+        sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
+        sums.wrong[None] + jnp.cumsum(wrong, axis=0),
     )
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
 
@@ -91,14 +91,14 @@ def _simulate_game(
 def simulate_chunk(
     environment: Any,
     plan: Any,
-    now: Position,
+    now: Carry,
     schedule: Schedule,
     rates: Rates,
     copies: Copies,
     keys: Draws,
     given: tuple[Any, ...],
     shared: SharedParameters,
-) -> tuple[Position, tuple[Totals, tuple[Any, ...]]]:
+) -> tuple[Carry, tuple[Sums, tuple[Any, ...]]]:
     """Simulate K blocks: the one compiled program of a learner.
 
     Args:
@@ -113,14 +113,14 @@ def simulate_chunk(
         shared: what all copies share.
 
     Returns:
-        The position after the chunk, the totals [K, S, B] at its checkpoints, and in an adaptive environment the
+        The position after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
         cuts and errors [K, C, B] that were asked.
     """
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     keys = jax.tree.map(lambda x: x[None], keys)
 
-    def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
+    def on_records(now: Carry, block: Schedule, parameters: Parameters) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
         game, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
@@ -131,7 +131,7 @@ def simulate_chunk(
         after = now._replace(learner=(game, state), records_read=records_read)
         return after, answered, errors.reshape(ROUNDS, -1), ()
 
-    def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
+    def on_questions(now: Carry, block: Schedule, parameters: Parameters) -> Any:
         objective, env_keys, pool = given
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
@@ -147,14 +147,14 @@ def simulate_chunk(
         )
         return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
 
-    def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, tuple[Totals, Any]]:
+    def block(now: Carry, x: tuple[Schedule, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         schedule, rates = x
         parameters = copies.parameters(rates, shared._replace(block=schedule.block))
         simulate = on_records if environment is None else on_questions
         after, answered, errors, asked = simulate(now, schedule, parameters)
         wrong = jnp.where(answered, errors, 0.0)
-        totals, at_checkpoints = add_to_totals(now.totals, answered, wrong, schedule.checkpoint_rounds)
-        return after._replace(totals=totals), (at_checkpoints, asked)
+        sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, schedule.checkpoint_rounds)
+        return after._replace(sums=sums), (at_checkpoints, asked)
 
     return lax.scan(block, now, (schedule, rates))
 
@@ -182,12 +182,12 @@ class RoundsSimulation:
         self.copies = Copies(*map(jnp.asarray, copies))
         game = backend.game(arms)
         first = game, initial_states(game, start)
-        totals = Totals(np.zeros(count, np.int64), np.zeros(count))
+        sums = Sums(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
             initial = initial_environment_states(records.environment, records.pool, count)
-            self.now = Position(first, initial, totals, ())
+            self.now = Carry(first, initial, sums, ())
         else:
-            self.now = Position(first, (), totals, jnp.asarray(records.records.no_records_read()))
+            self.now = Carry(first, (), sums, jnp.asarray(records.records.no_records_read()))
         self.collected: Any = None
         self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
 
@@ -218,11 +218,11 @@ class RoundsSimulation:
         on_devices = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding))
         return simulate_chunk.lower(*arguments[:2], *on_devices(shapes))
 
-    def collect(self) -> Totals:
+    def collect(self) -> Sums:
         """Wait for the chunk."""
-        totals, asked = self.collected
+        sums, asked = self.collected
         self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
-        return Totals(*(np.asarray(x) for x in totals))
+        return Sums(*(np.asarray(x) for x in sums))
 
     def save(self) -> Any:
         """Return the position, whose buffers ``start`` donates."""
@@ -231,5 +231,5 @@ class RoundsSimulation:
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
         # a restored save holds NumPy arrays, which cannot be donated
-        learner, environment, totals, records_read = jax.tree.map(jnp.asarray, tree)
-        self.now = Position(learner, environment, Totals(*totals), records_read)
+        learner, environment, sums, records_read = jax.tree.map(jnp.asarray, tree)
+        self.now = Carry(learner, environment, Sums(*sums), records_read)

@@ -28,7 +28,7 @@ class Schedule(NamedTuple):
         return int(self.active.sum())
 
 
-class Totals(NamedTuple):
+class Sums(NamedTuple):
     """Sums over the rounds of B copies, from which all results are computed."""
 
     answered: Any  # [B] int64

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Totals, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Sums, TrialRecords
 from exaul.kernels.game import Copies, Rates, Start
 from exaul.kernels.native import CheckpointSums, NativeBackend
 
@@ -36,8 +36,8 @@ class Simulation(Protocol):
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
 
-    def collect(self) -> Totals:
-        """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
+    def collect(self) -> Sums:
+        """Wait for the chunk that was started. Return the sums [K, S, B] at its checkpoints."""
 
     def save(self) -> Any:
         """Return all that changes, as a tree of arrays, which later chunks may change."""
@@ -55,9 +55,9 @@ def start_simulation(backend: Any, copies: Copies, start: Start, arms: int, reco
     return RoundsSimulation(backend, copies, start, arms, records)
 
 
-def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
-    shape = *checkpoint_rounds.shape, len(totals.wrong)
-    return CheckpointSums(checkpoint_rounds, *totals, np.zeros(shape, np.int64), np.zeros(shape))
+def _tally(checkpoint_rounds: NDArray[np.int32], sums: Sums) -> CheckpointSums:
+    shape = *checkpoint_rounds.shape, len(sums.wrong)
+    return CheckpointSums(checkpoint_rounds, *sums, np.zeros(shape, np.int64), np.zeros(shape))
 
 
 class CompiledSimulation:
@@ -75,26 +75,26 @@ class CompiledSimulation:
     ) -> None:
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, trial_records.records.stream_count)
-        self.totals = Totals(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
+        self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
         self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        # kept until ``collect``: the threads write into it and into ``totals`` and ``state``
-        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.totals)
+        # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
+        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.sums)
         self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
 
-    def collect(self) -> Totals:
+    def collect(self) -> Sums:
         """Wait for the chunk."""
         for part in self.running:
             part.result()
-        return Totals(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
+        return Sums(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
 
     def save(self) -> Any:
-        """Return state and totals, independent of the number of threads."""
-        return deepcopy(self.state), self.totals
+        """Return state and sums, independent of the number of threads."""
+        return deepcopy(self.state), self.sums
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
-        saved, totals = tree
-        self.state, self.totals = saved, Totals(*totals)
+        saved, sums = tree
+        self.state, self.sums = saved, Sums(*sums)

@@ -1,4 +1,4 @@
-"""The counts of a sweep, from which all tables and figures are made: totals, sums of feedback, and bounds."""
+"""The totals of a sweep, from which all tables and figures are made: answers, errors, feedback, and bounds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -29,8 +29,8 @@ EVERY = "all learners"
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Counts at P checkpoints, by learner, for all cells (alpha x lambda x rates) and trials."""
+class Totals:
+    """Totals at P checkpoints, by learner, for all cells (alpha x lambda x rates) and trials."""
 
     learners: tuple[str, ...]
     environment: str
@@ -64,8 +64,8 @@ class Counts:
         return self.best_loss[EVERY][:, pair], self.best_arm[EVERY][pair]
 
 
-def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: Any) -> Counts:
-    """Return the counts of all learners.
+def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: Any) -> Totals:
+    """Return the totals of all learners.
 
     Args:
         prepared: the source.
@@ -102,7 +102,7 @@ def counts_of(prepared: Prepared, rollouts: Mapping[str, Any], best: Any) -> Cou
             sums["bound"] = bound + _pending_risk(learner, np.maximum(sums["since"] - 1, 0), sums["aim"])
         return sums
 
-    return Counts(
+    return Totals(
         learners=tuple(learners),
         environment=prepared.environment_name,
         source=prepared.name,
@@ -167,14 +167,14 @@ def _pending_risk(learner: PreparedLearner, waiting: Any, alpha: Any) -> Any:
     return 0 if learner.feedback.reserve else waiting * (1 - alpha)
 
 
-def arrays(counts: Counts) -> Arrays:
-    """Return counts as arrays by name: ``field``, ``field/learner`` or ``field/learner/kind``."""
-    leaves = flatten({f.name: getattr(counts, f.name) for f in fields(counts)})
+def arrays(totals: Totals) -> Arrays:
+    """Return totals as arrays by name: ``field``, ``field/learner`` or ``field/learner/kind``."""
+    leaves = flatten({f.name: getattr(totals, f.name) for f in fields(totals)})
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
-def join(batches: Iterable[Arrays], trials: int) -> Counts:
-    """Return the counts of batches of one source, in the order of their ``trials`` trials.
+def join(batches: Iterable[Arrays], trials: int) -> Totals:
+    """Return the totals of batches of one source, in the order of their ``trials`` trials.
 
     Batches are consumed one by one, so only one is in memory besides the result.
     """
@@ -194,4 +194,4 @@ def join(batches: Iterable[Arrays], trials: int) -> Counts:
     # flattening leaves no trace of an empty dictionary
     values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))
-    return Counts(**values)
+    return Totals(**values)

@@ -328,12 +328,12 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     rows.to_csv(tmp_path / "log.csv", index=False)
     assert main(["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1"]) == 0
     printed = capsys.readouterr().out
-    titles = ["score", "rows", "error rate", "right above wrong", "distinct scores", "ties at 1", "0.1", "defects"]
+    titles = ["score", "defects", "0.1", "error rate", "rows", "right above wrong", "distinct scores", "ties at 1"]
     head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
     assert head == titles
-    assert [line[:1] + line[3:4] + line[6:7] for line in lines] == [
-        ["score_std", "1.000", "50.0%"],
-        ["score_of_a_long_name", "0.500", "0.0%"],
+    assert [line[:2] + line[4:5] for line in lines] == [
+        ["score_std", "50.0%", "1.000"],
+        ["score_of_a_long_name", "0.0%", "0.500"],
     ]
     assert "score_std answers most:\n  exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2

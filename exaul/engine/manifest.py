@@ -17,8 +17,8 @@ from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
-# beside the kernels, folders of exaul whose code decides the totals; code that only prints or draws does not enter
-HASHED_FOLDERS = ("engine/logs", "engine/environments", "engine/simulation")
+# beside the kernels, what decides the totals; code that only prints or draws does not enter
+HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
 JSON_NAMES: dict[type, str] = {
     dict: "an object",
     list: "a list",
@@ -73,9 +73,9 @@ def device() -> str:
 
 @cache
 def engine_hash() -> str:
-    """Return the SHA-256 of the code of exaul's kernels and of its ``HASHED_FOLDERS``."""
+    """Return the SHA-256 of the code of exaul's kernels and of the files ``HASHED``."""
     package = Path(__file__).parents[1]
-    rest = hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
+    rest = hash_of(package, (path for name in HASHED for path in package.glob(name)))
     return hashlib.sha256(f"{kernels_hash()} {rest}".encode()).hexdigest()
 
 

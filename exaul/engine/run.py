@@ -1,4 +1,4 @@
-"""Run, resume, rerun and merge sweeps: all run the batches that are missing, and make tables of them."""
+"""Run, resume and rerun a sweep, or merge its shards, and make tables of the batches."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor

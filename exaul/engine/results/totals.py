@@ -1,4 +1,4 @@
-"""The totals of a sweep, from which all tables and figures are made: answers, errors, feedback, and bounds."""
+"""The totals of some trials on one source, of which tables and figures are made: answers, errors and bounds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

@@ -184,7 +184,7 @@ class PreparedLearner(NamedTuple):
     cells: Cells
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
-    first: tuple[Any, Any] = ((), ())  # as of ``start_of``
+    first: tuple[Any, Any] = ((), ())  # rule's state [cells] and counts [H] before round 1; if ``Ranked``
 
     def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""

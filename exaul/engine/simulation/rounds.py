@@ -85,8 +85,8 @@ def _simulate_game(
     return (game, mine), state, asked
 
 
-# ``now`` is donated: the new position is written into the buffers of the old one, so that the weights exist once.
-# The caller must not use the old position again.
+# ``now`` is donated: the new carry is written into the buffers of the old one, so that the weights exist once.
+# The caller must not use the old carry again.
 @partial(jax.jit, static_argnames=("environment", "plan"), donate_argnames=("now",))
 def simulate_chunk(
     environment: Any,
@@ -113,7 +113,7 @@ def simulate_chunk(
         shared: what all copies share.
 
     Returns:
-        The position after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
+        The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
         cuts and errors [K, C, B] that were asked.
     """
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
@@ -167,8 +167,6 @@ def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies
 
 class RoundsSimulation:
     """B copies on a backend that JAX traces, by the protocol ``Simulation``."""
-
-    on_host = False
 
     def __init__(
         self,
@@ -225,7 +223,7 @@ class RoundsSimulation:
         return Sums(*(np.asarray(x) for x in sums))
 
     def save(self) -> Any:
-        """Return the position, whose buffers ``start`` donates."""
+        """Return the carry, whose buffers ``start`` donates."""
         return self.now
 
     def restore(self, tree: Any) -> None:

@@ -29,7 +29,7 @@ class Schedule(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the rounds of B copies, from which all results are computed."""
+    """Answers and errors of B copies, summed over the rounds so far."""
 
     answered: Any  # [B] int64
     wrong: Any  # [B] float64, sum of the errors of answered rounds

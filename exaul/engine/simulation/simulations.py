@@ -1,4 +1,4 @@
-"""Simulations of B copies of a learner, and the one of compiled loops, whose threads update the state in place."""
+"""The protocol ``Simulation``, and that of compiled loops, whose threads update a state in place."""
 
 from concurrent.futures import Future
 from copy import deepcopy
@@ -15,7 +15,6 @@ from exaul.kernels.native import CheckpointSums, NativeBackend
 class Simulation(Protocol):
     """B copies of a learner on one backend, after some rounds."""
 
-    on_host: bool  # whether the host makes the records
     asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
 
     def __init__(self, backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> None:
@@ -63,7 +62,7 @@ def _tally(checkpoint_rounds: NDArray[np.int32], sums: Sums) -> CheckpointSums:
 class CompiledSimulation:
     """B copies on the backend ``native``, by the protocol ``Simulation``."""
 
-    on_host, asked = True, ()
+    asked = ()
 
     def __init__(
         self,

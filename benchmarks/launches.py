@@ -41,7 +41,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
 
     from exaul.engine.simulation.batch import roll_out
     from exaul.engine.simulation.prepare import prepare
-    from exaul.engine.simulation.schedule import make_schedules, rates_of_blocks
+    from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import ROUNDS
 
@@ -57,7 +57,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     )
     ready = prepare(sweep)
     (prepared,) = ready.learners
-    schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints))
+    schedule = next(make_chunks(None, ready.checkpoints, copies)).schedule
     with jax.enable_x64(True):
         simulation: Any = roll_out(ready, prepared, ready.trial_records()).simulation
         lowered = simulation.lowered(schedule, rates_of_blocks(prepared.rates, schedule.block), sharding)

@@ -24,6 +24,7 @@ from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS, LEARNERS
+from exaul.engine.simulation.batch import roll_out
 from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk, rates_of_blocks
@@ -106,8 +107,7 @@ def swept(case: PeerCase) -> PeerRun:
     ready = prepared(case, HORIZON, 1)
     (learner,), stream = ready.learners, ready.trial_records()
     assert learner.backend_name == case.backend
-    copies = ready.padded_copies(learner, stream.record_stream)
-    simulation = learner.start(copies, ready.padded_start(learner), case.arms, stream)
+    simulation = roll_out(ready, learner, stream).simulation
     schedule = schedule_of(case)
     rates = rates_of_blocks(learner.rates, schedule.block)
 

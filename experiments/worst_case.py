@@ -91,8 +91,8 @@ def _numbers(environment: Any) -> list[Tunable]:
 def measures(prepared: Prepared, learner: PreparedLearner, rollout: Rollout, candidates: int) -> dict[str, Floats]:
     """Return measurements of simulated games, [candidates, trials] each."""
     assert rollout.asked is not None
-    totals = rollout.answered, rollout.wrong, rollout.asked.best()[0]
-    answered, wrong, best = (x[-1].reshape(candidates, -1) for x in totals)
+    best_loss, _ = rollout.asked.best()
+    answered, wrong, best = (x[-1].reshape(candidates, -1) for x in (rollout.answered, rollout.wrong, best_loss))
     alpha, horizon = prepared.alpha[0], prepared.horizon
     if learner.definition.risk_bound is None:
         risk_bound = lemma_bound(answered, learner.regret_bounds["abstaining"][0], prepared.lam[0])

@@ -139,8 +139,8 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     streams = SimpleNamespace(records=SimpleNamespace(stream_count=cuts.shape[1]))
     simulation, decisions = CompiledSimulation(kernels, copies, start, arms, streams), []
     for first in range(0, len(cuts), SPAN):
-        rows = slice(first, min(first + SPAN, len(cuts)))
-        here, blocks = rows.stop - rows.start, -(-(rows.stop - rows.start) // ROUNDS)
+        rows = slice(first, first + SPAN)
+        here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // ROUNDS)
         drawn = Draws(np.pad(uniforms[rows], [(0, blocks * ROUNDS - here), (0, 0)]))
         made = RecordBlocks(cuts.shape[1], blocks * ROUNDS, here, lambda drawn=drawn: drawn)
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
@@ -168,9 +168,9 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
             records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
-            (now,) = zip(*rates_of_blocks(rates, np.array([first // ROUNDS])), strict=True)
-            shared = kernels.shared._replace(block=np.uint32(first // ROUNDS))
-            parameters = copies.parameters(Rates(*now), shared)
+            number = np.uint32(first // ROUNDS)
+            now = Rates(*(x[0] for x in rates_of_blocks(rates, np.array([number]))))
+            parameters = copies.parameters(now, kernels.shared._replace(block=number))
             state, answered = _advance_copies(game, state, block, parameters, same_records=one)
             decisions.append(np.asarray(answered)[: len(cuts[rows])])
     return state, np.concatenate(decisions)

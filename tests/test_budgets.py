@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 28_857,
+    "product lines": 28_838,
     "test lines": 22_712,
-    "product tokens": 201_771,
+    "product tokens": 201_589,
     "test tokens": 206_741,
-    "engine and commands, lines": 9_926,
+    "engine and commands, lines": 9_907,
     "engine and commands, files": 60,
     "longest file": 720,
     "path: files of engine and commands": 36,

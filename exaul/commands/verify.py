@@ -1,6 +1,7 @@
 """``exaul verify``: compare the decisions of a sweep's backends with those of ``dense`` in float64."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
-from exaul.engine.simulation.agreement import totals_of_rounds
-from exaul.engine.simulation.learners import PreparedLearner, backend_of
+from exaul.engine.simulation.batch import Rollout, roll_out, simulate_rollouts
+from exaul.engine.simulation.learners import PreparedLearner, backend_of, with_feedback
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
@@ -42,29 +43,33 @@ class Certificate(NamedTuple):
 
 def certify(prepared: Prepared, learner: PreparedLearner) -> Certificate:
     """Compare a learner with ``dense`` in float64, over the first rounds of a sweep."""
-    rounds, count = min(prepared.horizon, ROUNDS), prepared.copies_of(learner)
+    rounds = min(prepared.horizon, ROUNDS)
+    # a sweep keeps totals, not decisions: with a checkpoint after every round, the totals tell the decisions
+    prepared = replace(prepared, checkpoints=np.arange(1, rounds + 1))
     dense = backend_of(learner.definition, "dense", "float64")
-    totals = []
-    for each in (learner, learner._replace(backend=dense)):
-        records = prepared.trial_records()
-        copies = prepared.padded_copies(each, records.record_stream)
-        simulation = each.start(copies, prepared.padded_start(each), len(prepared.grid), records)
-        totals.append(totals_of_rounds(simulation, records, each.rates, rounds, count))
-    (mine, my_wrong), (theirs, their_wrong) = totals
-    differs = mine != theirs
+    dense = with_feedback(learner.name, learner.definition, dense, learner.feedback, learner.rates)
+    mine, theirs = (_simulate(prepared, each) for each in (learner, learner._replace(backend=dense)))
+    differs = mine.answered != theirs.answered
     compared = np.where(differs.any(axis=0), differs.argmax(axis=0) + 1, rounds)
-    alpha, *costs = (x[:count] for x in copies[:3])
+    alpha, *costs = prepared.copies(learner)[:3]
     results = [
         {
             "FDR": metrics.fdr(answered, wrong, alpha),
             "inefficiency": 1 - answered / rounds,
             "regret a round": metrics.loss(answered, wrong, rounds, *costs) / rounds,
         }
-        for answered, wrong in ((mine[-1], my_wrong[-1]), (theirs[-1], their_wrong[-1]))
+        for answered, wrong in ((each.answered[-1], each.wrong[-1]) for each in (mine, theirs))
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     parted = int(differs.any(axis=0).sum())
     return Certificate(learner.name, learner.backend_name, parted, int(compared.sum()), changes)
+
+
+def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
+    records = prepared.trial_records()
+    rollout = roll_out(prepared, learner, records)
+    simulate_rollouts([rollout], records, prepared.checkpoints, lambda rounds: None)
+    return rollout
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:
@@ -117,7 +122,7 @@ def main(given: Mapping[str, Any]) -> int:
             raise BadInput(f"{name}: given, but verify writes no results and compares every round")
     sweep = Sweep(**given)
     machine.use_compilation_cache()
-    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.settings import flatten, unflatten
+from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -64,13 +65,13 @@ class Totals:
         return self.best_loss[EVERY][:, pair], self.best_arm[EVERY][pair]
 
 
-def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: Any) -> Totals:
+def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
     """Return the totals of all learners.
 
     Args:
         prepared: the source.
         rollouts: a ``Rollout`` by learner, at its end.
-        best: as of ``BestArmCounter.best``; None in an adaptive environment, where each learner has its own.
+        best: of all learners; None in an adaptive environment, where each learner has its own.
     """
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
-"""Whether a backend decides as ``dense`` does, given the same records and uniforms.
+"""Whether a backend decides on a device as ``dense`` does: it is used there only after this check.
 
 A sweep keeps totals, not decisions. With a checkpoint after every round, the differences of the totals are the
-decisions. ``exaul verify`` compares those of a sweep; a device uses a backend only after ``device_agrees``.
+decisions. ``exaul verify`` compares those of a whole sweep in the same way.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
@@ -20,7 +19,7 @@ from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
 from exaul.engine.simulation.simulations import start_simulation
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, Copies, Rates, compute_costs
+from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.metrics import Floats
@@ -33,27 +32,6 @@ ARMS, COPIES = 100, 32  # of the check of a device, which has a span of rounds (
 SIZES = 300, 2000
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
-
-
-def totals_of_rounds(
-    simulation: Any, records: TrialRecords, rates: Rates, rounds: int, copies: int
-) -> tuple[NDArray[np.int64], Floats]:
-    """Simulate the first rounds of a game; return the answers and the errors so far after each, [rounds, copies].
-
-    Args:
-        simulation: before round 1, of at least ``copies`` copies.
-        records: that it reads.
-        rates: [K] of the blocks of the horizon.
-        rounds: how many to simulate, at most the horizon.
-        copies: how many copies to return, the first ones.
-    """
-    answered, wrong = [], []
-    for chunk in make_chunks(records, np.arange(1, rounds + 1), len(records.trials)):
-        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
-        sums, is_checkpoint = simulation.collect(), chunk.schedule.checkpoint_rounds > 0
-        answered.append(sums.answered[is_checkpoint][:, :copies])
-        wrong.append(sums.wrong[is_checkpoint][:, :copies])
-    return np.concatenate(answered), np.concatenate(wrong)
 
 
 def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
@@ -87,8 +65,11 @@ def simulate_briefly(
         first = start_of(learner.rule, ARMS, alpha)
         start = start_copies(learner.rule, ARMS, first, padded, np.zeros(len(padded), np.int32))
         simulation = start_simulation(backend, copies.take(padded), start, ARMS, records)
-        answered, wrong = totals_of_rounds(simulation, records, rates, SPAN, COPIES)
-    return np.diff(answered + wrong, axis=0, prepend=0), simulation.state
+        (chunk,) = make_chunks(records, np.arange(1, SPAN + 1), COPIES)
+        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
+        sums = simulation.collect()
+    so_far = (sums.answered + sums.wrong)[chunk.schedule.checkpoint_rounds > 0][:, :COPIES]
+    return np.diff(so_far, axis=0, prepend=0), simulation.state
 
 
 def device_agrees(

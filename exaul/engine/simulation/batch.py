@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.machine import forget_programs, platform
 from exaul.engine.results.totals import Totals, totals_of
-from exaul.engine.simulation.best_arms import BestArmCounter
+from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
-from exaul.engine.simulation.simulations import Simulation
+from exaul.engine.simulation.simulations import Simulation, start_simulation
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
@@ -155,7 +155,7 @@ def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> tupl
     return {rollout.learner.name: rollout for rollout in rollouts}, None
 
 
-def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], Any]:
+def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], BestArms]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
 
     def simulate(
@@ -177,10 +177,10 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tup
     costs = prepared.answer_cost, prepared.abstain_cost
     counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
     rollouts = simulate(learners, records, counter, saves)
-    best = counter.best()
+    losses, arms = counter.best()
     if fixed:
-        rollouts |= simulate(fixed, prepared.trial_records(), best=best[1])
-    return rollouts, best
+        rollouts |= simulate(fixed, prepared.trial_records(), best=arms)
+    return rollouts, (losses, arms)
 
 
 def roll_out(
@@ -192,7 +192,7 @@ def roll_out(
     """
     start = prepared.padded_start(learner, best)
     copies = prepared.padded_copies(learner, records.record_stream)
-    simulation = learner.start(copies, start, len(prepared.grid), records)
+    simulation = start_simulation(learner.backend, learner.with_aim(copies), start, len(prepared.grid), records)
     return Rollout(learner, simulation, prepared.copies_of(learner), prepared.checkpoints)
 
 

@@ -10,6 +10,7 @@ from exaul.kernels import native
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
+BestArms = tuple[Floats, NDArray[np.int32]]  # least losses in hindsight [P, B], and their arms at the end [B]
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
 
 
@@ -46,8 +47,8 @@ class BestArmCounter:
         self.count, self.wrong, self.best_loss, self.best_arm, reached = tree
         self.reached = int(reached)
 
-    def best(self) -> tuple[Floats, NDArray[np.int32]]:
-        """Return the least losses [P, cells x B] up to the last checkpoint reached, and their arms [cells x B]."""
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint reached, of all cells x B copies."""
         return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
 
     def count_chunk(self, chunk: Chunk) -> None:

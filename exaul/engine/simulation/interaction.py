@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
-from exaul.engine.simulation.best_arms import ASKED, BestArmCounter
+from exaul.engine.simulation.best_arms import ASKED, BestArmCounter, BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.rounds import Questions, RoundsSimulation
@@ -56,8 +56,8 @@ class AskedRecords:
             running = self.running[kind] + np.cumsum(amount, axis=0)
             self.sums[kind][rows], self.running[kind] = running[last], running[-1]
 
-    def best(self) -> tuple[Floats, NDArray[np.int32]]:
-        """Return the least losses [P, B] up to the last checkpoint reached, and the arms then, [B]."""
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint reached."""
         return (
             np.concatenate([counter.best_loss[:, 0] for counter in self.counters], axis=1),
             np.concatenate([counter.best_arm[0] for counter in self.counters]),

@@ -1,6 +1,6 @@
 """Learners with the backend chosen for this device, their cells and their rates.
 
-A backend is the requested one, or the fastest that passes the device check here.
+A backend is the requested one, or the first suitable one that passes the check of ``agreement.py`` on this device.
 """
 
 import math
@@ -17,8 +17,6 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.registry import BACKENDS
-from exaul.engine.simulation.schedule import TrialRecords
-from exaul.engine.simulation.simulations import Simulation, start_simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import ROUNDS, Copies, Rates, Start
@@ -58,20 +56,26 @@ def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     raise BadInput(f"backend: {sweep.backend} found; {reason}")
 
 
-def with_feedback(name: str, learner: Learner[Any], inner: Any, sweep: Sweep, rates: Rates) -> Any:
-    """Return the backend of a learner whose feedback is imperfect, around that of perfect feedback.
+def feedback_of(sweep: Sweep, learner: Learner[Any]) -> Feedback:
+    """Return the feedback that a learner gets in a sweep: perfect, unless it learns from that of its answers."""
+    return sweep.feedback if learner.feedback in ("bandit", "none") else PERFECT_FEEDBACK
+
+
+def with_feedback(name: str, learner: Learner[Any], inner: Any, feedback: Feedback, rates: Rates) -> Any:
+    """Return a learner on a backend, in which feedback comes late or never if it is imperfect.
 
     Raises:
         BadInput: the learner cannot learn from delayed or missing feedback.
     """
+    if feedback == PERFECT_FEEDBACK:
+        return inner
     from exaul.kernels import delayed  # which imports JAX
 
     if isinstance(learner.rule, Own):
         raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
-    if sweep.reserve:
+    if feedback.reserve:
         check_reserve(name, learner)
-    known = Rates(*(np.nan_to_num(x) for x in rates))
-    return delayed.make(inner, sweep.feedback, known)
+    return delayed.make(inner, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
 
 
 def _largest_step(name: str, learner: Learner[Any], precision: str) -> float:
@@ -98,8 +102,7 @@ def choose_backend(
         BadInput: the rates exceed the range of the requested backend.
     """
     wanted, precision = sweep.backend, sweep.precision
-    late = sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none")
-    by_rounds = late or isinstance(environment, Adaptive)
+    by_rounds = feedback_of(sweep, learner) != PERFECT_FEEDBACK or isinstance(environment, Adaptive)
     if isinstance(learner.rule, Fixed) and not by_rounds:
         return "native", backend_of(learner, "native", precision)
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
@@ -184,7 +187,7 @@ class PreparedLearner(NamedTuple):
     cells: Cells
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
-    first: tuple[Any, Any] = ((), ())  # rule's state [cells] and counts [H] before round 1; if ``Ranked``
+    first: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
 
     def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""
@@ -239,10 +242,6 @@ class PreparedLearner(NamedTuple):
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
 
-    def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
-        """Start copies before round 1; arguments as of ``Simulation``."""
-        return start_simulation(self.backend, self.with_aim(copies), start, arms, trial_records)
-
     def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
         """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
         return start_copies(self.definition.rule, arms, self.first, cell, best)
@@ -285,11 +284,11 @@ def prepare_learner(
     nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
-    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
-        backend = with_feedback(name, learner, backend, sweep, rates)
-        return PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, sweep.feedback, first)
-    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, first=first)
-    for field, bound in () if learner.regret_bounds is None else learner.regret_bounds._asdict().items():
+    feedback = feedback_of(sweep, learner)
+    backend = with_feedback(name, learner, backend, feedback, rates)
+    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, feedback, first)
+    bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
+    for field, bound in () if bounds is None else bounds._asdict().items():
         for some, known in prepared.rates_of_cells():
             given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
             prepared.regret_bounds[field][some] = bound(*known, *given)

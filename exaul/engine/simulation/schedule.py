@@ -119,11 +119,15 @@ def blocks_per_chunk(width: int) -> int:
     return max(whole, CHUNK // (ROUNDS * width) // whole * whole)
 
 
-def make_schedules(horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Schedule]:
-    """Yield the schedules of the chunks of a horizon from block ``start`` on; ``width`` as of ``blocks_per_chunk``.
+def make_chunks(
+    trial_records: TrialRecords | None, checkpoints: NDArray[np.int64], width: int, start: int = 0
+) -> Iterator[Chunk]:
+    """Yield the chunks of the rounds up to the last checkpoint, from block ``start`` on.
 
-    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
+    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
+    is as of ``blocks_per_chunk``.
     """
+    horizon = int(checkpoints[-1])
     blocks = -(-horizon // ROUNDS)
     home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
     slots = int(np.bincount(home).max())
@@ -134,15 +138,5 @@ def make_schedules(horizon: int, width: int, checkpoints: NDArray[np.int64], sta
             rounds_in_block = checkpoints[home == k] - k * ROUNDS
             checkpoint_rounds[k - first, : len(rounds_in_block)] = rounds_in_block
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
-        yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
-
-
-def make_chunks(
-    trial_records: TrialRecords | None,
-    checkpoints: NDArray[np.int64],
-    width: int,
-    start: int = 0,
-) -> Iterator[Chunk]:
-    """Yield the chunks of a game from block ``start`` on; other arguments as of ``make_schedules``."""
-    for schedule in make_schedules(int(checkpoints[-1]), width, checkpoints, start):
+        schedule = Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
         yield Chunk(schedule, trial_records)

@@ -144,9 +144,9 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
         drawn = Draws(np.pad(uniforms[rows], [(0, blocks * ROUNDS - here), (0, 0)]))
         made = RecordBlocks(cuts.shape[1], blocks * ROUNDS, here, lambda drawn=drawn: drawn)
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
-        every = np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1))  # a checkpoint after each round
         now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))
-        schedule = SimpleNamespace(checkpoint_rounds=every)
+        # a checkpoint after each round
+        schedule = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
         simulation.start(SimpleNamespace(schedule=schedule, host_records=lambda made=made: made), now)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
@@ -158,22 +158,21 @@ _advance_copies = jax.jit(advance_copies, static_argnames=("game", "same_records
 def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     game = kernels.game(arms)
     with jax.enable_x64(True):
-        state, decisions = initial_states(game, start), []
+        state, decisions, one = initial_states(game, start), [], cuts.shape[1] == 1  # one stream for all copies
         for first in range(0, len(cuts), ROUNDS):
             rows = slice(first, first + ROUNDS)
             # a round that pads a block may change a learner's state, unless it computes whole blocks
             pad = [(0, ROUNDS - len(cuts[rows]) if isinstance(game, ByBlocks) else 0), (0, 0)]
-            one = cuts.shape[1] == 1
             records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
             records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
             number = np.uint32(first // ROUNDS)
-            now = Rates(*(x[0] for x in rates_of_blocks(rates, np.array([number]))))
+            now = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
             parameters = copies.parameters(now, kernels.shared._replace(block=number))
             state, answered = _advance_copies(game, state, block, parameters, same_records=one)
-            decisions.append(np.asarray(answered)[: len(cuts[rows])])
-    return state, np.concatenate(decisions)
+            decisions.append(answered)
+    return state, np.concatenate(decisions)[: len(cuts)]
 
 
 def losses_of(rule, made, arms, state):

@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 28_838,
+    "product lines": 28_836,
     "test lines": 22_712,
-    "product tokens": 201_589,
-    "test tokens": 206_741,
+    "product tokens": 201_565,
+    "test tokens": 206_739,
     "engine and commands, lines": 9_907,
     "engine and commands, files": 60,
     "longest file": 720,
     "path: files of engine and commands": 36,
     "path: files of kernels": 23,
-    "path: functions": 539,
+    "path: functions": 537,
 }
 PATH = """
 import json, os, sys, tempfile

@@ -119,7 +119,7 @@ def main(given: Mapping[str, Any]) -> int:
         f"a share {config.coverage} answered: "
         "FDR at most alpha + abstaining + learning"
     )
-    print(f"{wrap(head, width)}\n\n{format_table(_columns(config, shown), width)}")
+    print(f"{wrap(head, width)}\n\n{format_table(_columns(config, shown), width, names=2, kept=3)}")
     if left_out:
         text = f"Nothing is proved for {', '.join(left_out)} under imperfect feedback (docs/promises.md)."
         print(f"\n{wrap(text, width)}")
@@ -142,8 +142,8 @@ def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> dict[str, list[st
     always = [plan.setting.always and learner.risk_bound is not None for learner in shown.values()]
     columns = {
         "learner": list(shown),
-        "FDR at most": [rounded_up(x.fdr) for x in guarantees],
         "holds": ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always],
+        "FDR at most": [rounded_up(x.fdr) for x in guarantees],
     }
     if plan.slack is not None:
         horizons = [shortest(learner, plan.setting, plan.slack) for learner in shown.values()]

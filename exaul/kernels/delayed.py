@@ -128,7 +128,7 @@ class DelayedGame(Late):
         )
         sums = add_decision(jnp.where, state.sums, decision.answer)
         sums = jax.tree.map(partial(jnp.where, active), sums, state.sums)
-        # Padding uses the last slot, which is written but never read, and so change no open answer.
+        # Padding uses the last slot, which is written but never read, so that it changes no open answer.
         slot = jnp.where(active, (draws.delay * (delay + 1)).astype(jnp.int32), delay)
         due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
         place, due_place = (n % self.places, due % self.places) if self.remembers else (slot, slot)

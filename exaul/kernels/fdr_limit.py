@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 RATES = 40  # martingales in the mean (this and the next two are chosen: any rates give a valid limit)
 DEVIATIONS = 0.01, 0.98  # smallest and largest relative deviation of N for which a rate is best
 MOST_SHARE = 1 - 1e-6  # rates are computed for at most this share, so that they are finite
-STEPS = 50  # most Newton steps; about six suffice (measured)
+STEPS = 50  # most Newton steps; about six suffice
 
 
 class Mixture(NamedTuple):

@@ -39,7 +39,7 @@ class Feedback(NamedTuple):
     """The model of users' feedback, and how a learner treats answers without feedback."""
 
     rate: float = 1.0  # in (0, 1], probability of feedback on right or wrong answers, whichever is larger
-    delay: int = 0  # mean delay in questions, >= 0; it comes after each with probability 1 / (delay + 1)
+    delay: int = 0  # mean delay in questions, >= 0: after each, it comes with probability 1 / (delay + 1)
     bias: float = 1.0  # > 0, how many times as often wrong answers get feedback as right ones
     flips: tuple[float, ...] = (0.0, 0.0)  # probabilities of negative feedback if right, positive if wrong
     missing: str = "skip"  # a key of MISSING

@@ -15,9 +15,7 @@ from exaul.kernels.uniforms import Draws
 Array = Any  # a JAX or a NumPy array
 
 ROUNDS = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
-# rounds of a span (chosen): chunks consist of whole spans, and ``native`` computes weights anew at least once in
-# each
-SPAN = 1024
+SPAN = 1024  # rounds of a span (chosen): a chunk is whole spans, in each of which ``native`` computes weights anew
 # Largest eta x (rounds between two computations of the weights). A round divides the sum of the weights by at most
 # e^eta, so that the sum stays above e^-300 and e^-40, far from the smallest numbers (1e-308 and 1e-38).
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}

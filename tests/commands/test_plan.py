@@ -61,7 +61,8 @@ def printed(flags, capsys):
     """The lines that the command prints, and the FDR of each learner."""
     assert main(["plan", *flags.split()]) == 0
     lines = capsys.readouterr().out.splitlines()
-    return lines, {name: float(line.split()[1]) for line in lines for name in line.split()[:1] if name in LEARNERS}
+    rows = [line.split("  ") for line in lines]
+    return lines, {row[0]: float([x for x in row if x][2]) for row in rows if row[0] in LEARNERS}
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])

@@ -202,7 +202,7 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
     ):
         assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
         (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("aci-rank"))
-        learning[flags] = float(line.split()[1])
+        learning[flags] = float(line.split()[-4])
         assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()
     assert perfect == reserved < late < rare < right == np.inf

@@ -190,4 +190,4 @@ def test_a_table_for_a_paper():
     lines = text.splitlines()
     assert lines[2] == r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & at most \\"
     assert [line.count(" & ") for line in lines[4:-2]] == [6] * 4
-    assert (r"$\pm$" in text, r"0.0\%" in text, "±" in text) == (True, True, False)
+    assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]

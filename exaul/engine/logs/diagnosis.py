@@ -182,7 +182,7 @@ def _log_choose(n: Any, k: Any) -> Any:
 
 
 def _tail(log_first: Any, ratio: Any) -> Any:
-    """Bound a sum whose terms fall ever faster, by a geometric series from its first two; at 1e-5 by 5% at most.
+    """Bound a sum whose terms fall ever faster by a geometric series; at 1e-5 it is at most 5% too large.
 
     It needs no distribution of scipy, whose import takes longer than everything else here.
     """

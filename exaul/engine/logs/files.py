@@ -27,12 +27,12 @@ _CSV = {".csv", ".tsv", ".txt"}
 _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
-SHARE, GROWTH = 0.8, 10  # usable share of free memory (chosen); bytes in memory per byte of a text log (measured)
+SHARE, GROWTH = 0.8, 10  # usable share of free memory (chosen); bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
 ARRAY = "; a file with an array must end in .json"
 WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
-CELL = 100  # bytes in memory per cell of a Parquet file (measured)
+CELL = 100  # bytes in memory per cell of a Parquet file (chosen)
 SEEN = 10_000  # rows (chosen) that are tested before a whole column is factorized
 # Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
 # apostrophes and such a character also gets one more, so that removing one apostrophe restores every text.

@@ -49,7 +49,7 @@ _NESTED: tuple[dict[str, Any], ...] = (  # of curves that may coincide
     {"color": "#000000", "linestyle": (0, (1, 5)), "linewidth": 1.8},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-DPI = 200  # (this and the next numbers are chosen)
+DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 FLAT = 0.01  # share of the axis; a violin of less height would look like a line
 _COLUMNS = 4  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out

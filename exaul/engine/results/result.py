@@ -138,8 +138,12 @@ class Result:
         return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
 
     def to_latex(self) -> str:
-        """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs."""
-        return summary.as_latex(self.trials)
+        """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.
+
+        Over traces there is a row for each, whose name is before that of the learner.
+        """
+        sources = "" if self.traces is None else self.trials["source"] + ", "
+        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for each in self.manifest["sources"] for x in each["records"]}

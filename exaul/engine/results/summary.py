@@ -1,6 +1,7 @@
 """The summary of a sweep as text: its tables, and what can be answered and was simulated where."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
-LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#$"} | {"±": r"$\pm$"})
+LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
 def summarize(
@@ -163,7 +164,10 @@ def as_latex(trials: Table) -> str:
     cells = _by_cell(trials)
     columns = _keys(cells) | _outcomes(cells) | _risk_columns(cells, "$R_T$", "fdr_risk", "risk_bound")
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
-    rows = ([text.translate(LATEX) for text in row] for row in zip(*columns.values(), strict=True))
+    minus = re.compile(r"^-(?=\d)")
+    rows = (
+        [minus.sub("$-$", text.translate(LATEX)) for text in row] for row in zip(*columns.values(), strict=True)
+    )
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *rows))
     lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     return f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}\n{lines}\n\\end{{tabular}}\n"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine import forget_programs, platform
+from exaul.engine.machine import forget_programs, padded_indices, platform
 from exaul.engine.results.totals import Totals, totals_of
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
 from exaul.engine.simulation.learners import PreparedLearner
@@ -70,7 +70,7 @@ class Rollout:
         """Prepare round 1.
 
         Args:
-            learner: the learner.
+            learner: with its backend and cells.
             simulation: of its copies, padded.
             count: B, the number of its copies.
             checkpoints: [P] rounds.
@@ -186,14 +186,17 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tup
 def roll_out(
     prepared: Prepared, learner: PreparedLearner, records: TrialRecords, best: NDArray[np.int32] | None = None
 ) -> Rollout:
-    """Return a learner's copies on records, before round 1.
+    """Return a learner's copies on records, before round 1; padded, so that every device gets whole tiles.
 
     ``best`` [pairs x trials] are the arms of least loss, which fixed arms read.
     """
-    start = prepared.padded_start(learner, best)
-    copies = prepared.padded_copies(learner, records.record_stream)
-    simulation = start_simulation(learner.backend, learner.with_aim(copies), start, len(prepared.grid), records)
-    return Rollout(learner, simulation, prepared.copies_of(learner), prepared.checkpoints)
+    count, arms = prepared.copies_of(learner), len(prepared.grid)
+    padded = padded_indices(count)
+    copies = learner.with_aim(prepared.copies(learner, records.record_stream).take(padded))
+    arm = np.zeros(len(padded), np.int32) if best is None else best[padded]
+    start = learner.start_of_copies(arms, prepared.cell_of_copies(learner)[padded], arm)
+    simulation = start_simulation(learner.backend, copies, start, arms, records)
+    return Rollout(learner, simulation, count, prepared.checkpoints)
 
 
 def simulate_rollouts(

@@ -38,7 +38,6 @@ from exaul.kernels.game import (
     LOG_ARMS,
     LOG_GRID,
     Copies,
-    Start,
     compute_costs,
     compute_cuts,
     log_grid,
@@ -142,18 +141,6 @@ class Prepared:
             trial,
             *(factor[cell] for factor in learner.cells.factors),
         )
-
-    def padded_start(self, learner: PreparedLearner, best: NDArray[np.int32] | None = None) -> Start:
-        """Return the start of a learner's copies, padded like ``padded_copies``; ``best`` are the best arms."""
-        cell = self.cell_of_copies(learner)
-        padded = machine.padded_indices(len(cell))
-        arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
-        return learner.start_of_copies(len(self.grid), cell[padded], arms)
-
-    def padded_copies(self, learner: PreparedLearner, record_stream: NDArray[np.int32]) -> Copies:
-        """Return ``copies(learner, record_stream)``, padded so that every device gets whole tiles."""
-        copies = self.copies(learner, record_stream)
-        return copies.take(machine.padded_indices(len(copies.draw_stream)))
 
 
 def prepare(
@@ -273,7 +260,7 @@ def _prepare_learner(
     arms: int,
     log: tuple[NDArray[np.int32], Floats] | None,
 ) -> PreparedLearner:
-    """Make a learner; a user's learner is also tried."""
+    """Prepare a learner; one of a user is also tried."""
     arguments = sweep, name, learner, horizon, environment, alpha, lam, arms, log
     if ":" not in name:
         return prepare_learner(*arguments)

@@ -54,7 +54,7 @@ def start_of(
 
 
 def fitted_share(rule: Rule, state: Any) -> Any:
-    """Return the share in a state that the rule may have fitted to a log; None if it cannot fit one."""
+    """Return the share in a state that the rule may have fitted to a log; None if there is none."""
     return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
 
 

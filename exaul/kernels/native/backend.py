@@ -16,7 +16,7 @@ from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import available, pool, scratch
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
-NARROWEST = 8  # copies of a tile with own records, at least (measured)
+NARROWEST = 8  # copies of a tile with own records, at least (chosen)
 WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
 
@@ -138,7 +138,7 @@ def make_backend(
         precision: dtype of the weights and their sums.
         how: ``how(arms)`` returns further arguments of the loops.
     """
-    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # of the last copies
+    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # one entry, of the copies of the last call
 
     def tiles_of(copies: Copies, group: NDArray[np.intp]) -> list[Tile]:
         if not plans or plans[0][0] is not copies or (plans[0][1] != group).any():

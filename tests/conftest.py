@@ -11,6 +11,7 @@ from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
 from exaul.engine.results import trials
 from exaul.kernels import metrics
+from exaul.serving import abstainer
 
 # JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
@@ -102,6 +103,7 @@ def constant_learners(monkeypatch):
     """Let programs use the learners of ``tests/constant.py``."""
     for name in ("answers", "abstains"):
         monkeypatch.setitem(registry.LEARNERS, name, f"tests.constant:{name}")
+    monkeypatch.setattr(abstainer, "LEARNERS", (*abstainer.LEARNERS, "answers", "abstains"))
 
 
 @pytest.fixture

@@ -56,7 +56,6 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/kernels/{name}.py" for name in ("coverage", "game", "orders", "rates", "records")),
     *(f"exaul/kernels/{name}.py" for name in ("blocks", "delayed")),
     *(f"exaul/kernels/native/{name}.py" for name in ("ranked", "records", "threads")),
-    *(f"exaul/kernels/online/{name}.py" for name in ("one", "rounds")),
     *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),
     *(f"experiments/{name}.py" for name in ("__main__", "alpha", "beyond", "bounds", "coverage", "experiment")),
     *(f"experiments/{name}.py" for name in ("feedback", "impostors", "long", "plots", "reactive", "registry")),

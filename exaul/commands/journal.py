@@ -1,13 +1,15 @@
-"""``exaul journal``: check a journal of Abstainers, or export it as a log for sweeps."""
+"""``exaul journal``: check a journal of Abstainers, export it as a log for sweeps, or begin a key of it anew."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from exaul.commands.flags import Command
+from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import terminal_width
-from exaul.engine.checks import BadInput, Configuration, quote, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
+from exaul.engine.logs.log import Layout
 from exaul.engine.results.text_table import wrap
 
 
@@ -16,7 +18,6 @@ class JournalVerify(Configuration):
     """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
     path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
-    trust: bool = setting(False, "import the module that the journal names; this runs its code")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,32 +28,38 @@ class JournalExport(Configuration):
     out: str = setting(MISSING, "log to write: a new CSV file", "LOG")
 
 
+@dataclass(frozen=True, kw_only=True)
+class JournalStart(Layout):
+    """The key to begin anew. Every field is a flag of ``exaul journal start``."""
+
+    path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
+    key: str = setting("", "the key whose model has changed", "KEY")
+    warm_start: str | None = setting(None, "log of the new model to start from; without one, it starts cold", "LOG")
+    alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
+
+
 def verify(given: Mapping[str, Any]) -> int:
     """Repeat all decisions of a journal, and print how many differ. Return 1 if anything does."""
     from exaul.serving.abstainers import replayed
-    from exaul.serving.journal import DECIDE
+    from exaul.serving.journal import DECIDE, SNAPSHOT
 
     config = JournalVerify(**given)
-    entries, decisions, keys = 0, 0, set()
-    differ: list[int] = []
-    states: list[int] = []
-    for entry, same, same_state in replayed(config.path, config.trust):
+    count, keys, differ = Counter[str](), set(), dict[bool, list[int]]({False: [], True: []})
+    for entry, same in replayed(config.path):
         keys.add(entry.key)
-        entries += 1
-        decisions += entry.kind == DECIDE
-        differ += [] if same else [entry.seq]
-        states += [entry.seq] if same_state is False else []
-    lines = [f"{entries} entries of {len(keys)} keys; {decisions} decisions"]
-    for what, numbers in (("decisions", differ), ("saved states", states)):
+        count[entry.kind] += 1
+        differ[entry.kind == SNAPSHOT] += [] if same else [entry.seq]
+    lines = [f"{count.total()} entries of {len(keys)} keys; {count[DECIDE]} decisions"]
+    for what, numbers in (("decisions", differ[False]), ("snapshots", differ[True])):
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
         lines.append(f"same {what}: {verdict}")
     print(wrap("\n".join(lines), terminal_width()))
-    return int(bool(differ or states))
+    return int(any(differ.values()))
 
 
 def export(given: Mapping[str, Any]) -> int:
     """Write one row for each rated answer: its key, score and error, in the order of the questions."""
-    from exaul.engine.folder import temporary_path
+    from exaul.engine.folder import write_beside
     from exaul.engine.logs import files
     from exaul.serving.journal import FEEDBACK, read_journal
 
@@ -73,14 +80,25 @@ def export(given: Mapping[str, Any]) -> int:
     observed = [row for row in rows.values() if "error" in row]
     if not observed:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
-    part = temporary_path(Path(config.out))
-    files.save(files.frame(observed), part)
-    part.replace(config.out)
+    write_beside(Path(config.out), lambda path: files.save(files.frame(observed), path))
     print(f"{len(observed)} rated answers of {len(rows)}: {config.out}")
+    return 0
+
+
+def start(given: Mapping[str, Any]) -> int:
+    """Begin a key anew: what it has learned is forgotten, and its figures go on."""
+    from exaul.serving.abstainers import Abstainers
+
+    config = JournalStart(**given)
+    check_holds("path", config.path, Path(config.path).exists(), "that of a journal")
+    with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
+        started = abstainers.begin(config.key, config.alpha, config.warm_start)
+    print(wrap(f"key {quote(config.key)} begins anew{': ' * bool(started)}{started}", terminal_width()))
     return 0
 
 
 COMMANDS = {
     "journal verify": Command((JournalVerify,), verify),
     "journal export": Command((JournalExport,), export),
+    "journal start": Command((JournalStart,), start),
 }

@@ -79,6 +79,8 @@ def make(
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
     if rates is None and (isinstance(learner.rule, Ranked) and learner.rates is not None):
         rates = learner.rates(1, arms)  # a step depends on no horizon
+    if learner.rates is None and learner.anytime is None:
+        eta = gamma = math.nan  # which the learner does not read
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, Self
@@ -26,6 +27,9 @@ from exaul.engine.logs import files
 from exaul.engine.progress import Progress
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
+from exaul.kernels.learners.learner import Learner
+from exaul.kernels.online import Uniforms
+from exaul.kernels.uniforms import LEARNER
 from exaul.llm import expected
 from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
 from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
@@ -35,16 +39,11 @@ from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
-from exaul.serving.abstainer import Abstainer
 
 IDK = "I don't know."
 KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
-FIGURES = (  # figures of the Abstainer in each line of the transcript
-    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "learned_share", "learned"),
-    *("aim", "feedback_risk", "feedback_risk_bound"),
-)
 NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
@@ -110,13 +109,59 @@ class DialogueRound(NamedTuple):
         return self.verdict.error
 
 
+class DialogueLearner:
+    """The learner between the models: trial 0 of a replay sweep with the seed of the dialogue, round by round."""
+
+    def __init__(self, config: Live) -> None:
+        """Raise BadInput unless the learner exists and learns from feedback on its own answers only."""
+        import jax
+
+        from exaul.engine.functional import cuts, grid, make
+
+        learner = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
+        if learner.feedback != "bandit":
+            raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
+        self._x64 = partial(jax.enable_x64, True)
+        with self._x64():
+            made: Any
+            made, params = make(learner, config.arms, alpha=config.alpha, horizon=config.horizon, lam=config.lam)
+            self._state = made.init(params)
+        self._cut_of = partial(cuts, grid(config.grid, config.arms))
+        self._decide = jax.jit(lambda state, cut, u: made.decide(state, params, cut, u))
+        self._learn = jax.jit(lambda state, cut, decision, error: made.learn(state, params, cut, decision, error))
+        self._uniforms, self._alpha = Uniforms(config.seed, LEARNER, 0), config.alpha
+        self._questions = self._answers = 0
+        self._wrong = 0.0
+
+    def run_round(self, score: float, error: float) -> tuple[bool, float]:
+        """Run a round with its feedback at once. Return whether it was answered, and the probability of that."""
+        with self._x64():
+            cut = self._cut_of(np.array([score]))[0]
+            state, decision = self._decide(self._state, cut, self._uniforms.at(self._questions))
+            self._state = self._learn(state, cut, decision, error)
+        answered = bool(decision.answer)
+        self._questions, self._answers = self._questions + 1, self._answers + answered
+        self._wrong += error * answered
+        return answered, float(decision.P)
+
+    def figures(self) -> dict[str, float | None]:
+        """Return counts, the FDR (None without answers), and the FDR risk (eq. 1)."""
+        return {
+            "questions": self._questions,
+            "answers": self._answers,
+            "wrong": self._wrong,
+            "fdr": self._wrong / self._answers if self._answers else None,
+            "fdr_risk": self._wrong - self._alpha * self._answers,
+        }
+
+
 class Dialogue(NamedTuple):
     """The result of a dialogue."""
 
     folder: Path
     rounds: list[DialogueRound]
     manifest: dict[str, Any]
-    figures: dict[str, float]  # of the learner
+    figures: dict[str, float | None]  # of the learner
 
 
 @dataclass(frozen=True)
@@ -126,7 +171,7 @@ class LiveJob:
     config: Live
     texts: list[str]
     pool: list[Question]
-    learner: Abstainer  # before the first round
+    learner: DialogueLearner  # before the first round
     manifest: dict[str, Any]
 
     @classmethod
@@ -141,13 +186,7 @@ class LiveJob:
                 raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
         source_entries = [source._asdict() for source in sources]
         manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=source_entries)
-        fields: dict[str, Any] = {
-            "alpha": config.alpha,
-            "learner": config.learner,
-            "grid": config.grid,
-            "arms": config.arms,
-        }
-        learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
+        learner = DialogueLearner(config)
         return cls(config, texts, pool, learner, manifest)
 
     def describe(self) -> str:
@@ -230,7 +269,7 @@ class LiveJob:
                         figures = learner.figures()
                         add(_line(len(rounds) + 1, dialogue_round, figures))
                         rounds.append(dialogue_round)
-                        bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_observed']:.3f}")
+                        bar.update(1, answered=figures["answers"], fdr=_share(figures["fdr"]))
             except BudgetReached:
                 return "the budget is reached"
             except NothingLeft as error:
@@ -241,7 +280,7 @@ class LiveJob:
 
 
 async def _round(
-    asker: Asker, asks: User | Adversary, learner: Abstainer, score: str, forget: bool
+    asker: Asker, asks: User | Adversary, learner: DialogueLearner, score: str, forget: bool
 ) -> DialogueRound | None:
     """Run one round. Return None if the question is left out for lack of a verdict or score."""
     asked = await asks.ask()
@@ -257,11 +296,13 @@ async def _round(
         asks.left_out[left] += 1
         asks.skip()
         return None
-    decision = learner.decide(number)
-    if decision.answer:
-        learner.feedback(decision.id, error)
-    asks.observe_outcome(answer.reply.text if decision.answer else IDK, decision.answer, error)
-    return DialogueRound(asked, answer, verdict, number, decision.answer, decision.probability)
+    answered, probability = learner.run_round(number, error)
+    asks.observe_outcome(answer.reply.text if answered else IDK, answered, error)
+    return DialogueRound(asked, answer, verdict, number, answered, probability)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 @contextmanager
@@ -294,7 +335,7 @@ def _whole_lines(path: Path) -> list[bytes]:
     return [line for line in there if line.endswith(b"\n")]
 
 
-def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float]) -> dict[str, Any]:
+def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | None]) -> dict[str, Any]:
     """Return a line of the transcript, with the learner's figures after the round."""
     asked, answer = dialogue_round.asked, dialogue_round.answer
     return {
@@ -311,7 +352,7 @@ def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float]) -
         "answered": dialogue_round.answered,
         "error": dialogue_round.error,
         "judge": dialogue_round.verdict.judge_reply,
-        "learner": {name: None if math.isnan(figures[name]) else figures[name] for name in FIGURES},
+        "learner": figures,
     }
 
 

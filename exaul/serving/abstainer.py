@@ -1,13 +1,14 @@
 """A learner in a user's program: pass a score, get a decision, and report feedback whenever it arrives."""
 
+import csv
 import math
 import operator
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -22,35 +23,51 @@ from exaul.engine.checks import (
     check_holds,
     check_known,
     check_legible,
-    check_not_negative,
-    check_positive,
+    join_lines,
     quote,
     setting,
 )
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
-from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, read_log
-from exaul.kernels.fdr_limit import fdr_limit
-from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share
-from exaul.kernels.game import (
-    ARMS,
-    GRIDS,
-    LOG_ARMS,
-    LOG_GRID,
-    ROUNDS,
-    Rates,
-    compute_costs,
-    compute_cuts,
-    log_grid,
+from exaul.engine.logs.log import (
+    Layout,
+    Records,
+    describe_log,
+    describe_start,
+    file_hash,
+    load_table,
+    read_log,
 )
-from exaul.kernels.learners.learner import Drawn, Learner, Sided, bound_risk
-from exaul.kernels.learners.start import fitted_share, start_of
+from exaul.kernels.fdr_limit import fdr_limit
+from exaul.kernels.feedback import (
+    EXPIRES,
+    FORGETTING,
+    MISSING,
+    Feedback,
+    FeedbackSums,
+    add_abstention,
+    add_answer,
+    add_decision,
+    close_answer,
+    learned_share,
+    remove_recent,
+)
+from exaul.kernels.game import ARMS, LOG_ARMS, Parameters, Rates, compute_costs, compute_cuts, log_grid, logit_grid
+from exaul.kernels.learners.learner import Learner, Ranked, bound_risk
+from exaul.kernels.learners.start import start_of
+from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.rates import rates_of
+from exaul.kernels.uniforms import FEEDBACK, LEARNER
 
-VERSION = 6  # of saved states
-QUESTIONS, LEARNED = (FeedbackSums._fields.index(name) for name in ("questions", "learned"))
+VERSION = 7  # of saved states
+LEARNERS = "aci-rank", "exaul"  # that a program can use
 OUTCOMES = "repeated", "late", "withdrawn", "withheld", "unaudited"  # of further feedback on a closed answer
-UNUSABLE_STATE = ArithmeticError, AttributeError, KeyError, TypeError, ValueError  # raised by ``Abstainer._resume``
-UNKNOWN = -1.0  # the share of answers that are learned, unless answers are audited
+UNUSABLE_STATE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)  # raised by ``Abstainer._resume``
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
@@ -64,30 +81,13 @@ class AbstainerDecision(NamedTuple):
     audit: bool = False  # find out whether the answer is right and report it
 
 
-class _Start(NamedTuple):
-    """What an Abstainer begins with."""
-
-    grid: NDArray[np.float64]  # [H]
-    numbers: Any  # of a ``Ranked`` rule, before the first question; () for other rules
-    counts: Any  # [H] likewise
-    log: dict[str, Any] | None  # as of ``describe_log``
-
-
-def _first_of(start: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return numbers and counts of the first cell of ``start_of``."""
-    numbers, counts = start
-    return type(numbers)(*(float(x[0]) for x in numbers)) if numbers else (), counts
-
-
-class _OpenAnswer(NamedTuple):
+class OpenAnswer(NamedTuple):
     """A shown answer without feedback."""
 
     question: int  # number of its question, from 0
     answer: int  # number of the answer, from 0
     cut: int
-    probability: float  # this, arm and weight as of ``OnlineDecision``
-    arm: int
-    weight: float
+    probability: float  # of the decision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,58 +95,40 @@ class AbstainersConfiguration(Configuration):
     """Configuration of several Abstainers."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
-    learner: str = setting("aci-rank", "learner; it must learn from feedback on its own answers")
-    grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
-    arms: int = setting(ARMS, "number H of thresholds of the grid, at least 2", "H")
-    horizon: int | None = setting(None, "number of questions, if known", "T")
-    lam: float | None = setting(
-        None, "weight of the FDR against abstaining, >= 0 (default: sqrt(horizon))", "LAMBDA"
-    )
-    anytime: bool = setting(False, "use rates for an unknown horizon; a given horizon then only sets lam")
-    eta: float | None = setting(None, "learning rate (default: the learner's)", "X")
-    gamma: float | None = setting(None, "implicit exploration (default: the learner's)", "X")
+    learner: str = setting("aci-rank", "learner: aci-rank, or the paper's exaul, which needs a horizon", "NAME")
+    horizon: int | None = setting(None, "number of questions, which sets the rates and lambda of exaul", "T")
     flips: tuple[float, ...] = setting(
         (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
     )
     bias: float = setting(1.0, "how many times more often wrong answers get feedback than right ones, > 0", "X")
     missing: str = setting("skip", "how an answer without feedback counts: skip, wrong or right", "NAME")
-    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
     audit: float | None = setting(
         None,
         "probability of auditing an answer, in (0, 1]; if given, only feedback on audited answers is learned",
         "P",
     )
     expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
-    step: float | None = setting(None, "step of aci-rank, in (0, 1] (default: 0.025)", "X")
     seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
-        registry.check_names("learner", (self.learner,), registry.LEARNERS)
-        check_known("grid", (self.grid,), self.known_grids())
-        check_count("arms", self.arms, 2)
-        for name in ("horizon", "expires"):
-            check_count(name, getattr(self, name))
-        for name in ("lam", "gamma"):
-            check_not_negative(name, getattr(self, name))
-        check_positive("eta", self.eta)
-        check_holds("step", self.step, self.step is None or 0 < self.step <= 1, "in (0, 1]")
+        check_known("learner", (self.learner,), LEARNERS)
+        check_count("expires", self.expires)
+        if self.horizon is not None:
+            check_count("horizon", self.horizon)
+        elif self.learner == "exaul":
+            raise BadInput("horizon: missing; exaul needs it for its rates, and for lambda, its square root")
         check_feedback(self.feedback, silent=True)
         check_audit(self.audit, self.bias, self.missing)
         check_holds(
             "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
         )
 
-    @classmethod
-    def known_grids(cls) -> tuple[str, ...]:
-        """The names of the grids; one of quantiles of the records would look ahead."""
-        return tuple(name for name in GRIDS if name != "quantile")
-
     @property
     def feedback(self) -> Feedback:
         """The model of users' feedback."""
-        return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing, reserve=self.reserve)
+        return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing)
 
     @property
     def aim(self) -> float:
@@ -158,30 +140,104 @@ class AbstainersConfiguration(Configuration):
 class AbstainerConfiguration(AbstainersConfiguration):
     """Configuration of an Abstainer."""
 
+    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
     key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
-
-    @classmethod
-    def known_grids(cls) -> tuple[str, ...]:
-        """The names of the grids, with that of a log to start from."""
-        return (*super().known_grids(), LOG_GRID)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.reserve:
+            check_reserve(self.learner, learner_of(self.learner))
         check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
 
+    @property
+    def feedback(self) -> Feedback:
+        """The model of users' feedback."""
+        return super().feedback._replace(reserve=self.reserve)
 
-@cache  # thousands of Abstainers share one configuration
-def _grid(name: str, arms: int) -> NDArray[np.float64]:
-    return GRIDS[name](arms, np.empty(0))
+
+def learner_of(name: str) -> Learner[Any]:
+    """Return the learner of a name in LEARNERS."""
+    return registry.resolve("learner", name, registry.LEARNERS, (Learner,))
+
+
+class AbstainerStart(NamedTuple):
+    """What an Abstainer begins with."""
+
+    grid: NDArray[np.float64]  # [H]
+    numbers: list[float]  # of its ``OnlineCopy`` before the first question
+    table: list[float]  # [H] likewise
+    log: dict[str, Any] | None = None  # as of ``describe_log``; None without a log
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for JSON, which keeps the bits of floats."""
+        return self._asdict() | {"grid": self.grid.tolist()}
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Self:
+        """Return what ``as_json`` returned. Raise BadInput, or another of UNUSABLE_STATE, if it cannot have."""
+        grid, log = np.array(saved["grid"], np.float64), saved["log"]
+        ordered = 2 <= len(grid) <= MOST and grid[0] == 0 and grid[-1] == 1 and bool((np.diff(grid) >= 0).all())
+        check_holds("state: grid", saved["grid"][:3], ordered, "thresholds from 0 to 1")
+        known = log is None or (
+            isinstance(log["name"], str) and isinstance(log["records"], int) and 0 <= log["error_rate"] <= 1
+        )
+        check_holds("state: log", log, known, "as of a log")
+        numbers, table = (_as_floats(f"start {name}", saved[name]) for name in ("numbers", "table"))
+        return cls(grid, numbers, table, None if log is None else dict(log))
+
+
+@cache  # thousands of Abstainers share it
+def _grid() -> NDArray[np.float64]:
+    return logit_grid(ARMS, np.empty(0))
+
+
+def start_after(config: AbstainersConfiguration, log: Records | None) -> AbstainerStart:
+    """Return what a learner begins with: after a log of the past, or with nothing known."""
+    rule = learner_of(config.learner).rule
+    grid = _grid() if log is None else log_grid(LOG_ARMS, log.scores)
+    described = None if log is None else describe_log(log)
+    if not isinstance(rule, Ranked):
+        return AbstainerStart(grid, [], [0.0] * len(grid), described)
+    known = None if log is None else (compute_cuts(grid, log.scores), log.errors)
+    numbers, counts = start_of(rule, len(grid), [config.alpha], known)
+    return AbstainerStart(grid, [float(x[0]) for x in numbers], counts.tolist(), described)
+
+
+def read_start_log(log: Any, columns: Layout) -> Records:
+    """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
+    try:
+        return read_log(log, columns)
+    except ModuleNotFoundError as error:
+        if error.name == "pandas":
+            return _load_csv(Path(log), columns)
+        raise
+
+
+def _load_csv(path: Path, columns: Layout) -> Records:
+    """Return the records of a CSV where pandas is not installed, as in a small service."""
+    if path.suffix.lower() != ".csv":
+        raise BadInput(f"{path}: it must be a file .csv; others need pandas, which is not installed")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [row for row in csv.reader(stream, strict=True) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise BadInput(f"{path}: unreadable ({join_lines(str(error))})") from error
+    header = rows.pop(0) if rows else []
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise BadInput(f"{path}, row {number}: {len(row)} cells found; the header has {len(header)}")
+    cells = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return load_table(str(path), cells, columns)._replace(name=path.stem, sha256=file_hash(path))
 
 
 class Abstainer:
     """Decide which answers to show, and learn from feedback on shown answers.
 
     Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
-    are those of trial ``key`` of ``run(Sweep(environment="replay", seed=seed, ...))``, up to rounding. By default
-    an answer without feedback changes nothing, and an abstention has the weight of the share of answers that get
-    feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
+    are those of trial ``key`` of ``run(Sweep(environment="replay", grid="logit", seed=seed, ...))``, up to
+    rounding. By default an answer without feedback changes nothing, and an abstention has the weight of the share
+    of answers that get feedback; otherwise missing feedback would push the learner towards answering. All methods
+    are thread-safe.
     """
 
     REMEMBERED = 1000  # latest closed ids whose outcome is kept in memory
@@ -201,49 +257,43 @@ class Abstainer:
         Args:
             warm_start: the log of scored answers to start from: a file (``PATH`` or ``PATH:COL=VALUE,...``, as of
                 ``exaul sweep --logs``), a DataFrame, or scores [N] and errors [N], each in [0, 1]. It sets the
-                grid, unless ``grid`` names another, and what ``aci-rank`` answers first.
+                thresholds, and what ``aci-rank`` answers first.
             score: column of the scores of a file or DataFrame.
-            error: its column of errors, where 1 is wrong; ``correct`` is the opposite. By default whichever of
-                ``error`` and ``correct`` exists.
-            correct: see ``error``.
+            error: column of its errors.
+            correct: column of the opposite of errors.
             drop_missing: leave out rows with an empty score or label.
-            configuration: fields of ``AbstainerConfiguration``.
+            configuration: see above.
 
         Raises:
-            BadInput: a field is unknown or out of range, the learner needs more than feedback, or the log cannot be
-                read.
+            BadInput: a field is out of its range, or the log cannot be read.
         """
-        names = [f.name for f in fields(AbstainerConfiguration)]
-        check_known("abstainer", configuration, names)
-        log, layout = None, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        if warm_start is None and layout != Layout():
-            raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
-        if warm_start is not None:
-            log = read_log(warm_start, layout)
-            configuration = {"grid": LOG_GRID, "arms": LOG_ARMS} | configuration
+        check_known("abstainer", configuration, [f.name for f in fields(AbstainerConfiguration)])
         config = AbstainerConfiguration(**configuration)
-        if config.grid == LOG_GRID and log is None:
-            raise BadInput("grid: log found; it has the scores of a log, which warm_start names")
-        self._set_up(config, log)
+        log, layout = None, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
+        if warm_start is not None:
+            log = read_start_log(warm_start, layout)
+        elif layout != Layout():
+            raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
+        self._begin(config, start_after(config, log))
 
-    def _set_up(self, config: AbstainerConfiguration, log: Records | None, saved: _Start | None = None) -> None:
+    def _begin(self, config: AbstainerConfiguration, start: AbstainerStart) -> None:
+        """Set the initial state."""
         self.config = config = replace(config, seed=new_seed()) if config.seed is None else config
-        self._learner: Learner[Any] = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
-        with registry.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
-            self._start = self._start_from(log) if saved is None else saved
-            self._begin()
-            if ":" in config.learner:
-                self.compile()  # errors of a user's code are reported here, not at the first question
-
-    def _start_from(self, log: Records | None) -> _Start:
-        """Return the grid, and what the learner begins with."""
-        config, rule = self.config, self._learner.rule
-        if log is None:
-            grid = _grid(config.grid, config.arms)
-            return _Start(grid, *_first_of(start_of(rule, len(grid), [config.alpha])), None)
-        grid = log_grid(config.arms, log.scores) if config.grid == LOG_GRID else _grid(config.grid, config.arms)
-        first = _first_of(start_of(rule, len(grid), [config.alpha], (compute_cuts(grid, log.scores), log.errors)))
-        return _Start(grid, *first, describe_log(log))
+        assert config.seed is not None
+        self._learner, self._start = learner_of(config.learner), start
+        arms = len(start.grid)
+        eta, gamma = rates_of(self._learner, config.horizon, arms, False, None, None)(1)
+        self._rates = Rates(np.array([eta]), np.array([gamma]))
+        answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
+        self._parameters = Parameters(eta, gamma, config.aim, answer_cost, abstain_cost)
+        # two streams of uniforms: one draws decisions, the other audits
+        self._draws, self._coins = (Uniforms(config.seed, stream, config.key) for stream in (LEARNER, FEEDBACK))
+        self._copy = start_copy(self._learner.rule, start.numbers, start.table)
+        self._lock = threading.Lock()
+        self._open: dict[str, OpenAnswer] = {}
+        self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
+        self._sums = FeedbackSums(*[0.0] * len(FeedbackSums._fields))
+        self._answers = self._audited = self._withdrawn = 0
 
     @property
     def started(self) -> str:
@@ -251,55 +301,17 @@ class Abstainer:
         log, numbers = self._start.log, self._start.numbers
         if log is None:
             return ""
-        share = fitted_share(self._learner.rule, numbers)
-        if share is None:
+        if not numbers:
             return f"{self.config.learner} takes its thresholds from {log['name']}, {log['records']:,} rows"
-        return describe_start(log, self.config.learner, self.config.alpha, share)
+        return describe_start(log, self.config.learner, self.config.alpha, numbers[0])
 
-    def compile(self) -> None:
-        """Compile what decisions and feedback need, which happens at the first call otherwise."""
-        scratch = self._first_arrays()
-        words = self._decision_key, self._feedback_key
-        known = np.zeros_like(self._sums)
-        cut, decision, _ = self._compiled.decide(
-            *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
-        )
-        self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
+    def cut_of(self, score: float) -> int:
+        """Return the number of thresholds that answer a score (``compute_cuts``).
 
-    def _first_arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self._compiled.start(len(self._grid), self._start.numbers, self._start.counts)
-
-    def _begin(self) -> None:
-        """Check the learner, compile it, and set the initial state."""
-        from exaul.kernels.online.one import compile_copy  # imported here: it imports the compiler
-
-        config, learner = self.config, self._learner
-        compiled = compile_copy(learner)
-        if compiled is None:
-            raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
-        if config.reserve:
-            check_reserve(config.learner, learner)
-        if isinstance(learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
-            raise BadInput(
-                f"lam: missing; {config.learner} needs lam, or a horizon (lam then defaults to its square root)"
-            )
-        self._compiled, self._grid = compiled, self._start.grid
-        eta = config.step if learner.rate == "step" else config.eta
-        self._rates = rates_of(learner, config.horizon, len(self._grid), config.anytime, eta, config.gamma)
-        lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
-        self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
-        assert config.seed is not None
-        # two streams of uniforms: one draws decisions, the other audits
-        self._decision_key, self._feedback_key = compiled.keys(
-            config.seed & 0xFFFFFFFF, config.seed >> 32, config.key
-        )
-        self._numbers, self._table = self._first_arrays()
-        self._lock = threading.Lock()
-        self._open: dict[str, _OpenAnswer] = {}
-        self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
-        self._sums = np.zeros(len(FeedbackSums._fields))  # a ``FeedbackSums``
-        self._answers = self._audited = self._withdrawn = 0
-        self._set_rates(0)
+        A score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
+        """
+        grid = self._start.grid
+        return min(int(grid.searchsorted(score, side="right")), len(grid) - 1)
 
     def decide(self, score: float, id: str | None = None) -> AbstainerDecision:
         """Decide whether to show an answer.
@@ -318,34 +330,26 @@ class Abstainer:
             elif as_text("id", id) in self._open or id in self._closed:
                 raise BadInput(f"id: {quote(id)} found; it must be a text that was not used before")
             self._expire()
-            n = int(self._sums[QUESTIONS])
-            if n % ROUNDS == 0:
-                self._set_rates(int(self._sums[LEARNED]) // ROUNDS)
-            cut, decision, coin = self._compiled.decide(
-                self._numbers,
-                self._table,
-                self._sums,
-                self._grid,
-                score,
-                self._decision_key,
-                self._feedback_key,
-                self._parameters,
-                self.config.reserve,
-                UNKNOWN if self.config.audit is None else self.config.audit,
-            )
-            answered, probability = decision[:2]
-            audit = answered and self.config.audit is not None and coin < self.config.audit
-            if not answered:
-                self._close(id, "withheld")
-            else:
-                if audit or self.config.audit is None:
-                    self._open[id] = _OpenAnswer(n, self._answers, cut, *decision[1:4])
+            n, cut, rate, sums = int(self._sums.questions), self.cut_of(score), self.config.audit, self._sums
+            waiting = sums.open if self.config.reserve else 0.0
+            decision = self._copy.decide(cut, partial(self._draws.at, n), self._parameters, waiting)
+            sums, audit = add_decision(choose, sums, decision.answered), False
+            if decision.answered:
+                audit = rate is not None and self._coins.at(n) < rate
+                if audit or rate is None:
+                    self._open[id] = OpenAnswer(n, self._answers, cut, decision.probability)
                 else:
-                    self._compiled.close(self._sums, 0.0)
+                    sums = close_answer(choose, sums, True)
                     self._close(id, "unaudited")
                 self._answers += 1
                 self._audited += audit
-            return AbstainerDecision(id, answered, probability, audit)
+            else:  # an abstention is learned at once
+                weight = learned_share(choose, sums) if rate is None else rate
+                self._copy.learn(cut, decision, 0.0, self._parameters._replace(weight=weight))
+                sums = add_abstention(choose, sums, True, weight)
+                self._close(id, "withheld")
+            self._sums = sums
+            return AbstainerDecision(id, decision.answered, decision.probability, audit)
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from the feedback on an answer.
@@ -396,7 +400,8 @@ class Abstainer:
             if outcome == "unknown":
                 return outcome
             if open_answer:
-                self._compiled.close(self._sums, FORGETTING ** (self._answers - 1 - open_answer.answer))
+                later = self._answers - 1 - open_answer.answer
+                self._sums = remove_recent(close_answer(choose, self._sums, True), FORGETTING**later)
             self._close(id, "withdrawn")
             return "withdrawn"
 
@@ -404,34 +409,35 @@ class Abstainer:
         """Return counts, risk and bounds.
 
         Returns:
-            questions; answers, including withdrawn ones; withdrawn (answers, as counted by ``withdraw``); open
-            (answers without feedback so far); observed (answers with feedback); wrong (sum of their errors);
-            fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were learned);
-            learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned answers,
-            including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk on any
-            sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all answers
-            that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN without audits or
-            answers).
+            questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
+            ``withdraw``); open (answers without feedback so far); observed (answers with feedback); wrong (sum of
+            their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
+            learned); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
+            answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
+            on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all
+            answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN without
+            audits or answers).
         """
         with self._lock:
-            sums = FeedbackSums(*map(float, self._sums))
+            sums = self._sums
             observed, wrong = sums.observed, sums.observed_errors
             return {
                 "questions": sums.questions,
                 "answers": float(self._answers),
+                "audited": float(self._audited),
                 "withdrawn": float(self._withdrawn),
                 "observed": observed,
                 "learned": sums.learned,
                 "open": sums.open,
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
-                "learned_share": float(learned_share(np.where, sums))
-                if self.config.audit is None
-                else self.config.audit,
+                "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
                 "aim": self.config.aim,
                 "feedback_risk": self._risk(sums),
                 "feedback_risk_bound": self._risk_bound(sums),
-                "fdr_limit": self._fdr_limit(sums),
+                "fdr_limit": limit_of(
+                    self.config, wrong + self._audited - observed, self._answers, self._withdrawn
+                ),
             }
 
     def state(self) -> dict[str, Any]:
@@ -440,52 +446,39 @@ class Abstainer:
             return {
                 "exaul": VERSION,
                 "config": asdict(self.config),
-                "start": self._saved_start(),
+                "start": None if self._start.log is None else self._start.as_json(),
                 **self.summary(),
                 "open": [[id, *open_answer] for id, open_answer in self._open.items()],
                 "closed": list(self._closed.items()),
             }
 
-    def _saved_start(self) -> dict[str, Any] | None:
-        """Return the start from a log, for JSON; None without one, where the configuration is enough."""
-        grid, numbers, _, log = self._start
-        return None if log is None else {"grid": _as_hex(grid), "numbers": _as_hex(np.array(numbers)), "log": log}
-
     def summary(self) -> dict[str, Any]:
         """Return the part of the state whose size does not grow with the number of open answers."""
         self._expire()
-        return {  # floats are stored as little-endian bytes, which are exact on every machine
-            "numbers": _as_hex(self._numbers),
-            "table": _as_hex(self._table),
-            "sums": FeedbackSums(*self._sums.tolist())._asdict(),
+        return {
+            "numbers": self._copy.numbers,
+            "table": self._copy.table,
+            "sums": self._sums._asdict(),
             "answers": self._answers,
             "audited": self._audited,
             "withdrawn": self._withdrawn,
-            "block": self._block,
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], trust: bool = False) -> Self:
-        """Continue from a state that ``state`` returned.
-
-        Args:
-            state: the state, perhaps as read from JSON.
-            trust: import the module that it names, if its learner is ``module:name``; this runs the module's code.
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """Continue from a state that ``state`` returned, perhaps as read from JSON.
 
         Raises:
             BadInput: it is not such a state, has another version, or is out of range of its configuration.
         """
         try:
             if state["exaul"] != VERSION:
-                other = "; exaul 0.1 reads it" if state["exaul"] == VERSION - 1 else ""
+                other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
                 raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
-            config = saved_configuration("state", state["config"])
-            check_trusted("state", config["learner"], trust, "trust=True")
-            # before memory is allocated for the arms
-            size = config["arms"] if state["start"] is None else len(state["start"]["grid"]) // 16
-            check_holds("state: table", "another size", len(state["table"]) == 16 * size, "that of the arms")
+            config = AbstainerConfiguration(**saved_configuration("state", state["config"]))
             made = cls.__new__(cls)
-            made._set_up(AbstainerConfiguration(**config), None, made._restored_start(config, state["start"]))
+            start = state["start"]
+            made._begin(config, start_after(config, None) if start is None else AbstainerStart.of(start))
             made._resume(state, state["open"], state["closed"])
         except UNUSABLE_STATE as error:
             if isinstance(error, BadInput):  # which is a ValueError
@@ -495,57 +488,34 @@ class Abstainer:
             ) from error
         return made
 
-    @staticmethod
-    def _restored_start(config: Mapping[str, Any], saved: Mapping[str, Any] | None) -> _Start | None:
-        """Return the start of a saved state; None without a log."""
-        if saved is None:
-            check_holds(
-                "state: grid", config["grid"], config["grid"] != LOG_GRID, "that of a log, which is missing"
-            )
-            return None
-        grid, numbers = _from_hex(saved["grid"]), _from_hex(saved["numbers"])
-        ordered = len(grid) >= 2 and grid[0] == 0 and grid[-1] == 1 and bool((np.diff(grid) >= 0).all())
-        check_holds("state: grid", saved["grid"][:20], ordered, "thresholds from 0 to 1")
-        rule = registry.resolve("learner", config["learner"], registry.LEARNERS, (Learner,)).rule
-        first, counts = start_of(rule, len(grid), [config["alpha"]])
-        fits = numbers.shape == (len(first),) and bool(np.isfinite(numbers).all())
-        check_holds("state: start", saved["numbers"][:20], fits, "finite numbers that fit the learner")
-        log = saved["log"]
-        known = isinstance(log["name"], str) and isinstance(log["records"], int) and 0 <= log["error_rate"] <= 1
-        check_holds("state: log", log, known, "as of a log")
-        return _Start(grid, type(first)(*numbers.tolist()) if first else (), counts, dict(log))
-
     def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
-        """Continue from the parts of a state. All are checked against the configuration: compiled code does not.
+        """Continue from the parts of a state, each of which is checked against the configuration.
 
         Raises:
             BadInput: a number is out of range.
             Others of UNUSABLE_STATE: a part is missing or has another type.
         """
-        arms = len(self._grid)
-        for name in ("numbers", "table"):
-            array = _from_hex(state[name])
-            fits = array.shape == getattr(self, f"_{name}").shape and bool(np.isfinite(array).all())
-            check_holds(f"state: {name}", state[name][:20], fits, "finite numbers that fit the configuration")
-            setattr(self, f"_{name}", array)
+        numbers, table = _as_floats("numbers", state["numbers"]), _as_floats("table", state["table"])
+        ranked = isinstance(self._learner.rule, Ranked)
+        fits = len(numbers) == len(self._copy.numbers) and len(table) == len(self._start.grid)
+        # counts: a copy divides by their sum, and by the increment
+        fits = fits and (not ranked or (min(table) >= 0 < sum(table) < math.inf and numbers[-1] > 0))
+        check_holds("state: numbers, table", numbers, fits, "those of the configuration")
+        self._copy = start_copy(self._learner.rule, numbers, table)
         sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
         answers, audited, withdrawn = (operator.index(state[name]) for name in ("answers", "audited", "withdrawn"))
         self._open, next_question, next_answer = {}, 0, 0
         for id, *numbers in open_answers:
-            question, answer, cut, probability, arm, weight = numbers
+            question, answer, cut, probability = numbers
             holds = (
                 next_question <= operator.index(question) < sums.questions
                 and next_answer <= operator.index(answer) < answers
-                and 0 <= operator.index(cut) < arms
-                and 0 <= operator.index(arm) < arms
+                and 0 <= operator.index(cut) < len(table)
                 and 0 < probability <= 1
-                and 0 < weight <= 1
                 and id not in self._open
             )
             check_holds("state: open", [id, *numbers], holds, "an answer that waits for feedback")
-            self._open[as_text("id", id)] = _OpenAnswer(
-                question, answer, cut, float(probability), arm, float(weight)
-            )
+            self._open[as_text("id", id)] = OpenAnswer(question, answer, cut, float(probability))
             next_question, next_answer = question + 1, answer + 1
         self._closed = {as_text("id", id): outcome for id, outcome in closed}
         check_known("state: closed", self._closed.values(), OUTCOMES)
@@ -565,23 +535,15 @@ class Abstainer:
             and MOST > withdrawn >= 0
         )
         check_holds("state: sums", [*sums, answers, audited, withdrawn], holds, "counts that can occur together")
-        self._sums = np.array(sums)
-        self._answers, self._audited, self._withdrawn = answers, audited, withdrawn
-        learned = int(sums.learned) // ROUNDS
-        block = operator.index(state.get("block", learned))  # states of 0.2 lack it
-        check_holds("state: block", block, 0 <= block <= learned, "at most the rounds learned, by 256")
-        self._set_rates(block)
+        self._sums, self._answers, self._audited, self._withdrawn = sums, answers, audited, withdrawn
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled."""
         refuse_copy(self)
 
-    def _learn(self, open_answer: _OpenAnswer, error: float, observed: bool) -> None:
-        _, _, cut, probability, arm, weight = open_answer
-        decision = True, probability, arm, weight
-        self._compiled.learn(
-            self._numbers, self._table, self._sums, cut, decision, error, observed, self._parameters
-        )
+    def _learn(self, open_answer: OpenAnswer, error: float, observed: bool) -> None:
+        self._copy.learn(open_answer.cut, OnlineDecision(True, open_answer.probability), error, self._parameters)
+        self._sums = add_answer(choose, close_answer(choose, self._sums, True), True, observed, error)
 
     def _expire(self) -> None:
         """Close the answers that are open for more than ``expires`` questions.
@@ -591,11 +553,11 @@ class Abstainer:
         """
         while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
-            if self._sums[QUESTIONS] - self._open[id].question <= self.config.expires:
+            if self._sums.questions - self._open[id].question <= self.config.expires:
                 return
             open_answer = self._open.pop(id)
             if self.config.missing == "skip":
-                self._compiled.close(self._sums, 0.0)
+                self._sums = close_answer(choose, self._sums, True)
             else:
                 self._learn(open_answer, MISSING[self.config.missing], False)
             self._close(id, "late")
@@ -606,12 +568,6 @@ class Abstainer:
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
 
-    def _set_rates(self, block: int) -> None:
-        """Set the rates of the next 256 questions; ``block`` is the rounds learned so far, by 256."""
-        self._block = block
-        rates = self._rates(ROUNDS * (block + 1))
-        self._parameters = *rates, self.config.aim, self._answer_cost, self._abstain_cost
-
     def _risk_bound(self, sums: FeedbackSums) -> float:
         config = self.config
         if self._learner.risk_bound is None:
@@ -619,39 +575,30 @@ class Abstainer:
         # M1: since its last answer the learner could not react to what it learned (``since`` answers). Each of them
         # but one adds at most 1 - aim. A reserve has accounted for them.
         late = max(sums.since - 1, 0) * (1 - config.aim) * (not config.reserve)
-        ends = range(ROUNDS, int(sums.learned) + 1 + ROUNDS, ROUNDS)
-        eta, gamma = np.array([self._rates(end) for end in ends]).T
-        lengths = np.full(len(eta), ROUNDS)
-        settled = np.array(sums.settled)
-        rounds, first = np.array(sums.learned + 1), self._start.numbers
+        rounds, settled = np.array(sums.learned + 1), np.array(sums.settled)
+        first = type(self._learner.rule.start)(*self._start.numbers)
         bound = bound_risk(
-            self._learner, Rates(eta, gamma), lengths, rounds, settled, len(self._grid), config.aim, first
+            self._learner, self._rates, None, rounds, settled, len(self._start.grid), config.aim, first
         )
         return float(bound) + late
 
     def _risk(self, sums: FeedbackSums) -> float:
         return float(sums.learned_errors - self.config.aim * sums.settled)
 
-    def _fdr_limit(self, sums: FeedbackSums) -> float:
-        """Return the limit of the FDR of all answers (F1). Audits without feedback count as wrong."""
-        wrong = sums.observed_errors + self._audited - sums.observed
-        return limit_of(self.config, wrong, self._answers, self._withdrawn)
+
+def _as_floats(name: str, values: Any) -> list[float]:
+    """Return finite numbers from JSON."""
+    numbers = [float(value) for value in values]
+    check_holds(f"state: {name}", numbers[:3], all(map(math.isfinite, numbers)), "finite numbers")
+    return numbers
 
 
-def _as_hex(numbers: NDArray[np.float64]) -> str:
-    return numbers.astype("<f8").tobytes().hex()
-
-
-def _from_hex(text: str) -> NDArray[np.float64]:
-    return np.frombuffer(bytes.fromhex(text), "<f8").astype(np.float64)
-
-
-def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdrawn: int) -> float:
+def limit_of(config: AbstainerConfiguration, found: float, answers: float, withdrawn: float) -> float:
     """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
 
     Args:
         config: has the probability of an audit, and the flips.
-        found: audited answers that were found wrong, or whose result is not known.
+        found: audited answers that were found wrong, or whose result is not known, which count as wrong.
         answers: all answers, including withdrawn ones.
         withdrawn: answers that were withdrawn.
     """
@@ -671,14 +618,8 @@ def saved_configuration(what: str, saved: object) -> dict[str, Any]:
         raise BadInput(f"{what}: {error}") from error
 
 
-def check_trusted(what: str, learner: str, trusted: bool, how: str) -> None:
-    """Raise BadInput if a file or state names a module of the user's, unless the caller allows its code to run."""
-    if ":" in learner and not trusted:
-        raise BadInput(f"{what}: names {learner}, whose code would run; {how} allows it")
-
-
 def refuse_copy(self: object) -> NoReturn:
-    """Raise TypeError: a copy would share the learner's arrays, and draw the same uniforms again."""
+    """Raise TypeError: a copy would draw the same uniforms again."""
     raise TypeError(f"{type(self).__name__} cannot be copied or pickled; Abstainer.state() can be stored")
 
 

@@ -1,13 +1,14 @@
-"""The SQLite file of Abstainers: a journal of decisions, feedback and withdrawals, and saved states.
+"""The SQLite file of Abstainers: a journal of all that they did.
 
-    meta      version and configuration, the same for all keys; totals over all keys after some entry
-    keys      number of each key, in the order of first use; it separates the draws of the keys
-    journal   all decisions, feedback and withdrawals in order; entries never change
-    states    saved state of each key after some entry of the journal
+    meta      version and configuration, the same for all keys; whether the file is in use
+    keys      the keys, in the order of first use
+    starts    what a key may begin with: thresholds and the first state of its learner, by digest
+    journal   all starts of keys, decisions, feedback, withdrawals and snapshots in order; entries never change
 
-The journal alone restores every key. States and totals only save time: each has a seal, a digest of it and of all
-that it depends on, and one that does not fit its seal is not used. Whoever edits the file finds this module between
-the rows and the rest of the program: what leaves it is a checked record.
+Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
+found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal verify``. A
+snapshot is the state of a key after the entries before it; it only saves the time to replay them. Whoever edits the
+file finds this module between the rows and the rest of the program: what leaves it is a checked record.
 """
 
 import errno
@@ -17,6 +18,7 @@ import json
 import operator
 import os
 import sqlite3
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -24,42 +26,32 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from exaul.engine.checks import BadInput, check_holds, check_legible, quote
-from exaul.serving.abstainer import VERSION as STATE
-from exaul.serving.abstainer import Abstainer, AbstainerConfiguration, check_trusted, new_seed, saved_configuration
+from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfiguration, new_seed, saved_configuration
 
-VERSION = 5  # of the file
-RELEASES = {"4": "0.1"}  # of exaul that read files of earlier versions
-TOTALS_EVERY = 1000  # entries between saves of the totals
-DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
+VERSION = 6  # of the file
+RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
+START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
 
 _SCHEMA = (  # the first table is that of all versions
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE keys (key TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL UNIQUE)",
+    "CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE starts (digest TEXT PRIMARY KEY, start TEXT NOT NULL)",
     """CREATE TABLE journal (
-        seq INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
-        score REAL, probability REAL, answered INTEGER, audit INTEGER, arm INTEGER, weight REAL, error REAL
+        seq INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL,
+        id TEXT NOT NULL, ref TEXT,
+        score REAL, probability REAL, answered INTEGER, audit INTEGER, error REAL, data TEXT, chain TEXT NOT NULL
     )""",
-    "CREATE UNIQUE INDEX by_id ON journal (id, kind)",
+    "CREATE UNIQUE INDEX by_id ON journal (id, kind) WHERE id <> ''",
+    "CREATE UNIQUE INDEX by_ref ON journal (ref) WHERE ref NOT NULL",
     "CREATE INDEX by_key ON journal (key, seq)",
-    """CREATE TABLE states (
-        key TEXT PRIMARY KEY NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL
-    )""",
+    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot')",
 )
-_MISSING_ENTRY = "entry {} of key {} is missing, but the state after it was saved"
-_MISSING = {  # what is missing: how to find it
-    "entry {} is missing": "SELECT first.seq + 1 FROM (SELECT 0 AS seq UNION ALL SELECT seq FROM journal) AS first"
-    " WHERE first.seq < (SELECT max(seq) FROM journal) AND first.seq + 1 NOT IN (SELECT seq FROM journal) LIMIT 1",
-    _MISSING_ENTRY: "SELECT seq, key FROM states"
-    " WHERE NOT EXISTS (SELECT 1 FROM journal WHERE journal.seq = states.seq AND journal.key = states.key) LIMIT 1",
-    "the number of key {} is missing": "SELECT key FROM journal WHERE key NOT IN (SELECT key FROM keys) LIMIT 1",
-    "all entries of key {} are missing": "SELECT key FROM keys WHERE key NOT IN (SELECT key FROM journal) LIMIT 1",
-}
 
 
 class UnreadableJournal(BadInput):
@@ -72,19 +64,20 @@ class JournalEntry(NamedTuple):
     seq: int
     at: float  # seconds since 1970
     key: str
-    kind: str  # decide, feedback or withdraw
-    id: str
+    kind: str  # start, decide, feedback, withdraw or snapshot
+    id: str = ""  # of the decision; empty for a start or a snapshot
+    ref: str | None = None  # another name of the answer, given by whoever asked
     score: float | None = None
     probability: float | None = None
     answered: int | None = None
     audit: int | None = None
-    arm: int | None = None  # this and ``weight``: of a shown answer that waits for feedback, as ``OnlineDecision``
-    weight: float | None = None
     error: float | None = None
+    data: str | None = None  # JSON: of a start {"alpha", "start"}, of a snapshot ``Abstainer.summary``
 
 
+_OF_ALL = {"seq", "at", "key", "kind", "id"}
 _COLUMNS = ", ".join(JournalEntry._fields)
-_APPEND = f"INSERT INTO journal ({_COLUMNS}) VALUES (NULL{', ?' * (len(JournalEntry._fields) - 1)})"
+_APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
 
 
 class JournalTotals(NamedTuple):
@@ -104,7 +97,7 @@ class Journal:
     All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
     """
 
-    def __init__(self, path: Path, configuration: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
         """Open a file: to read it, or, with a configuration, to change it, as the only one who may.
 
         Raises:
@@ -112,7 +105,7 @@ class Journal:
         """
         _check_path(path, must_exist=configuration is None)
         self.path = path
-        self._totals: JournalTotals | None = None  # as of the last call of ``load_totals``
+        self._totals = JournalTotals()
         self._size = 0  # bytes of the file, which SQLite does not shrink
         # of ``PATH-wal``, which stays until the file is closed, and does not shrink
         self._wal_inode: int | None = None
@@ -124,53 +117,82 @@ class Journal:
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
-                # SQLite moves what is beside a file into it when the last connection closes. A reader would take
-                # itself for the last if the process that uses the file copies it, because this releases its locks.
                 self._absolute = path.resolve()  # the process may change its folder
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
-                in_use = self._wal.exists()
-                uri = f"{self._absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
-                # threads share the connection
-                self._file = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-                try:
-                    self.config = self._begin(configuration)
-                except BaseException:
-                    self._file.close()
-                    raise
+                # First without changing it: SQLite would move what is beside the file into it, whatever that is.
+                known = self._look(configuration is None, accept_loss)
+                if known is not None:
+                    _check_same(path, configuration or {}, known)
+                    self.config = known
+                if configuration is not None:
+                    self._begin_writing(configuration, known is None)
         except BaseException:
             if self._lock is not None:
                 self._lock.close()
             raise
 
-    def _begin(self, configuration: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the file's configuration; create the tables of a new file. A file of others is not changed."""
+    def _connect(self, mode: str) -> None:
+        # threads share the connection
+        self._file = sqlite3.connect(
+            f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
+        )
+
+    def _look(self, reads: bool, accept_loss: bool) -> dict[str, Any] | None:
+        """Check the file without changing it, and return its configuration, or None if it is to be created.
+
+        A file that another process uses is opened read-only: who closes a file last moves FILE-wal into it, and a
+        reader can take itself for the last, since a process that copies the file it uses loses its locks.
+        """
+        if not reads and not self._absolute.stat().st_size:
+            return None
+        check_wal(self._wal)
+        alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
+        if not (alone or reads):
+            self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
+            try:
+                last_words = self._last_words()
+            finally:
+                self._file.close()
+        quiet = "mode=rw" if reads and self._is_writable() else "mode=ro&immutable=1"
+        self._connect(quiet if alone else "mode=ro")
+        try:
+            self._file.execute("PRAGMA query_only = TRUE")
+            self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
+            known = self._checked(alone, last_words, accept_loss) if reads or self._schema() else None
+        except BaseException:
+            self._file.close()
+            raise
+        if not reads:
+            self._file.close()
+        return known
+
+    def _is_writable(self) -> bool:
+        return os.access(self._absolute, os.W_OK) and os.access(self._absolute.parent, os.W_OK)
+
+    def _schema(self) -> set[str]:
         # all but what SQLite itself adds: indexes without text, and the tables of ANALYZE
         query = (
             "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND NOT (type = 'table' AND name GLOB 'sqlite_stat?')"
         )
-        schema = {sql for (sql,) in self._file.execute(query)}
-        if configuration is None:
-            config = self._read_configuration(schema)
-            self._file.execute("PRAGMA query_only = TRUE")
-            self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
-            return config
-        config = self._read_configuration(schema) if schema else _new_configuration(configuration)
-        _check_same(self.path, configuration, config)
-        # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system, and
-        # only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power failure
-        # may lose the last ones without damaging the file.
-        self._file.execute("PRAGMA journal_mode = WAL")
-        self._file.execute("PRAGMA synchronous = NORMAL")
-        if not schema:
-            text = json.dumps(config)
-            rows = ("version", str(VERSION)), ("config", text), ("seal", _seal_of(VERSION, text))
-            with self.transaction():  # a file has all or nothing, whenever the process ends
-                for sql in _SCHEMA:
-                    self._file.execute(sql)
-                self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-        return config
+        return {sql for (sql,) in self._file.execute(query)}
 
-    def _read_configuration(self, schema: set[str]) -> dict[str, Any]:
+    def _last_words(self) -> tuple[Any, Any] | None:
+        """Return the configuration and the latest entry, if they can be read: a kill may tear the file itself."""
+        with suppress(*FILE_ERRORS):
+            text = self._file.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
+            entry = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+            return text, entry
+        return None
+
+    def _checked(self, alone: bool, last_words: tuple[Any, Any] | None, accept_loss: bool) -> dict[str, Any]:
+        """Return the configuration after all checks of a file.
+
+        Args:
+            alone: nothing is beside it.
+            last_words: its configuration and latest entry without what is beside it, if known.
+            accept_loss: its latest entries may be missing.
+        """
+        schema = self._schema()
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
@@ -180,16 +202,56 @@ class Journal:
             raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
-        if meta.get("seal") != _seal_of(VERSION, meta.get("config")):
-            raise UnreadableJournal(f"{self.path}: the configuration was changed; it must be as it was written")
         config = None
-        with suppress(ValueError, RecursionError):  # the seal of an edited configuration may fit
+        with suppress(ValueError, LookupError, RecursionError):  # whoever edited it
             config = json.loads(meta["config"])
-        return saved_configuration(str(self.path), config)
+        config = saved_configuration(str(self.path), config)
+        text, entry = last_words or (None, None)
+        query = "SELECT seq, chain FROM journal WHERE seq = ?"
+        same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
+        if text not in (None, (meta["config"],)) or not same:
+            raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
+        self._first_link = _digest_of(str(VERSION), meta["config"])
+        closed = meta.get("in_use") == "0"
+        if alone and not closed and not accept_loss:
+            raise UnreadableJournal(
+                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed: the latest entries "
+                "may be missing; accept_loss (--accept-loss) goes on with those that are there"
+            )
+        self._check_chain(self._last_seq() if closed and alone else 1)
+        return config
+
+    def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
+        """Open the file to append to it."""
+        self._connect("mode=rw")
+        try:
+            # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system,
+            # and only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power
+            # failure may lose the last ones without damaging the file.
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = NORMAL")
+            if new:
+                self.config = _new_configuration(configuration)
+                text = json.dumps(self.config)
+                self._first_link = _digest_of(str(VERSION), text)
+                with self.transaction():  # a file has all or nothing, whenever the process ends
+                    for sql in _SCHEMA:
+                        self._file.execute(sql)
+                    rows = ("version", str(VERSION)), ("config", text), ("in_use", "0")
+                    self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            _set_in_use(self._file, "1")
+            self._wal_size = 0
+        except BaseException:
+            _leave(self._file, os.getpid())
+            raise
+        # Also if nobody calls ``close``, SQLite closes the file, at the latest when the process ends.
+        self._leave = finalize(self, _leave, self._file, os.getpid())
 
     def close(self) -> None:
         """Close the file and release its lock."""
         try:
+            if self._lock is not None:
+                self._leave()
             self._file.close()
         finally:
             if self._lock is not None:
@@ -212,6 +274,7 @@ class Journal:
             self._file.execute("BEGIN")
             yield
             self._file.execute("COMMIT")
+            self._wal_size = os.stat(self._wal).st_size
         finally:
             self._roll_back()
 
@@ -229,7 +292,7 @@ class Journal:
             raise OSError(errno.ESTALE, "was replaced while it is open", str(self._wal))
         if status.st_size < self._wal_size:
             raise OSError(errno.EIO, "was cut off while it is open", str(self._wal))
-        self._wal_inode, self._wal_size = status.st_ino, status.st_size
+        self._wal_inode = status.st_ino
 
     def _roll_back(self) -> None:
         if self._file.in_transaction:
@@ -248,49 +311,89 @@ class Journal:
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
         return keys
 
-    def number_of(self, key: str) -> int | None:
-        """Return the number of a key, or None for a new one."""
-        row = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        if not isinstance(row[0], int) or not 0 <= row[0] < 2**32:
-            raise UnreadableJournal(
-                f"{self.path}: number {quote(row[0])} of key {quote(key)}; it must be an integer"
-            )
-        return row[0]
+    def add_start(self, key: str, alpha: float, start: dict[str, Any] | None) -> None:
+        """Let a key begin, or begin anew, with a target and what ``AbstainerStart.as_json`` returned, if anything.
 
-    def add_key(self, key: str) -> int:
-        """Give a new key the next number, and return it."""
-        if next(self.entries_after(key, 0), None) is not None:
-            raise UnreadableJournal(f"{self.path}: the number of key {quote(key)} is missing")
-        self._file.execute("INSERT INTO keys SELECT ?, coalesce(max(number) + 1, 0) FROM keys", (key,))
-        number = self.number_of(key)
-        assert number is not None
-        return number
+        The number of the entry separates the draws of this start from those of all others.
+        """
+        self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (key,))
+        digest = None
+        if start is not None:  # thousands of keys may begin with the same log
+            text = json.dumps(start)
+            digest = _digest_of(text)
+            self._file.execute("INSERT OR IGNORE INTO starts VALUES (?, ?)", (digest, text))
+        self.append(key=key, kind=START, data=json.dumps({"alpha": alpha, "start": digest}))
+
+    def start_of(self, entry: JournalEntry) -> tuple[float, Any]:
+        """Return the target of a start, and what it begins with, or None."""
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            data = json.loads(entry.data or "")
+            alpha, digest = float(data["alpha"]), data["start"]
+            if digest is None:
+                return alpha, None
+            (text,) = self._file.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
+            if _digest_of(text) == digest:
+                return alpha, json.loads(text)
+        raise UnreadableJournal(f"{self.path}: entry {entry.seq}: a start that was never written")
+
+    def _last_seq(self) -> int:
+        return int(self._file.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+
+    def _check_chain(self, since: int) -> None:
+        """Raise UnreadableJournal unless the entries from number ``since`` on are those that were appended."""
+        row = self._file.execute("SELECT chain FROM journal WHERE seq = ?", (since - 1,)).fetchone()
+        link, expected = self._first_link if row is None else row[0], max(since, 1)
+        rows = self._file.execute(f"SELECT {_COLUMNS}, chain FROM journal WHERE seq >= ? ORDER BY seq", (since,))
+        for *entry, written in rows:
+            if entry[0] != expected:
+                raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
+            link = _digest_of(link, repr(entry))
+            if link != written:
+                raise UnreadableJournal(
+                    f"{self.path}: entry {expected} or one before it was changed, or is of another file"
+                )
+            expected += 1
 
     def check_integrity(self) -> None:
-        """Raise UnreadableJournal if the file's pages or tables contradict each other, or entries are missing."""
+        """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
         (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
         if message != "ok":
             raise UnreadableJournal(f"{self.path}: is damaged ({message})")
-        for what, query in _MISSING.items():
-            row = self._file.execute(query).fetchone()
-            if row is not None:
-                raise UnreadableJournal(f"{self.path}: {what.format(*map(quote, row))}")
+        self._check_chain(1)
+        query = "SELECT key FROM journal WHERE kind = ? GROUP BY key ORDER BY min(seq)"
+        if [key for (key,) in self._file.execute(query, (START,))] != self.all_keys():
+            raise UnreadableJournal(f"{self.path}: the keys are not those of the journal")
 
     def entries(self, order: str = "seq") -> Iterator[JournalEntry]:
         """Yield all entries, in the order of some columns."""
         return self._entries(f"ORDER BY {order}")
 
     def entries_of(self, id: str) -> list[JournalEntry]:
-        """Return the entries of an answer, its decision first."""
-        entries = list(self._entries("WHERE id = ? ORDER BY seq", id))
+        """Return the entries of an answer, its decision first. Its ``ref`` names it as well."""
+        entries = list(self._entries("WHERE id = ? AND id <> '' ORDER BY seq", id))  # so that by_id is used
+        if not entries:
+            named = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
+            return [] if named is None else self.entries_of(named[0])
         kinds = [entry.kind for entry in entries]
         if entries and (kinds[0] != DECIDE or len(set(kinds)) < len(kinds)):
             raise UnreadableJournal(
                 f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must decide"
             )
         return entries
+
+    def latest_start(self, key: str) -> list[JournalEntry]:
+        """Return the latest start of a key, and the latest snapshot after it; nothing if the key is new."""
+        latest = list[JournalEntry]()
+        for kind in (START, SNAPSHOT):
+            of_kind = "kind = ? AND kind IN ('start', 'snapshot')"  # so that by_kind is used
+            latest += self._entries(f"WHERE key = ? AND {of_kind} ORDER BY seq DESC LIMIT 1", key, kind)
+        return latest[:1] if len(latest) == 2 and latest[1].seq < latest[0].seq else latest
+
+    def entries_between_starts(self, key: str, seq: int) -> Iterator[JournalEntry]:
+        """Yield the entries of a key from its first start to its start ``seq``; nothing if that is the first."""
+        (first,) = self._file.execute("SELECT min(seq) FROM journal WHERE key = ?", (key,)).fetchone()
+        if first != seq:
+            yield from self._entries("WHERE key = ? AND seq <= ? ORDER BY seq", key, seq)
 
     def entries_after(self, key: str, seq: int) -> Iterator[JournalEntry]:
         """Yield the entries of a key after an entry, in order."""
@@ -320,62 +423,82 @@ class Journal:
 
     def append(self, **columns: Any) -> None:
         """Append an entry with the given fields of ``JournalEntry``."""
-        entry = JournalEntry(seq=0, at=time.time(), **columns)
-        self._file.execute(_APPEND, entry[1:])
-
-    def save_state(self, key: str, state: dict[str, Any]) -> None:
-        """Save the state of a key after its last entry."""
-        with self.transaction():  # entry number and state are committed together: a replay starts after that entry
-            (seq,) = self._file.execute("SELECT max(seq) FROM journal WHERE key = ?", (key,)).fetchone()
-            row = key, seq, json.dumps(state)
-            self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (*row, self._seal(*row)))
-
-    def saved_state(self, key: str) -> tuple[int, Any] | None:
-        """Return the entry after which the state of a key was saved, and the state; or None.
-
-        The state is None, too, if it does not fit its seal.
-        """
-        row = self._file.execute("SELECT key, seq, state, seal FROM states WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        seq, state = row[1], None
-        with suppress(ValueError, RecursionError):  # the seal of an edited state may fit
-            state = json.loads(row[2]) if row[3] == self._seal(*row[:3]) else None
-        if state is not None and [entry.key for entry in self._entries("WHERE seq = ?", seq)] != [key]:
-            raise UnreadableJournal(f"{self.path}: {_MISSING_ENTRY.format(quote(seq), quote(key))}")
-        return seq, state
-
-    def _seal(self, key: str, *content: Any) -> str:
-        return _seal_of(STATE, self.config, key, self.number_of(key), *content)
+        row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+        seq, link = (0, self._first_link) if row is None else row
+        entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
+        self._file.execute(_APPEND, (*entry, _digest_of(link, repr([*entry]))))
 
     def load_totals(self) -> JournalTotals:
         """Return the totals of the journal: the known ones, and the entries after them."""
-        known = self._totals or self._saved_totals()
+        known = self._totals
         seq, *added = self._file.execute(
             "SELECT max(seq), sum(answered), sum(audit), sum(kind = ?), sum(error), sum(kind = ?)"
             " FROM journal WHERE seq > ?",
             (FEEDBACK, WITHDRAW, known.seq),
         ).fetchone()
-        if seq is None:  # no entry is new
-            totals = known
-        else:
+        if seq is not None:  # else no entry is new
             added = [value or 0 for value in added]  # the sum of no numbers is None
-            totals = JournalTotals(seq, *map(operator.add, known[1:], added))
-            if seq // TOTALS_EVERY > known.seq // TOTALS_EVERY:
-                # saved totals only shorten a later process's first call, so it is no harm if the disk is full
-                with suppress(*FILE_ERRORS):
-                    row = json.dumps([totals, _seal_of(self.config, totals)])
-                    self._file.execute("INSERT OR REPLACE INTO meta VALUES ('totals', ?)", (row,))
-        self._totals = totals
-        return totals
+            self._totals = JournalTotals(seq, *map(operator.add, known[1:], added))
+        return self._totals
 
-    def _saved_totals(self) -> JournalTotals:
-        row = self._file.execute("SELECT value FROM meta WHERE name = 'totals'").fetchone()
-        with suppress(TypeError, ValueError, RecursionError):  # no row, or one that was edited
-            totals, seal = json.loads(row[0])
-            if seal == _seal_of(self.config, totals):
-                return JournalTotals(*totals)
-        return JournalTotals()
+
+def check_wal(path: Path) -> None:
+    """Raise UnreadableJournal if a file FILE-wal of SQLite is damaged before its last commit.
+
+    SQLite itself takes the frames from the first damaged one on for the rest of an earlier use, and drops them.
+    They are told apart by their salts: a frame with those of the header was written since the file began anew.
+    Damage to the very last frame looks like a power failure, and is allowed.
+
+    Source: "WAL File Format" of SQLite's documentation.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    damaged = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
+    with path.open("rb") as file:
+        header = file.read(32)
+        magic, _, size, *_ = struct.unpack(">8I", header.ljust(32, b"\0"))
+        order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)  # of the words of the checksums
+        if order is None or _checksum(order, header[:24], (0, 0)) != struct.unpack(">2I", header[24:]):
+            raise damaged
+        known, broken = struct.unpack(">2I", header[24:]), False
+        while len(frame := file.read(24 + size)) == 24 + size:
+            current = frame[8:16] == header[16:24]
+            if current and broken:
+                raise damaged
+            if not broken:
+                known = _checksum(order, frame[24:], _checksum(order, frame[:8], known))
+                broken = not current or known != struct.unpack(">2I", frame[16:24])
+
+
+def _checksum(order: str, content: bytes, known: tuple[int, ...]) -> tuple[int, ...]:
+    """Return SQLite's checksum of the words of a content, after the checksum of what is before it."""
+    first, second = known
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
+    for x, y in zip(words[::2], words[1::2], strict=True):
+        first = (first + x + second) & 0xFFFFFFFF
+        second = (second + y + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _set_in_use(file: sqlite3.Connection, in_use: str) -> None:
+    """Write into the file itself whether it is in use: a copy of it without FILE-wal lacks the last entries."""
+    file.execute("INSERT OR REPLACE INTO meta VALUES ('in_use', ?)", (in_use,))
+    file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _leave(file: sqlite3.Connection, process: int) -> None:
+    """Mark a file as closed, and close it, in the process that opened it."""
+    if os.getpid() != process:  # a fork must not use the connection of its parent
+        return
+    with suppress(*FILE_ERRORS):  # as after a kill: whoever opens it next checks more
+        if file.in_transaction:
+            file.execute("ROLLBACK")
+        try:
+            _set_in_use(file, "0")
+        except KeyboardInterrupt:
+            _set_in_use(file, "0")
+            raise
+    file.close()
 
 
 @contextmanager
@@ -416,17 +539,22 @@ def _check_path(path: Path, must_exist: bool) -> None:
 
 def _is_valid(entry: JournalEntry) -> bool:
     """Return whether an entry has the fields of its kind, in their ranges."""
-    seq, at, key, kind, id, score, *decision, error = entry
-    probability, answered, audit, arm, weight = decision
+    seq, at, key, kind, id, ref, score, probability, answered, audit, error, data = entry
     # numbers begin at 1, and after 2**63 - 1 SQLite would draw them at random
-    texts = 0 < seq < 2**62 and type(key) is type(id) is str and type(at) is float
-    if kind == DECIDE:
-        waits = answered == 1 and type(arm) is int and _in_unit(weight)
-        waits_not = arm is None and weight is None
-        ranges = _in_unit(score) and _in_unit(probability) and answered in (0, 1) and audit in (0, 1)
-        return texts and ranges and (waits or waits_not) and error is None
-    nothing = score is None and decision == [None] * len(decision)
-    return texts and nothing and ((kind == FEEDBACK and _in_unit(error)) or (kind == WITHDRAW and error is None))
+    if not (0 < seq < 2**62 and type(key) is str and type(at) is float):
+        return False
+    if type(id) is not str or not (ref is None or type(ref) is str):
+        return False
+    given = {name for name, value in zip(entry._fields, entry, strict=True) if value is not None} - _OF_ALL
+    match kind:
+        case "decide":
+            numbers = _in_unit(score) and _in_unit(probability) and answered in (0, 1) and audit in (0, 1)
+            return numbers and id != "" and given - {"ref"} == {"score", "probability", "answered", "audit"}
+        case "feedback":
+            return id != "" and given == {"error"} and _in_unit(error)
+        case "withdraw":
+            return id != "" and not given
+    return kind in (START, SNAPSHOT) and id == "" and given == {"data"} and type(data) is str
 
 
 def _in_unit(value: Any) -> bool:
@@ -436,29 +564,23 @@ def _in_unit(value: Any) -> bool:
 def _new_configuration(configuration: dict[str, Any]) -> dict[str, Any]:
     config = asdict(AbstainerConfiguration(**configuration))
     config["seed"] = new_seed() if config["seed"] is None else config["seed"]
-    Abstainer(**config)  # raises BadInput before anything is written
     return config
 
 
 def _check_same(path: Path, given: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raise BadInput unless the given fields are those of a file, whose seed is secret.
-
-    A learner of the user's own must be given: opening the file runs its code.
-    """
-    check_trusted(str(path), config["learner"], "learner" in given, f"learner={config['learner']!r}")
-    for name, value in asdict(AbstainerConfiguration(**given)).items():
+    """Raise BadInput unless the given fields are those of a file, whose seed is secret."""
+    for name, value in asdict(AbstainersConfiguration(**given)).items():
         if name == "seed" and value not in (None, config["seed"]):
             raise BadInput(f"seed: {value} found; {path} was begun with another")
         if name in given and name != "seed" and value != config[name]:
             raise BadInput(f"{name}: {quote(value)} found; {path} was begun with {quote(config[name])}")
 
 
-def _seal_of(*content: Any) -> str:
+def _digest_of(*parts: str) -> str:
     """Return a digest, which finds accidents and edits by hand."""
     digest = hashlib.blake2b(digest_size=16)
-    for part in content:
-        text = part if isinstance(part, str) else json.dumps(part, default=repr)
-        digest.update(f"{len(text)} {text}".encode())
+    for part in parts:
+        digest.update(f"{len(part)} {part}".encode())
     return digest.hexdigest()
 
 

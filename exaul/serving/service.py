@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.abstainer import Abstainer, as_error, as_score, as_text
+from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
@@ -60,7 +60,6 @@ class Service:
         """Open or create a file; arguments and errors are those of ``Abstainers``."""
         self._abstainers = Abstainers(path, **configuration)
         self.configuration = self._abstainers.configuration
-        Abstainer(**self.configuration).compile()  # now, and not during the first request
         self.changes = 0  # decisions, feedback and withdrawals since the start
         # events since the start, by kind and outcome; feedback that is repeated with another error is "changed"
         self.outcomes = Counter[tuple[str, str]]()

@@ -46,7 +46,7 @@ def refused(capsys, *flags):
         ("--state s --port -1", "port"),
         ("--state s --on-error shrug", "on_error: 'shrug'"),
         ("--state s --alpha 2", "alpha"),
-        ("--state s --learner exp3-ix", "lam: missing"),
+        ("--state s --learner exaul", "horizon: missing"),
         ("--state s --tokens missing", "missing: cannot be read"),
         ("--state s --tokens env:NONE", "NONE is not set"),
         ("--state no/such/folder/s", "no/such/folder/s"),

@@ -17,9 +17,17 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.serving.journal import DECIDE, FEEDBACK, Journal, UnreadableJournal, read_journal
+from exaul.serving.journal import (
+    DECIDE,
+    FEEDBACK,
+    SNAPSHOT,
+    WITHDRAW,
+    Journal,
+    UnreadableJournal,
+    read_journal,
+)
 
-SMALL = {"arms": 20, "seed": 5}
+SMALL = {"seed": 5}
 pytestmark = pytest.mark.usefixtures("constant_learners")
 
 
@@ -43,7 +51,7 @@ def repeat(abstainer, entries):
             assert decision[1:] == (entry.answered, entry.probability, entry.audit)
         elif entry.kind == FEEDBACK:
             assert abstainer.feedback(entry.id, entry.error) == "counted"
-        else:
+        elif entry.kind == WITHDRAW:
             abstainer.withdraw(entry.id)
 
 
@@ -120,9 +128,8 @@ def simulated(path, rounds, start=0, **more):
         return decisions, {name: sum(one[name] for one in each) for name in each[0]}, abstainers.fdr_limit()
 
 
-def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
-    """Also after restarts, with saved totals or without; the limits of the keys are larger."""
-    monkeypatch.setattr("exaul.serving.journal.TOTALS_EVERY", 100)
+def test_one_limit_for_all_keys_adds_their_counts(tmp_path):
+    """Also after restarts; the limits of the keys are larger."""
     path, audited = tmp_path / "state", 0
     for start in range(4):
         decisions, sums, limit = simulated(
@@ -133,10 +140,6 @@ def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
         remaining = sums["answers"] - sums["withdrawn"]
         assert sums["withdrawn"] > 40 * (start + 1)
         assert limit == fdr_limit(found, sums["answers"], remaining, 0.3, (0.0, 0.0), 0.05)
-    with sqlite3.connect(path) as file:
-        assert file.execute("SELECT count(*) FROM meta WHERE name = 'totals'").fetchone() == (1,)
-        file.execute("DELETE FROM meta WHERE name = 'totals'")
-    file.close()
     with Abstainers(path) as abstainers:
         assert abstainers.fdr_limit() == limit == abstainers.fdr_limit()
         assert all(limit < abstainers.figures(key)["fdr_limit"] < 1 for key in abstainers.all_keys())
@@ -178,15 +181,15 @@ def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
     assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
     with read_journal(path) as journal:
-        alone = Abstainer(**journal.config)
+        alone = Abstainer(**journal.config | {"key": 1})
         repeat(alone, journal.entries())
     assert alone.figures() == figures
 
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     used(tmp_path / "all")
-    monkeypatch.setattr("exaul.serving.abstainers.KEYS_MEMORY", 1)
-    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 7)
+    monkeypatch.setattr("exaul.serving.abstainers.MOST_LOADED", 1)
+    monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 7)
     used(tmp_path / "few")
     with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
         assert [one.figures(key) for key in one.all_keys()] == [other.figures(key) for key in other.all_keys()]
@@ -223,7 +226,7 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(path)
     with sqlite3.connect(path) as file:
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    with pytest.raises(BadInput, match="version '99' found; it must be 5"):
+    with pytest.raises(BadInput, match="version '99' found; it must be 6"):
         Abstainers(path)
     (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
     with pytest.raises(BadInput, match="cannot be used"):
@@ -238,11 +241,10 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(tmp_path / "new", key=3)
 
 
-@pytest.mark.parametrize("save_every", [1000, 1])
-def test_on_a_full_disk_nothing_is_given_out_and_no_state_is_needed(tmp_path, monkeypatch, save_every):
-    """An entry needs few bytes and a state many: with a state after each entry, the states fail first."""
-    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", save_every)
-    monkeypatch.setattr("exaul.serving.abstainers.SHORT", 1)
+@pytest.mark.parametrize("every", [2000, 1])
+def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(tmp_path, monkeypatch, every):
+    """A decision needs few bytes and a snapshot many: with one after each entry, the snapshots fail first."""
+    monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", every)
     path = tmp_path / "state"
     used(path)
     with Abstainers(path) as abstainers:
@@ -264,7 +266,7 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_state_is_needed(tmp_path, mo
     assert main(["journal", "verify", str(path)]) == 0
 
 
-def test_replay_and_export(tmp_path, capsys):
+def test_replay_and_export(tmp_path, capsys, monkeypatch):
     path, log = tmp_path / "state", tmp_path / "log.csv"
     decisions = used(path)
     assert main(["journal", "verify", str(path)]) == 0
@@ -278,9 +280,13 @@ def test_replay_and_export(tmp_path, capsys):
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "exists; it must be a new file" in capsys.readouterr().err
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE journal SET probability = probability / 2 WHERE seq = 40")
-    assert main(["journal", "verify", str(path)]) == 1
-    assert "same decisions: no, 1 differ" in capsys.readouterr().out
+        file.execute("UPDATE journal SET probability = 1 - probability WHERE seq = 2")
+    assert main(["journal", "verify", str(path)]) == 2
+    assert "entry 2 or one before it was changed" in capsys.readouterr().err
+    with monkeypatch.context() as changed:  # as if the code had changed, and not the file
+        changed.setattr(Journal, "_check_chain", lambda self, since: None)
+        assert main(["journal", "verify", str(path)]) == 1
+    assert "same decisions: no, 1 differ, first at entry 2" in capsys.readouterr().out
     assert main(["journal", "verify", str(tmp_path / "none")]) == 2
 
 
@@ -308,8 +314,8 @@ LOAD = """
 import random, sys
 from exaul import Abstainers
 import exaul.serving.abstainers as module
-module.SAVE_EVERY = 13
-abstainers = Abstainers(sys.argv[1], arms=20, seed=1)
+module.SNAPSHOT_EVERY = 13
+abstainers = Abstainers(sys.argv[1], seed=1)
 chance = random.Random(int(sys.argv[2]))
 print("ready", flush=True)
 while True:
@@ -320,18 +326,21 @@ while True:
 """
 
 
-def test_a_state_of_another_version_is_rebuilt_from_the_journal(tmp_path):
-    path, scores = tmp_path / "a.sqlite", np.random.default_rng(0).random(40)
-    with Abstainers(path, arms=10, seed=1) as abstainers:
-        for score in scores[:20]:
-            abstainers.decide(float(score))
+@pytest.mark.parametrize(
+    "change", ["UPDATE {} SET score = score + 1e-12", "UPDATE {} SET at = at + 1", "DELETE FROM {}"]
+)
+def test_an_entry_that_was_changed_or_is_missing_is_found_and_named(tmp_path, capsys, change):
+    """By ``verify``, and, if the file was not closed, when it is opened."""
+    path = tmp_path / "state"
+    used(path)
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE states SET state = json_set(state, '$.numbers', 'old')")
+        file.execute(change.format("journal") + " WHERE seq = 50")
+        file.execute("UPDATE meta SET value = '1' WHERE name = 'in_use'")
+    assert main(["journal", "verify", str(path)]) == 2
+    assert "entry 50" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="entry 50"):
+        Abstainers(path)
     file.close()
-    alone = Abstainer(arms=10, seed=1)
-    told = [alone.decide(float(score))[1:] for score in scores]
-    with Abstainers(path) as abstainers:
-        assert [abstainers.decide(float(score))[1:] for score in scores[20:]] == told[20:]
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
@@ -346,7 +355,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             said += [words for line in running.stdout if len(words := line.split()) == 3]
     with read_journal(path) as journal:
         entries, config = list(journal.entries()), journal.config
-        keys = {key: journal.number_of(key) for key in journal.all_keys()}
+        keys = {key: journal.latest_start(key)[0].seq for key in journal.all_keys()}
     given = {entry.id: entry for entry in entries if entry.kind == DECIDE}
     learned = [entry.id for entry in entries if entry.kind == FEEDBACK]
     assert len(learned) == len(set(learned))
@@ -366,7 +375,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
 FORKED = """
 import os, sys, time
 from exaul import Abstainers
-abstainers = Abstainers(sys.argv[1], arms=20, seed=1)
+abstainers = Abstainers(sys.argv[1], seed=1)
 id = abstainers.decide(0.9).id
 child = os.fork()
 if child:
@@ -429,7 +438,7 @@ def test_a_path_is_that_of_a_file(path, tmp_path, monkeypatch):
 
 def test_a_secret_seed_stays_secret(tmp_path):
     for _ in range(2):
-        with Abstainers(tmp_path / "state", arms=20, seed=None) as abstainers:
+        with Abstainers(tmp_path / "state", seed=None) as abstainers:
             seed = abstainers._config["seed"]
     with pytest.raises(BadInput, match=r"seed: 5 found; .*state was begun with another") as caught:
         Abstainers(tmp_path / "state", seed=5)
@@ -458,8 +467,9 @@ def test_a_file_of_others_is_not_changed(tmp_path):
 
 def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
     """Whichever statement is the last: the next opening creates it."""
-    connect = sqlite3.connect
-    for last in range(1, 20):
+    connect, last, finished = sqlite3.connect, 0, False
+    while not finished:
+        last += 1
         path, left = tmp_path / str(last), [last]
 
         class Dying(sqlite3.Connection):
@@ -472,27 +482,10 @@ def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
         with monkeypatch.context() as dying, suppress(KeyboardInterrupt):
             dying.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Dying))
             Abstainers(path, **SMALL).close()
-        assert (left[0] > 0) == (last > 11)
+        finished = left[0] > 0
         with Abstainers(path, **SMALL) as abstainers:
             abstainers.decide(0.5)
-
-
-def test_a_learner_of_the_file_runs_only_if_it_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "named.py").write_text("from exaul.kernels.learners.aci_rank import aci_rank as mine\n")
-    with Abstainers("state", learner="named:mine", **SMALL) as abstainers:
-        abstainers.decide(0.9)
-    del sys.modules["named"]
-    with pytest.raises(
-        BadInput, match="state: names named:mine, whose code would run; learner='named:mine' allows it"
-    ):
-        Abstainers("state")
-    assert main(["journal", "verify", "state"]) == 2
-    assert "state: names named:mine, whose code would run; --trust allows it" in capsys.readouterr().err
-    assert "named" not in sys.modules
-    assert main(["journal", "verify", "state", "--trust"]) == 0
-    Abstainers("state", learner="named:mine").close()
-    del sys.modules["named"]
+    assert last > 15  # one for each statement
 
 
 def test_a_closed_file_is_not_used(tmp_path):
@@ -547,16 +540,17 @@ def test_a_file_that_is_moved_or_removed_takes_no_decision(tmp_path, change):
     "error",
     [sqlite3.OperationalError("database or disk is full"), UnreadableJournal("number"), FileNotFoundError("moved")],
 )
-def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch, error):
-    path = tmp_path / "state"
+def test_a_snapshot_that_cannot_be_written_leaves_no_lock(tmp_path, monkeypatch, error):
+    path, append = tmp_path / "state", Journal.append
 
-    def full(self, *given):
-        raise error
+    def full(self, **columns):
+        if columns["kind"] == SNAPSHOT:
+            raise error
+        append(self, **columns)
 
     with monkeypatch.context() as broken:
-        broken.setattr("exaul.serving.abstainers.SAVE_EVERY", 1)
-        broken.setattr("exaul.serving.abstainers.SHORT", 1)
-        broken.setattr(Journal, "save_state", full)
+        broken.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 1)
+        broken.setattr(Journal, "append", full)
         used(path)
     with Abstainers(path) as abstainers:
         assert abstainers.figures("k0")["questions"] == 100
@@ -564,15 +558,15 @@ def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch, erro
 
 def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monkeypatch):
     """Withdrawn, expired, unaudited and answered ones are not; a key in memory all the time decides the same."""
-    monkeypatch.setattr("exaul.serving.abstainers.SHORT", 1)
-    for learner in ("exp3-ix", "aci-rank"):
-        alone = Abstainer(learner=learner, lam=20.0, arms=20, seed=5, expires=25, audit=0.7)
+    monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 3)
+    for learner in ("exaul", "aci-rank"):
+        alone = Abstainer(learner=learner, horizon=400, seed=5, expires=25, audit=0.7, key=1)
         rng, path = np.random.default_rng(0), tmp_path / learner
         for n in range(400):
             if n % 20 == 0:
-                abstainers = Abstainers(path, learner=learner, lam=20.0, expires=25, audit=0.7, **SMALL)
+                abstainers = Abstainers(path, learner=learner, horizon=400, expires=25, audit=0.7, **SMALL)
                 abstainers.figures() if n else None
-                assert n == 0 or abstainers._loaded[""].unsaved == 0  # the state was used, nothing was replayed
+                assert n == 0 or abstainers._loaded[""].unsaved < 3  # the snapshot was used
             score, which, chance = float(rng.random()), str(int(rng.integers(n + 1))), rng.random()
             assert abstainers.decide(score, id=str(n)) == alone.decide(score, id=str(n))
             if chance < 0.3:
@@ -590,10 +584,10 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monke
         assert main(["journal", "verify", str(path)]) == 0
 
 
-def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_path):
-    """Count SQLite's instructions and the bytes of a state, which depend on no machine."""
+def test_neither_a_new_key_nor_a_snapshot_takes_longer_in_a_large_file(tmp_path):
+    """Count SQLite's instructions and the bytes of a snapshot, which depend on no machine."""
     with Abstainers(tmp_path / "state", learner="answers", **SMALL) as abstainers:
-        file, steps, sizes = abstainers._journal._file, [0], []
+        file, steps = abstainers._journal._file, [0]
         file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
         instructions = []
         for key in range(2000):
@@ -601,10 +595,9 @@ def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_pa
             abstainers.decide(0.5, key=str(key))
             instructions.append(steps[0] - before)
         file.set_progress_handler(None, 1)
-        for _ in range(2000):
+        for _ in range(5000):
             abstainers.decide(0.5)
-            if abstainers._loaded[""].unsaved == 0:
-                sizes += file.execute("SELECT length(state) FROM states").fetchone()
+        sizes = [size for (size,) in file.execute("SELECT length(data) FROM journal WHERE kind = 'snapshot'")]
     assert max(instructions[1000:]) <= max(instructions[10:20])
     assert len(sizes) == 2
     assert sizes[1] < 1.1 * sizes[0]
@@ -630,7 +623,7 @@ def test_calls_that_the_journal_does_not_have_change_nothing_that_follows(tmp_pa
         figures = abstainers.figures()
     assert main(["journal", "verify", str(path)]) == 0, capsys.readouterr().out
     with read_journal(path) as journal:
-        alone = Abstainer(**journal.config)
+        alone = Abstainer(**journal.config | {"key": 1})
         alone.REMEMBERED = 0
         repeat(alone, journal.entries())
     alone.feedback("95", 1)

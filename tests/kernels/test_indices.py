@@ -7,12 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from exaul import Abstainer, Sweep, run
+from exaul import Sweep, run
 from exaul.engine.logs.log import Records
-from exaul.kernels.online.rounds import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
-COMPILED_LEARNERS = [name for name, learner in LEARNERS.items() if compile_rule(learner)]
 OWN = "experiments.impostors:coin"
 
 
@@ -30,7 +28,7 @@ def run_sweep(learners, levels=0, ratings=False, pools=1, horizon=700, **fields)
 
 
 def run_everything():
-    """Run all loops of a CPU: every learner and environment, and the Abstainer."""
+    """Run all loops of a CPU: every learner and environment."""
     names = (*LEARNERS, OWN)
     for horizon, arms, levels in ((1, 2, 0), (700, 2, 3), (700, 1000, 0), (300, 77, 3), (1300, 513, 0)):
         for ratings in (False, True):
@@ -38,12 +36,6 @@ def run_everything():
             run_sweep(names, levels, ratings, horizon=horizon, arms=arms, **more)
     for name, environment in OBLIVIOUS.items():
         run_sweep(("exaul", "ew", "aci-rank"), pools=environment.sources, environment=name, horizon=50)
-    for name in COMPILED_LEARNERS:
-        one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)
-        for score in (0.0, 1.0, *np.random.default_rng(0).random(600)):
-            decision = one.decide(float(score))
-            if decision.answer:
-                one.feedback(decision.id, "up")
 
 
 @pytest.mark.slow

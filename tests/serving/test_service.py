@@ -10,7 +10,7 @@ from exaul import Abstainers, BadInput
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
-CONFIGURATION = {"learner": "aci-rank", "arms": 10, "seed": 1}
+CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 
 
 @pytest.fixture

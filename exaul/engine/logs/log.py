@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from exaul.engine.settings import name_with_values
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.aci_rank import SHARE, SHORT
-
-if TYPE_CHECKING:
-    from exaul.engine.logs.files import ColumnCells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +38,13 @@ class Layout(Configuration):
         super().__post_init__()
         if self.error is not None and self.correct is not None:
             raise BadInput("error: given together with correct; choose one of the two")
+
+
+class ColumnCells(NamedTuple):
+    """Some columns of a log."""
+
+    rows: list[int]  # number of each row, from 1, for messages: line in JSON lines, else row below the header
+    columns: dict[str, list[Any]]  # by name
 
 
 class Records(NamedTuple):
@@ -99,8 +103,6 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
 def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Records:
     """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
-    from exaul.engine.logs.files import ColumnCells
-
     path = Path(name)
     label, _ = _columns_needed(path, list(cells), columns, ())
     many = len(cells[label[0]])
@@ -120,7 +122,7 @@ def _columns_needed(
 
 
 def _parse_rows(
-    path: Path, cells: "ColumnCells", chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
+    path: Path, cells: ColumnCells, chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return scores and errors [N] of the chosen rows that have both, and which do; BadInput if none does."""
     scores, labels = (
@@ -159,7 +161,7 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
             raise BadInput(f"{path}: no column {name!r}; {listed(present)}")
 
 
-def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) -> NDArray[np.intp]:
+def select_rows(path: Path, cells: ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
     """Return the positions of the rows that match a selection. Raise BadInput if none does."""
     rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
@@ -172,7 +174,7 @@ def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) 
 
 def parse_numbers(
     path: Path,
-    cells: "ColumnCells",
+    cells: ColumnCells,
     chosen: NDArray[Any],
     name: str,
     parse: Callable[[Any], float],

@@ -174,16 +174,27 @@ def prepare(
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     grid = _make_grid(sweep, loaded, log)
     start = None if log is None else (compute_cuts(grid, log.scores), log.errors)
+
+    def prepare(name: str, learner: Learner[Any]) -> PreparedLearner:
+        given = name, learner, horizon, environment, alpha, lam, len(grid), start
+        if ":" not in name:
+            return prepare_learner(sweep, *given)
+        import jax
+
+        from exaul.engine.simulation.user_code import try_learner
+
+        with registry.user_code_errors("learners:", name), jax.enable_x64(True):
+            prepared = prepare_learner(sweep, *given)
+            try_learner(prepared, environment, len(grid), horizon)
+        return prepared
+
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
-        learners=tuple(
-            _prepare_learner(sweep, name, learner, horizon, environment, alpha, lam, len(grid), start)
-            for name, learner in learners.items()
-        ),
+        learners=tuple(prepare(name, learner) for name, learner in learners.items()),
         horizon=horizon,
         checkpoints=_checkpoints(sweep, horizon),
         grid=grid,
@@ -247,31 +258,6 @@ def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) ->
         assert log is not None
         return log_grid(sweep.arms or LOG_ARMS, log.scores)
     return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
-
-
-def _prepare_learner(
-    sweep: Sweep,
-    name: str,
-    learner: Learner[Any],
-    horizon: int,
-    environment: Environment,
-    alpha: Floats,
-    lam: Floats,
-    arms: int,
-    log: tuple[NDArray[np.int32], Floats] | None,
-) -> PreparedLearner:
-    """Prepare a learner; one of a user is also tried."""
-    arguments = sweep, name, learner, horizon, environment, alpha, lam, arms, log
-    if ":" not in name:
-        return prepare_learner(*arguments)
-    import jax
-
-    from exaul.engine.simulation.user_code import try_learner
-
-    with registry.user_code_errors("learners:", name), jax.enable_x64(True):
-        prepared = prepare_learner(*arguments)
-        try_learner(prepared, environment, arms, horizon)
-    return prepared
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:

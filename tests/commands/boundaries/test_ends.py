@@ -139,6 +139,7 @@ def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys):
         "verify",
         "journal verify",
         "journal export",
+        "journal start",
         "convert",
         "collect",
         "live",

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from exaul import Abstainers, BadInput
 from exaul.serving.http.application import MOST_FEEDBACK, app
 
-CONFIGURATION = {"learner": "aci-rank", "arms": 10, "seed": 1}
+CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 JSON = {"content-type": "application/json"}
 
 
@@ -31,7 +31,9 @@ def client(path):
 
 def entries(path):
     with sqlite3.connect(path) as file:
-        rows = file.execute("SELECT key, kind, id, score, error FROM journal ORDER BY seq").fetchall()
+        rows = file.execute(
+            "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
+        ).fetchall()
     file.close()
     return rows
 

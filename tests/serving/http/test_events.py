@@ -13,7 +13,7 @@ from exaul.serving.http.application import app
 @pytest.fixture
 def application(tmp_path, monkeypatch):
     monkeypatch.setattr(application_module, "MOST_STREAMS", 3)
-    application = app(tmp_path / "state", learner="aci-rank", arms=10)
+    application = app(tmp_path / "state", learner="aci-rank")
     yield application
     application.state.service.close()
 

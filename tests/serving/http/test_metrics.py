@@ -16,7 +16,7 @@ TEXTS = "a\nb", 'a"b\\', "a\\nb", "é\u2028\r\x85", "{}=,", "", "other", "k" * 2
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "SCRAPE_EVERY", 0.0)
-    with TestClient(app(tmp_path / "state", learner="aci-rank", arms=10, seed=1)) as client:
+    with TestClient(app(tmp_path / "state", learner="aci-rank", seed=1)) as client:
         yield client
 
 
@@ -132,7 +132,7 @@ def test_a_key_named_other_has_no_label_of_its_own(client):
 
 
 def test_the_limit_over_all_keys(tmp_path):
-    with TestClient(app(tmp_path / "state", learner="aci-rank", arms=10, seed=1, audit=0.5)) as client:
+    with TestClient(app(tmp_path / "state", learner="aci-rank", seed=1, audit=0.5)) as client:
         answered(client)
         limit = client.app.state.service.fdr_limit()
         assert samples(client)["exaul_fdr_limit_ratio",] == limit
@@ -149,7 +149,7 @@ def test_scrapes_share_what_was_read(client, monkeypatch):
 
 
 def test_two_applications_count_apart(tmp_path):
-    configuration = {"learner": "aci-rank", "arms": 10}
+    configuration = {"learner": "aci-rank"}
     with (
         TestClient(app(tmp_path / "first", **configuration)) as first,
         TestClient(app(tmp_path / "second", **configuration)) as second,

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from exaul import Abstainers
 from exaul.serving.http.application import app
 
-CONFIGURATION = {"learner": "aci-rank", "arms": 8, "expires": 2, "seed": 3}
+CONFIGURATION = {"learner": "aci-rank", "expires": 2, "seed": 3}
 keys = st.just("") | st.sampled_from(["", "a", "a/b", "%2F", "é", "e\u0301", "k" * 256])
 scores = st.just(1.0) | st.floats(0, 1) | st.integers(0, 1)
 ratings = st.sampled_from([{"error": 0}, {"error": True}, {"error": 0.25}, {"thumb": "up"}, {"thumb": "down"}])

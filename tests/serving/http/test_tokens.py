@@ -38,7 +38,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def client(tmp_path, source):
-    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank", arms=10)
+    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank")
     with TestClient(made, raise_server_exceptions=False) as client:
         client.post("/v1/decide", json={"score": 1}, headers={"Authorization": f"Bearer {ALL}"})
         yield client
@@ -190,7 +190,7 @@ def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
 def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
     """Neither known tokens nor guesses are in a reply, a log, or a file of the service."""
     caplog.set_level(logging.DEBUG)
-    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank", arms=10, on_error="abstain")
+    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank", on_error="abstain")
     written = []
     with TestClient(made, raise_server_exceptions=False) as client:
         for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):

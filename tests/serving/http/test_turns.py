@@ -11,7 +11,7 @@ from exaul.serving.http.application import app
 
 @pytest.fixture
 def application(tmp_path):
-    application = app(tmp_path / "state", learner="aci-rank", arms=10)
+    application = app(tmp_path / "state", learner="aci-rank")
     for n in range(30):
         application.state.service.decide(0.5, key=str(n))
     yield application

@@ -1,0 +1,164 @@
+"""One copy of a learner in a user's program, without a compiler: a cut in, a decision out, and later its feedback.
+
+The rules are the functions that the simulator compiles, so that both decide alike. Learning from an answer uses the
+probability of its decision, whatever has been learned in between (the estimator of eq. 8, under delay as in Joulani
+et al., "Online learning under delayed feedback", 2013).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.learners.learner import Ranked, Sided
+from exaul.kernels.uniforms import trial_keys, uniforms
+
+LARGE = 2.0**64  # at this increment (chosen), all counts are divided by it; a power of two, so nothing is rounded
+
+
+class OnlineDecision(NamedTuple):
+    """The decision on one question."""
+
+    answered: bool
+    probability: float  # P, of answering, before the draw
+
+
+def choose(condition: Any, x: Any, y: Any) -> Any:
+    """Return x if the condition holds, else y: the ``where`` of scalars."""
+    return x if condition else y
+
+
+class Uniforms:
+    """The uniforms of one trial and stream; that of a question depends on its number alone."""
+
+    def __init__(self, seed: int, stream: int, trial: int) -> None:
+        """Derive the key; arguments as of ``trial_keys``."""
+        self._keys = trial_keys(seed, stream, np.array([trial]))
+        self._block, self._values = -1, list[float]()
+
+    def at(self, question: int) -> float:
+        """Return the uniform in [0, 1) of a question, from 0."""
+        block, number = divmod(question, ROUNDS)
+        if block != self._block:  # one call of NumPy draws a block, which takes no longer than a few uniforms
+            rounds = np.arange(ROUNDS, dtype=np.uint32)[:, None]
+            self._block, self._values = block, uniforms(self._keys, np.uint32(block), rounds)[:, 0].tolist()
+        return self._values[number]
+
+
+class SidedCopy:
+    """A copy of a learner that charges both sides of the cut (``exaul``), O(H) a question.
+
+    ``table`` has the cumulative charges L of the arms (line "Update" of every algorithm); ``numbers`` is empty.
+    """
+
+    def __init__(self, rule: Sided, numbers: Sequence[float], table: Sequence[float]) -> None:
+        """Take the state: no numbers, and H charges."""
+        assert rule.prior is None, "the weights below begin equal"
+        self._rule, self._charges = rule, np.array(table, np.float64)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The state beside the table."""
+        return []
+
+    @property
+    def table(self) -> list[float]:
+        """The charges, H."""
+        return list(self._charges.tolist())
+
+    def decide(
+        self, cut: int, draw: Callable[[], float], parameters: Parameters, waiting: float = 0.0
+    ) -> OnlineDecision:
+        """Answer with the probability of the arms below the cut, from weights ``exp(-eta (L - min L))``."""
+        weights = np.exp(parameters.eta * (self._charges.min() - self._charges))
+        P = float(weights[:cut].sum() / weights.sum())
+        return OnlineDecision(draw() < P, P)
+
+    def learn(self, cut: int, decision: OnlineDecision, error: float, parameters: Parameters) -> None:
+        """Charge both sides (eq. 8), by the P of the decision: the weights may differ if feedback was late."""
+        answered, P = decision
+        under, over = self._rule.charge(choose, P, 1.0 - P, answered, error if answered else 0.0, parameters)
+        self._charges[:cut] += parameters.weight * under
+        self._charges[cut:] += parameters.weight * over
+
+
+class RankedCopy:
+    """A copy of a learner that goes by the rank of a score among recent ones (``aci-rank``), O(log H) a question.
+
+    ``table`` has the counts of recent cuts. They are the leaves of a tree of sums:
+
+        tree[1]                        all counts
+        tree[2]          tree[3]       each node is the sum of the two below it
+        tree[4] tree[5]  tree[6] ...   the last row: counts of the cuts 0, 1, 2, ...
+
+    A node is always the sum of its children, so that the tree depends on the counts alone, not on their history.
+    ``numbers`` has the rule's state, and the count that the next record adds: instead of multiplying all old counts
+    by ``decay``, each record counts 1 / decay times as much as the one before.
+    """
+
+    def __init__(self, rule: Ranked, numbers: Sequence[float], table: Sequence[float]) -> None:
+        """Take the state: the rule's numbers, perhaps the count of the next record, and H counts."""
+        count = len(rule.start)
+        self._rule, self._state = rule, type(rule.start)(*numbers[:count])
+        self._increment = numbers[count] if len(numbers) > count else 1.0
+        self._arms, self._leaves = len(table), 1 << (len(table) - 1).bit_length()
+        self._grow(list(table))
+
+    def _grow(self, counts: list[float]) -> None:
+        self._tree = [0.0] * self._leaves + counts + [0.0] * (self._leaves - len(counts))
+        for node in range(self._leaves - 1, 0, -1):
+            self._tree[node] = self._tree[2 * node] + self._tree[2 * node + 1]
+
+    @property
+    def numbers(self) -> list[float]:
+        """The state beside the table."""
+        return [*self._state, self._increment]
+
+    @property
+    def table(self) -> list[float]:
+        """The counts, H."""
+        return self._tree[self._leaves : self._leaves + self._arms]
+
+    def decide(
+        self, cut: int, draw: Callable[[], float], parameters: Parameters, waiting: float = 0.0
+    ) -> OnlineDecision:
+        """Rank the cut, decide, and count it; with ``waiting``, so many open answers count as wrong.
+
+        The record itself is counted after its rank is known, at once: scores are seen with feedback or without.
+        """
+        tree, state, reserve = self._tree, self._state, self._rule.reserve
+        node, low = self._leaves + cut, 0.0
+        leaf = tree[node]
+        while node > 1:
+            if node & 1:
+                low += tree[node - 1]
+            node >>= 1
+        if waiting and reserve is not None:
+            state = reserve(choose, state, waiting, self._arms, parameters)
+        P = float(self._rule.decide(choose, state, (low + leaf) / tree[1], low / tree[1]))
+        self._count(cut)
+        return OnlineDecision(P == 1.0 or (P > 0.0 and draw() < P), P)
+
+    def _count(self, cut: int) -> None:
+        self._increment /= self._rule.decay
+        tree, node = self._tree, self._leaves + cut
+        tree[node] += self._increment
+        while node > 1:
+            node >>= 1
+            tree[node] = tree[2 * node] + tree[2 * node + 1]
+        if self._increment >= LARGE:  # before the counts overflow
+            self._increment /= LARGE
+            self._grow([count / LARGE for count in self.table])
+
+    def learn(self, cut: int, decision: OnlineDecision, error: float, parameters: Parameters) -> None:
+        """Move the rule's state."""
+        self._state = self._rule.learn(choose, self._state, decision.answered, error, parameters)
+
+
+OnlineCopy = SidedCopy | RankedCopy
+
+
+def start_copy(rule: Sided | Ranked, numbers: Sequence[float], table: Sequence[float]) -> OnlineCopy:
+    """Return a copy with a state: the ``numbers`` and the ``table`` [H] of an earlier copy, or those of a start."""
+    return SidedCopy(rule, numbers, table) if isinstance(rule, Sided) else RankedCopy(rule, numbers, table)

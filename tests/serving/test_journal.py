@@ -1,0 +1,222 @@
+"""The file of a journal: what is beside it, what a key starts with, and what it is when its model changes."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from exaul import Abstainer, Abstainers, BadInput
+from exaul.commands.main import main
+from exaul.engine.logs.log import Layout, read_log
+from exaul.serving.journal import read_journal
+
+LOG = "examples/log.csv"
+# commits so many questions, and is killed
+KILLED = """
+import os, signal, sys
+from exaul import Abstainers
+abstainers = Abstainers(sys.argv[1], seed=int(sys.argv[2]))
+for n in range(int(sys.argv[3])):
+    abstainers.decide(n % 97 / 97, id=f"{sys.argv[2]}-{n}")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(path, seed=1, questions=300):
+    """A file whose latest entries are beside it."""
+    subprocess.run([sys.executable, "-c", KILLED, str(path), str(seed), str(questions)], check=False)
+    return path
+
+
+def wal_of(path):
+    """The file beside it."""
+    return path.with_name(path.name + "-wal")
+
+
+def digest(path):
+    """The content of a file, in short."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def copy(path, to):
+    """A copy of a file and of what is beside it."""
+    for suffix in ("", "-wal"):
+        shutil.copy(path.with_name(path.name + suffix), to.with_name(to.name + suffix))
+    return to
+
+
+def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_path):
+    """SQLite alone would drop what follows it. The last frame may be torn, as by a power failure."""
+    path = killed(tmp_path / "state")
+    wal, rng = wal_of(path).read_bytes(), np.random.default_rng(0)
+    size = 24 + int.from_bytes(wal[8:12], "big")
+    frames = (len(wal) - 32) // size
+    assert frames > 100
+    places = [
+        int(rng.integers(32)),
+        *(32 + int(f) * size + int(rng.integers(size)) for f in range(0, frames - 1, 7)),
+    ]
+    before = digest(path)
+    for place in places:
+        edited = bytearray(wal)
+        edited[place] ^= 1 << int(rng.integers(8))
+        wal_of(path).write_bytes(edited)
+        with pytest.raises(BadInput, match="state-wal: is damaged; entries that were confirmed would be lost"):
+            Abstainers(path)
+        assert digest(path) == before
+        assert main(["journal", "verify", str(path)]) == 2
+    wal_of(path).write_bytes(wal[: -size // 2])
+    with Abstainers(path) as abstainers:
+        assert abstainers.figures()["questions"] == 299
+
+
+def test_what_is_beside_the_file_must_be_its_own(tmp_path):
+    """That of another file, or of this one at another time."""
+    path, other = killed(tmp_path / "state"), killed(tmp_path / "other", seed=2, questions=200)
+    own, before = wal_of(path).read_bytes(), digest(path)
+    shutil.copy(wal_of(other), wal_of(path))
+    with pytest.raises(BadInput, match="of another file"):
+        Abstainers(path)
+    assert digest(path) == before
+    wal_of(path).write_bytes(own)
+    old = copy(path, tmp_path / "old")
+    with Abstainers(path) as abstainers:
+        for n in range(400):
+            abstainers.decide(0.5, id=f"later {n}")
+    shutil.copy(wal_of(old), wal_of(path))
+    before = digest(path)
+    with pytest.raises(BadInput, match="state-wal is of another file, or of an earlier time"):
+        Abstainers(path)
+    assert digest(path) == before
+
+
+def test_a_copy_without_what_is_beside_it_is_refused_unless_the_loss_is_accepted(tmp_path, capsys):
+    path, bare = killed(tmp_path / "state"), tmp_path / "bare"
+    shutil.copy(path, bare)
+    with pytest.raises(BadInput, match="bare: was copied while it was in use, or bare-wal was removed"):
+        Abstainers(bare)
+    assert main(["journal", "verify", str(bare)]) == 2
+    assert "--accept-loss" in capsys.readouterr().err
+    with Abstainers(bare, accept_loss=True) as abstainers:
+        abstainers.decide(0.5)
+    Abstainers(bare).close()
+    with Abstainers(path) as abstainers:
+        assert abstainers.figures()["questions"] == 300
+
+
+def test_a_copy_that_nobody_may_write_is_verified(tmp_path, capsys):
+    path = killed(tmp_path / "state")
+    Abstainers(path).close()
+    path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        assert main(["journal", "verify", str(path)]) == 0
+    finally:
+        tmp_path.chmod(0o700)
+    assert "301 entries of 1 keys; 300 decisions\nsame decisions: yes" in capsys.readouterr().out
+
+
+def decisions(one, scores, **key):
+    """What it decides, if all shown answers are right."""
+    found = []
+    for score in scores:
+        decision = one.decide(float(score), **key)
+        found.append(decision[1:])
+        one.feedback(decision.id, "up")
+    return found
+
+
+def test_a_key_starts_from_its_log_and_with_its_target(tmp_path):
+    """As an Abstainer does; the logs are not needed later, and a start is written once for all keys."""
+    rng, path = np.random.default_rng(0), tmp_path / "state"
+    scores, own = rng.random(300), (rng.random(500), rng.random(500) < 0.2)
+    keys = {"strict": {"alpha": 0.05}, "other": {"warm_start": own}}
+    alone = {
+        "": Abstainer(alpha=0.1, warm_start=LOG),
+        "strict": Abstainer(alpha=0.05, warm_start=LOG),
+        "other": Abstainer(alpha=0.1, warm_start=own),
+        "new": Abstainer(alpha=0.1, warm_start=LOG),
+    }
+    with Abstainers(path, alpha=0.1, warm_start=LOG, keys=keys) as abstainers:
+        for key, one in alone.items():
+            assert decisions(abstainers, scores[:150], key=key) == decisions(one, scores[:150])
+    with Abstainers(path) as abstainers:
+        for key, one in alone.items():
+            assert decisions(abstainers, scores[150:], key=key) == decisions(one, scores[150:])
+            assert abstainers.figures(key) == pytest.approx(one.figures(), nan_ok=True)
+        assert abstainers.figures("strict")["aim"] == 0.05
+    with read_journal(path) as journal:
+        assert len(journal._file.execute("SELECT * FROM starts").fetchall()) == 3
+
+
+@pytest.mark.parametrize(
+    "given", [{"keys": {"a": {"alpha": 2}}}, {"keys": {"a": {"grid": 1}}}, {"warm_start": "none"}]
+)
+def test_a_bad_start_leaves_no_file(tmp_path, given):
+    with pytest.raises(BadInput):
+        Abstainers(tmp_path / "state", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, capsys, monkeypatch):
+    """Its bound is the sum of both; open answers are late; the command does it, too."""
+    monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 50)
+    path, rng, log = tmp_path / "state", np.random.default_rng(0), read_log(LOG, Layout())
+    first, second = Abstainer(alpha=0.1, audit=0.5, seed=1, key=1), None
+    with Abstainers(path, alpha=0.1, audit=0.5, seed=1) as abstainers:
+        open_id = None
+        for score in rng.random(400):
+            decision, alone = abstainers.decide(float(score)), first.decide(float(score))
+            assert decision[1:] == alone[1:]
+            if decision.audit and open_id is not None:
+                assert abstainers.feedback(decision.id, score < 0.1) == first.feedback(alone.id, score < 0.1)
+            elif decision.audit:
+                open_id = decision.id
+    assert main(["journal", "start", str(path), "--warm-start", LOG]) == 0
+    assert "starts by answering" in capsys.readouterr().out
+    for _ in range(2):  # also after a restart
+        with Abstainers(path) as abstainers:
+            seq = abstainers._journal.latest_start("")[0].seq
+            second = second or Abstainer(alpha=0.1, audit=0.5, seed=1, key=seq, warm_start=(log.scores, log.errors))
+            for score in rng.random(100):
+                decision, alone = abstainers.decide(float(score)), second.decide(float(score))
+                assert decision[1:] == alone[1:]
+                if decision.audit:
+                    assert abstainers.feedback(decision.id, 0.0) == second.feedback(alone.id, 0.0) == "counted"
+            assert abstainers.feedback(open_id, "up") == "late"
+            spans, both = (first.figures(), second.figures()), abstainers.figures()
+            for name in ("questions", "answers", "observed", "wrong", "feedback_risk", "feedback_risk_bound"):
+                assert both[name] == pytest.approx(sum(span[name] for span in spans))
+            assert both["open"] == spans[1]["open"]
+            assert both["fdr_limit"] == abstainers.fdr_limit()
+            assert both["fdr_observed"] == pytest.approx(both["wrong"] / both["observed"])
+    assert main(["journal", "verify", str(path)]) == 0
+    assert main(["journal", "start", str(path), "--alpha", "2"]) == 2
+
+
+def test_an_answer_has_a_second_name_for_feedback(tmp_path):
+    with Abstainers(tmp_path / "state", warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+        id = abstainers.decide(0.5, ref="theirs").id
+        for name in ("ref", "id"):
+            with pytest.raises(BadInput, match=f"{name}: 'theirs' found"):
+                abstainers.decide(0.5, **{name: "theirs"})
+        assert [entry.id for entry in abstainers.entries_of("theirs")] == [id]
+        assert abstainers.feedback("theirs", "up") == "counted"
+        assert abstainers.feedback(id, "up") == "repeated"
+        assert abstainers.withdraw("theirs") == abstainers.withdraw(id) == "withdrawn"
+
+
+def test_a_file_that_nobody_closes_is_opened_again(tmp_path):
+    """A program may end without ``close``, or by Ctrl-C; SQLite then closes the file."""
+    path = tmp_path / "state"
+    for end in ("", "raise KeyboardInterrupt", "raise SystemExit(1)", "del abstainers; import gc; gc.collect()"):
+        code = (
+            f"from exaul import Abstainers; abstainers = Abstainers({str(path)!r}); abstainers.decide(0.5); {end}"
+        )
+        subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+        assert not wal_of(path).exists()
+    with Abstainers(path) as abstainers:
+        assert abstainers.figures()["questions"] == 4

@@ -43,9 +43,8 @@ def verify(given: Mapping[str, Any]) -> int:
     from exaul.serving.abstainers import replayed
     from exaul.serving.journal import DECIDE, SNAPSHOT
 
-    config = JournalVerify(**given)
     count, keys, differ = Counter[str](), set(), dict[bool, list[int]]({False: [], True: []})
-    for entry, same in replayed(config.path):
+    for entry, same in replayed(JournalVerify(**given).path):
         keys.add(entry.key)
         count[entry.kind] += 1
         differ[entry.kind == SNAPSHOT] += [] if same else [entry.seq]
@@ -64,8 +63,7 @@ def export(given: Mapping[str, Any]) -> int:
     from exaul.serving.journal import FEEDBACK, read_journal
 
     config = JournalExport(**given)
-    if Path(config.out).exists():
-        raise BadInput(f"out: {config.out} exists; it must be a new file")
+    check_holds("out", config.out, not Path(config.out).exists(), "a new file")
     rows: dict[str, dict[str, Any]] = {}
     with read_journal(config.path) as journal:
         for entry in journal.entries():
@@ -77,8 +75,7 @@ def export(given: Mapping[str, Any]) -> int:
                 rows[entry.id]["error"] = entry.error
             elif entry.answered:
                 rows[entry.id] = {"key": entry.key, "score": entry.score}
-    observed = [row for row in rows.values() if "error" in row]
-    if not observed:
+    if not (observed := [row for row in rows.values() if "error" in row]):
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     write_beside(Path(config.out), lambda path: files.save(files.frame(observed), path))
     print(f"{len(observed)} rated answers of {len(rows)}: {config.out}")

@@ -278,7 +278,7 @@ def test_replay_and_export(tmp_path, capsys, monkeypatch):
     assert len(log.read_text().splitlines()) == rated + 1
     assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
     assert main(["journal", "export", str(path), str(log)]) == 2
-    assert "exists; it must be a new file" in capsys.readouterr().err
+    assert "found; it must be a new file" in capsys.readouterr().err
     with sqlite3.connect(path) as file:
         file.execute("UPDATE journal SET probability = 1 - probability WHERE seq = 2")
     assert main(["journal", "verify", str(path)]) == 2

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.logs.log import ColumnCells
 from exaul.engine.machine import host_memory, show_bytes
 
 Table = pd.DataFrame
@@ -49,6 +48,13 @@ def columns(path: Path) -> list[str]:
     """
     header = _readable_errors(path, lambda: _parse(path, None, head=True))
     return [str(name) for name in header.columns]
+
+
+class ColumnCells(NamedTuple):
+    """Some columns of a log."""
+
+    rows: list[int]  # number of each row, from 1, for messages: line in JSON lines, else row below the header
+    columns: dict[str, list[Any]]  # by name
 
 
 def read(path: Path, names: Sequence[str]) -> ColumnCells:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from exaul.engine.settings import name_with_values
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.aci_rank import SHARE, SHORT
+
+if TYPE_CHECKING:
+    from exaul.engine.logs.files import ColumnCells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +42,6 @@ class Layout(Configuration):
         super().__post_init__()
         if self.error is not None and self.correct is not None:
             raise BadInput("error: given together with correct; choose one of the two")
-
-
-class ColumnCells(NamedTuple):
-    """Some columns of a log."""
-
-    rows: list[int]  # number of each row, from 1, for messages: line in JSON lines, else row below the header
-    columns: dict[str, list[Any]]  # by name
 
 
 class Records(NamedTuple):
@@ -106,7 +103,7 @@ def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Recor
     path = Path(name)
     label, _ = _columns_needed(path, list(cells), columns, ())
     many = len(cells[label[0]])
-    table = ColumnCells(list(range(1, many + 1)), cells)
+    table: Any = SimpleNamespace(rows=list(range(1, many + 1)), columns=cells)  # as ColumnCells, without pandas
     scores, errors, _ = _parse_rows(path, table, np.arange(many), label, columns)
     return Records(name, scores, errors, many - len(scores), None)
 
@@ -122,7 +119,7 @@ def _columns_needed(
 
 
 def _parse_rows(
-    path: Path, cells: ColumnCells, chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
+    path: Path, cells: "ColumnCells", chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return scores and errors [N] of the chosen rows that have both, and which do; BadInput if none does."""
     scores, labels = (
@@ -161,7 +158,7 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
             raise BadInput(f"{path}: no column {name!r}; {listed(present)}")
 
 
-def select_rows(path: Path, cells: ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
+def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) -> NDArray[np.intp]:
     """Return the positions of the rows that match a selection. Raise BadInput if none does."""
     rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
@@ -174,7 +171,7 @@ def select_rows(path: Path, cells: ColumnCells, selection: Mapping[str, str]) ->
 
 def parse_numbers(
     path: Path,
-    cells: ColumnCells,
+    cells: "ColumnCells",
     chosen: NDArray[Any],
     name: str,
     parse: Callable[[Any], float],

@@ -53,7 +53,7 @@ from exaul.kernels.feedback import (
 )
 from exaul.kernels.game import ARMS, LOG_ARMS, Parameters, Rates, compute_costs, compute_cuts, log_grid, logit_grid
 from exaul.kernels.learners.learner import Learner, Ranked, bound_risk
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.start import count_log, first_counts
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.rates import rates_of
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
@@ -192,16 +192,25 @@ def _grid() -> NDArray[np.float64]:
     return logit_grid(ARMS, np.empty(0))
 
 
-def start_after(config: AbstainersConfiguration, log: Records | None) -> AbstainerStart:
-    """Return what a learner begins with: after a log of the past, or with nothing known."""
+def start_after(
+    config: AbstainersConfiguration, log: Records | None, scores: NDArray[np.float64] | None = None
+) -> AbstainerStart:
+    """Return what a learner begins with: after a log of the past, or with nothing known.
+
+    ``scores`` [M], the latest last, are those of all past answers, if the log is a sample of them.
+    """
     rule = learner_of(config.learner).rule
-    grid = _grid() if log is None else log_grid(LOG_ARMS, log.scores)
+    if log is not None and scores is None:
+        scores = log.scores
+    grid = _grid() if scores is None else log_grid(LOG_ARMS, scores)
     described = None if log is None else describe_log(log)
     if not isinstance(rule, Ranked):
         return AbstainerStart(grid, [], [0.0] * len(grid), described)
-    known = None if log is None else (compute_cuts(grid, log.scores), log.errors)
-    numbers, counts = start_of(rule, len(grid), [config.alpha], known)
-    return AbstainerStart(grid, [float(x[0]) for x in numbers], counts.tolist(), described)
+    if log is None or scores is None or rule.fit is None:
+        return AbstainerStart(grid, list(rule.start), first_counts(rule, len(grid)).tolist(), described)
+    counts = count_log(rule, compute_cuts(grid, scores), len(grid))
+    numbers = rule.fit(compute_cuts(grid, log.scores), log.errors, counts, config.alpha)
+    return AbstainerStart(grid, list(map(float, numbers)), counts.tolist(), described)
 
 
 def read_start_log(log: Any, columns: Layout) -> Records:

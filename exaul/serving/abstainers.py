@@ -13,9 +13,10 @@ import errno
 import json
 import math
 import operator
+import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -26,7 +27,9 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
-from exaul.engine.logs.log import Layout
+from exaul.engine.logs.log import Layout, Records
+from exaul.kernels.online import Uniforms
+from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import (
     UNUSABLE_STATE,
     Abstainer,
@@ -46,6 +49,8 @@ from exaul.serving.journal import (
     DECIDE,
     FEEDBACK,
     FILE_ERRORS,
+    RATED,
+    SHOWN,
     SNAPSHOT,
     START,
     WITHDRAW,
@@ -58,6 +63,7 @@ from exaul.serving.journal import (
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
+OF_SHADOW = 2**32 - 1  # the number of no start: it separates the audits of shadow mode from all others
 ADDED = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
@@ -196,6 +202,7 @@ class Abstainers:
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
         self._starts = dict[tuple[str, float], dict[str, Any] | None]()
+        self._coins = Uniforms(self._config["seed"], FEEDBACK_STREAM, OF_SHADOW)
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -224,9 +231,7 @@ class Abstainers:
             OSError: the journal cannot be written; do not show the answer. In both cases the state is unchanged.
         """
         score, key = as_score(score), as_text("key", key)
-        for name, given in (("id", id), ("ref", ref)):
-            if given is not None and self._journal.entries_of(as_text(name, given)):
-                raise BadInput(f"{name}: {quote(given)} found; it must not have been used before")
+        self._check_new(id=id, ref=ref)
         with self._changing(key) as abstainer:
             decision = abstainer.decide(score, id)
             self._journal.append(
@@ -240,6 +245,38 @@ class Abstainers:
                 audit=int(decision.audit),
             )
         return decision
+
+    @_uses_file
+    def show(self, score: float, key: str = "", id: str | None = None, ref: str | None = None) -> AbstainerDecision:
+        """Record an answer that is shown whatever its score: *shadow mode*, before a key begins to decide.
+
+        A key that begins to decide later starts from what was shown: it ranks scores among those, and first answers
+        the largest share whose audited answers keep alpha; without audits, whose rated ones do.
+
+        Arguments and errors are those of ``decide``.
+
+        Returns:
+            A decision to answer. Feedback on it is kept, and moves no learner.
+        """
+        score, key = as_score(score), as_text("key", key)
+        self._check_new(id=id, ref=ref)
+        id = secrets.token_hex(16) if id is None else id
+        with self._journal.transaction():
+            self._journal.add_key(key)
+            audit, coin = self._config["audit"], self._coins.at(self._journal.last_seq())
+            is_audited = audit is not None and coin < audit
+            self._journal.append(key=key, kind=SHOWN, id=id, ref=ref, score=score, audit=int(is_audited))
+        return AbstainerDecision(id, True, 1.0, is_audited)
+
+    def _check_new(self, **names: str | None) -> None:
+        for name, given in names.items():
+            if given is not None and self._journal.entries_of(as_text(name, given)):
+                raise BadInput(f"{name}: {quote(given)} found; it must not have been used before")
+
+    @_uses_file
+    def open_audits(self, limit: int) -> list[JournalEntry]:
+        """Return the oldest audited answers that wait for feedback, at most ``limit``."""
+        return self._journal.open_audits(limit)
 
     @_uses_file
     def begin(self, key: str, alpha: float | None = None, warm_start: Any = None) -> str:
@@ -312,15 +349,38 @@ class Abstainers:
     def figures(self, key: str = "") -> dict[str, float]:
         """Return counts, risk and bounds of a key, as ``Abstainer.figures``.
 
+        If answers were shown in shadow mode, also shadow_answers, shadow_audited, shadow_observed, shadow_wrong and
+        shadow_fdr_limit, the bound of the share of wrong answers among all of them. They are in no other figure.
+
         Raises:
             BadInput: the key is unknown.
         """
         as_text("key", key)
-        if key not in self._loaded and not self._journal.latest_start(key):
+        shadow = self._shadow_figures(key)
+        if key in self._loaded or self._journal.latest_start(key):
+            figures = self._load(key).figures()
+            self._unload_oldest()
+        elif shadow:
+            figures = Abstainer(**self._config).figures()  # before the first question
+        else:
             raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
-        figures = self._load(key).figures()
-        self._unload_oldest()
-        return figures
+        return figures | shadow
+
+    def _shadow_figures(self, key: str) -> dict[str, float]:
+        """Return the figures of shadow mode, if any answer of a key was shown in it."""
+        shown = self._journal.shown(key)
+        if not shown:
+            return {}
+        audited = [error for _, audit, error in shown if audit]
+        observed = [error for _, _, error in shown if error is not None]
+        found = sum(1.0 if error is None else error for error in audited)
+        return {
+            "shadow_answers": float(len(shown)),
+            "shadow_audited": float(len(audited)),
+            "shadow_observed": float(len(observed)),
+            "shadow_wrong": float(sum(observed)),
+            "shadow_fdr_limit": limit_of(AbstainerConfiguration(**self._config), found, len(shown), 0),
+        }
 
     @_uses_file
     def fdr_limit(self) -> float:
@@ -374,6 +434,8 @@ class Abstainers:
         if not entries:
             return "unknown"
         first, kinds = entries[0], {entry.kind for entry in entries}
+        if first.kind == SHOWN:
+            return self._rate_shown(first, kinds, error)
         if not first.answered:
             return "withheld"
         if WITHDRAW in kinds:
@@ -392,6 +454,15 @@ class Abstainers:
                 self._journal.append(key=first.key, kind=kind, id=first.id, error=error)
         # shown, without feedback, and no longer open: expired
         return outcome if outcome in ("counted", "withdrawn") else "late"
+
+    def _rate_shown(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
+        if error is None:  # a withdrawal: the answer is as good a sample as if it had been seen
+            return "shadow"
+        if RATED in kinds:
+            return "repeated"
+        with self._journal.transaction():
+            self._journal.append(key=first.key, kind=RATED, id=first.id, error=error)
+        return "counted"
 
     @contextmanager
     def _changing(self, key: str) -> Iterator[_KeyAbstainer]:
@@ -423,6 +494,10 @@ class Abstainers:
     def _start_of_new(self, key: str) -> tuple[float, dict[str, Any] | None]:
         """Return the target of a new key, and what it begins with, or None."""
         alpha, name = self._alphas.get(key, self._config["alpha"]), key if key in self._logs else ""
+        shown = self._journal.shown(key)
+        if any(error is not None for _, _, error in shown):
+            config = AbstainerConfiguration(**{**self._config, "alpha": alpha})
+            return alpha, start_after_shadow(config, shown).as_json()
         log = self._logs[name]
         if (name, alpha) not in self._starts:
             config = AbstainerConfiguration(**{**self._config, "alpha": alpha})
@@ -444,7 +519,7 @@ class Abstainers:
             except UNUSABLE_STATE as error:
                 raise UnreadableJournal(f"{self.path}: entry {since}: {error}") from error
         for entry in journal.entries_after(key, since):
-            loaded.unsaved += 1
+            loaded.unsaved += entry.kind not in (SHOWN, RATED)
             if not replay_entry(loaded.abstainer, entry):
                 raise UnreadableJournal(
                     f"{self.path}: entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
@@ -466,6 +541,24 @@ class Abstainers:
             abstainer = self._begun(entry) if entry.seq < seq else None
 
 
+def start_after_shadow(
+    config: AbstainerConfiguration, shown: Sequence[tuple[float, int, float | None]]
+) -> AbstainerStart:
+    """Return what a learner begins with after answers in shadow mode, of which some have feedback.
+
+    Args:
+        config: of the key.
+        shown: score, audit and error, None without feedback, of each answer in order.
+    """
+    scores, rated = np.array([score for score, *_ in shown]), [row for row in shown if row[2] is not None]
+    # audited answers are a random sample; users choose what they rate
+    rows = [row for row in rated if row[1]] or rated
+    sample = Records(
+        "shadow mode", np.array([row[0] for row in rows]), np.array([row[2] for row in rows], np.float64), 0, None
+    )
+    return start_after(config, sample, scores)
+
+
 def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
     """Repeat an entry. Return whether the outcome is the recorded one, numbers up to rounding."""
     if entry.kind == DECIDE:
@@ -475,6 +568,8 @@ def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
     if entry.kind == WITHDRAW:
         abstainer.withdraw(entry.id)
         return True
+    if entry.kind in (SHOWN, RATED):
+        return True  # nobody decided on it
     if entry.kind == SNAPSHOT:
         return _is_same(json.loads(entry.data or ""), abstainer.summary())
     assert entry.error is not None
@@ -505,10 +600,12 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
             for entry in entries:
                 if entry.kind == START:
                     abstainer, same = _KeyAbstainer.begun(journal.config, entry, journal.start_of(entry)), True
-                elif abstainer is None:
-                    raise UnreadableJournal(f"{path}: entry {entry.seq}: key {quote(key)} has no start")
-                else:
+                elif abstainer is not None:
                     same = replay_entry(abstainer, entry)
+                elif entry.kind in (SHOWN, RATED):
+                    same = True
+                else:
+                    raise UnreadableJournal(f"{path}: entry {entry.seq}: key {quote(key)} has no start")
                 if entry.kind == WITHDRAW:  # the Abstainer does not know the ids of closed answers
                     first = journal.entries_of(entry.id)[0]
                     same = first.key == key and first.seq < entry.seq and first.answered == 1

@@ -3,7 +3,8 @@
     meta      version and configuration, the same for all keys; whether the file is in use
     keys      the keys, in the order of first use
     starts    what a key may begin with: thresholds and the first state of its learner, by digest
-    journal   all starts of keys, decisions, feedback, withdrawals and snapshots in order; entries never change
+    journal   all starts of keys, decisions, feedback, withdrawals and snapshots, and what is shown in shadow mode
+              and its feedback, in order; entries never change
 
 Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
 found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal verify``. A
@@ -34,6 +35,7 @@ from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfigurat
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
+SHOWN, RATED = "shown", "rated"  # in shadow mode: an answer that nobody decided on, and its feedback
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
@@ -50,7 +52,8 @@ _SCHEMA = (  # the first table is that of all versions
     "CREATE UNIQUE INDEX by_id ON journal (id, kind) WHERE id <> ''",
     "CREATE UNIQUE INDEX by_ref ON journal (ref) WHERE ref NOT NULL",
     "CREATE INDEX by_key ON journal (key, seq)",
-    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot')",
+    "CREATE INDEX by_audit ON journal (seq) WHERE audit = 1",
+    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown')",
 )
 
 
@@ -64,7 +67,7 @@ class JournalEntry(NamedTuple):
     seq: int
     at: float  # seconds since 1970
     key: str
-    kind: str  # start, decide, feedback, withdraw or snapshot
+    kind: str  # start, decide, feedback, withdraw, snapshot, shown or rated
     id: str = ""  # of the decision; empty for a start or a snapshot
     ref: str | None = None  # another name of the answer, given by whoever asked
     score: float | None = None
@@ -75,6 +78,7 @@ class JournalEntry(NamedTuple):
     data: str | None = None  # JSON: of a start {"alpha", "start"}, of a snapshot ``Abstainer.summary``
 
 
+_OF_KIND = "kind = ? AND kind IN ('start', 'snapshot', 'shown')"  # so that the index by_kind is used
 _OF_ALL = {"seq", "at", "key", "kind", "id"}
 _COLUMNS = ", ".join(JournalEntry._fields)
 _APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
@@ -218,7 +222,7 @@ class Journal:
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed: the latest entries "
                 "may be missing; accept_loss (--accept-loss) goes on with those that are there"
             )
-        self._check_chain(self._last_seq() if closed and alone else 1)
+        self._check_chain(self.last_seq() if closed and alone else 1)
         return config
 
     def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
@@ -311,12 +315,16 @@ class Journal:
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
         return keys
 
+    def add_key(self, key: str) -> None:
+        """List a key, unless it is known."""
+        self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (key,))
+
     def add_start(self, key: str, alpha: float, start: dict[str, Any] | None) -> None:
         """Let a key begin, or begin anew, with a target and what ``AbstainerStart.as_json`` returned, if anything.
 
         The number of the entry separates the draws of this start from those of all others.
         """
-        self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (key,))
+        self.add_key(key)
         digest = None
         if start is not None:  # thousands of keys may begin with the same log
             text = json.dumps(start)
@@ -336,7 +344,8 @@ class Journal:
                 return alpha, json.loads(text)
         raise UnreadableJournal(f"{self.path}: entry {entry.seq}: a start that was never written")
 
-    def _last_seq(self) -> int:
+    def last_seq(self) -> int:
+        """Return the number of the latest entry, 0 if there is none."""
         return int(self._file.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
 
     def _check_chain(self, since: int) -> None:
@@ -360,8 +369,8 @@ class Journal:
         if message != "ok":
             raise UnreadableJournal(f"{self.path}: is damaged ({message})")
         self._check_chain(1)
-        query = "SELECT key FROM journal WHERE kind = ? GROUP BY key ORDER BY min(seq)"
-        if [key for (key,) in self._file.execute(query, (START,))] != self.all_keys():
+        query = "SELECT key FROM journal GROUP BY key ORDER BY min(seq)"
+        if [key for (key,) in self._file.execute(query)] != self.all_keys():
             raise UnreadableJournal(f"{self.path}: the keys are not those of the journal")
 
     def entries(self, order: str = "seq") -> Iterator[JournalEntry]:
@@ -375,25 +384,36 @@ class Journal:
             named = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
             return [] if named is None else self.entries_of(named[0])
         kinds = [entry.kind for entry in entries]
-        if entries and (kinds[0] != DECIDE or len(set(kinds)) < len(kinds)):
-            raise UnreadableJournal(
-                f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must decide"
-            )
+        if entries and (kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds)):
+            raise UnreadableJournal(f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must be it")
         return entries
 
     def latest_start(self, key: str) -> list[JournalEntry]:
         """Return the latest start of a key, and the latest snapshot after it; nothing if the key is new."""
         latest = list[JournalEntry]()
         for kind in (START, SNAPSHOT):
-            of_kind = "kind = ? AND kind IN ('start', 'snapshot')"  # so that by_kind is used
-            latest += self._entries(f"WHERE key = ? AND {of_kind} ORDER BY seq DESC LIMIT 1", key, kind)
+            latest += self._entries(f"WHERE key = ? AND {_OF_KIND} ORDER BY seq DESC LIMIT 1", key, kind)
         return latest[:1] if len(latest) == 2 and latest[1].seq < latest[0].seq else latest
+
+    def shown(self, key: str) -> list[tuple[float, int, float | None]]:
+        """Return score, audit and error (or None) of the answers of a key in shadow mode, in order."""
+        later = "SELECT later.error FROM journal AS later WHERE later.id = journal.id AND later.id <> ''"
+        query = (
+            f"SELECT score, audit, ({later} AND kind = ?) FROM journal WHERE key = ? AND {_OF_KIND} ORDER BY seq"
+        )
+        return self._file.execute(query, (RATED, key, SHOWN)).fetchall()
+
+    def open_audits(self, limit: int) -> list[JournalEntry]:
+        """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""
+        later = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.seq > journal.seq"
+        return list(self._entries(f"WHERE audit = 1 AND NOT EXISTS ({later}) ORDER BY seq LIMIT ?", limit))
 
     def entries_between_starts(self, key: str, seq: int) -> Iterator[JournalEntry]:
         """Yield the entries of a key from its first start to its start ``seq``; nothing if that is the first."""
-        (first,) = self._file.execute("SELECT min(seq) FROM journal WHERE key = ?", (key,)).fetchone()
+        query = f"SELECT min(seq) FROM journal WHERE key = ? AND {_OF_KIND}"
+        (first,) = self._file.execute(query, (key, START)).fetchone()
         if first != seq:
-            yield from self._entries("WHERE key = ? AND seq <= ? ORDER BY seq", key, seq)
+            yield from self._entries("WHERE key = ? AND seq BETWEEN ? AND ? ORDER BY seq", key, first, seq)
 
     def entries_after(self, key: str, seq: int) -> Iterator[JournalEntry]:
         """Yield the entries of a key after an entry, in order."""
@@ -433,8 +453,8 @@ class Journal:
         known = self._totals
         seq, *added = self._file.execute(
             "SELECT max(seq), sum(answered), sum(audit), sum(kind = ?), sum(error), sum(kind = ?)"
-            " FROM journal WHERE seq > ?",
-            (FEEDBACK, WITHDRAW, known.seq),
+            " FROM journal WHERE seq > ? AND kind NOT IN (?, ?)",
+            (FEEDBACK, WITHDRAW, known.seq, SHOWN, RATED),
         ).fetchone()
         if seq is not None:  # else no entry is new
             added = [value or 0 for value in added]  # the sum of no numbers is None
@@ -547,10 +567,12 @@ def _is_valid(entry: JournalEntry) -> bool:
         return False
     given = {name for name, value in zip(entry._fields, entry, strict=True) if value is not None} - _OF_ALL
     match kind:
+        case "shown":
+            return _in_unit(score) and id != "" and given - {"ref"} == {"score", "audit"} and audit in (0, 1)
         case "decide":
             numbers = _in_unit(score) and _in_unit(probability) and answered in (0, 1) and audit in (0, 1)
             return numbers and id != "" and given - {"ref"} == {"score", "probability", "answered", "audit"}
-        case "feedback":
+        case "feedback" | "rated":
             return id != "" and given == {"error"} and _in_unit(error)
         case "withdraw":
             return id != "" and not given

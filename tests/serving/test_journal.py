@@ -220,3 +220,59 @@ def test_a_file_that_nobody_closes_is_opened_again(tmp_path):
         assert not wal_of(path).exists()
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 4
+
+
+@pytest.mark.parametrize("audit", [None, 0.1])
+@pytest.mark.parametrize(("first", "slope", "share"), [(0.05, 0.1, 1.0), (1.0, 1.0, 0.2)])
+def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit, first, slope, share):
+    """An easy model, of which all answers may be shown, and a hard one, of which a fifth.
+
+    An answer of score s is wrong with probability first - slope s. Feedback in shadow mode is in no figure of the
+    gate.
+    """
+    path, rng = tmp_path / "state", np.random.default_rng(3)
+    scores = rng.random(4000)
+    errors = rng.random(4000) < first - slope * scores
+
+    def rated(decision):
+        return rng.random() < 0.1 if audit is None else decision.audit
+
+    with Abstainers(path, alpha=0.1, audit=audit, seed=1) as abstainers:
+        decisions = [abstainers.show(float(score)) for score in scores]
+        assert all(decision.answer for decision in decisions)
+        for decision, error in zip(decisions, errors, strict=True):
+            if rated(decision):
+                assert abstainers.feedback(decision.id, bool(error)) == "counted"
+                assert abstainers.feedback(decision.id, bool(error)) == "repeated"
+        figures = abstainers.figures()
+        assert figures["questions"] == figures["answers"] == 0
+        assert figures["shadow_answers"] == 4000
+        assert figures["shadow_wrong"] / figures["shadow_observed"] == pytest.approx(errors.mean(), abs=0.06)
+        assert audit is None or errors.mean() < figures["shadow_fdr_limit"] < errors.mean() + 0.1
+        assert abstainers.withdraw(decisions[0].id) == "shadow"
+    answers = wrong = 0
+    for _ in range(2):  # also after a restart
+        with Abstainers(path) as abstainers:
+            for score in rng.random(500):
+                decision, error = abstainers.decide(float(score)), rng.random() < first - slope * score
+                answers, wrong = answers + decision.answer, wrong + error * decision.answer
+                if decision.answer and rated(decision):
+                    assert abstainers.feedback(decision.id, bool(error)) == "counted"
+            figures = abstainers.figures()
+    assert answers / 1000 == pytest.approx(share, abs=0.1)
+    assert wrong / answers < 0.14
+    assert (figures["questions"], figures["answers"]) == (1000, answers)
+    assert abstainers.path.exists()
+    assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_audits_wait_until_they_have_a_result(tmp_path):
+    with Abstainers(tmp_path / "state", audit=1.0, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+        shadow = abstainers.show(0.7, key="new").id
+        ids = [abstainers.decide(0.5, key=key).id for key in "abab"]
+        assert [entry.id for entry in abstainers.open_audits(3)] == [shadow, *ids[:2]]
+        for id in (shadow, ids[1]):
+            abstainers.feedback(id, "down")
+        abstainers.withdraw(ids[2])
+        assert [entry.id for entry in abstainers.open_audits(10)] == [ids[0], ids[3]]
+        assert abstainers.all_keys() == ["new", "a", "b"]

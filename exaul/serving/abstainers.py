@@ -49,10 +49,10 @@ from exaul.serving.journal import (
     DECIDE,
     FEEDBACK,
     FILE_ERRORS,
-    RATED,
     SHOWN,
     SNAPSHOT,
     START,
+    VERDICT,
     WITHDRAW,
     Journal,
     JournalEntry,
@@ -435,7 +435,7 @@ class Abstainers:
             return "unknown"
         first, kinds = entries[0], {entry.kind for entry in entries}
         if first.kind == SHOWN:
-            return self._rate_shown(first, kinds, error)
+            return self._judge_shown(first, kinds, error)
         if not first.answered:
             return "withheld"
         if WITHDRAW in kinds:
@@ -455,13 +455,13 @@ class Abstainers:
         # shown, without feedback, and no longer open: expired
         return outcome if outcome in ("counted", "withdrawn") else "late"
 
-    def _rate_shown(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
+    def _judge_shown(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
         if error is None:  # a withdrawal: the answer is as good a sample as if it had been seen
             return "shadow"
-        if RATED in kinds:
+        if VERDICT in kinds:
             return "repeated"
         with self._journal.transaction():
-            self._journal.append(key=first.key, kind=RATED, id=first.id, error=error)
+            self._journal.append(key=first.key, kind=VERDICT, id=first.id, error=error)
         return "counted"
 
     @contextmanager
@@ -519,7 +519,7 @@ class Abstainers:
             except UNUSABLE_STATE as error:
                 raise UnreadableJournal(f"{self.path}: entry {since}: {error}") from error
         for entry in journal.entries_after(key, since):
-            loaded.unsaved += entry.kind not in (SHOWN, RATED)
+            loaded.unsaved += entry.kind not in (SHOWN, VERDICT)
             if not replay_entry(loaded.abstainer, entry):
                 raise UnreadableJournal(
                     f"{self.path}: entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
@@ -550,9 +550,9 @@ def start_after_shadow(
         config: of the key.
         shown: score, audit and error, None without feedback, of each answer in order.
     """
-    scores, rated = np.array([score for score, *_ in shown]), [row for row in shown if row[2] is not None]
+    scores, observed = np.array([score for score, *_ in shown]), [row for row in shown if row[2] is not None]
     # audited answers are a random sample; users choose what they rate
-    rows = [row for row in rated if row[1]] or rated
+    rows = [row for row in observed if row[1]] or observed
     sample = Records(
         "shadow mode", np.array([row[0] for row in rows]), np.array([row[2] for row in rows], np.float64), 0, None
     )
@@ -568,7 +568,7 @@ def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
     if entry.kind == WITHDRAW:
         abstainer.withdraw(entry.id)
         return True
-    if entry.kind in (SHOWN, RATED):
+    if entry.kind in (SHOWN, VERDICT):
         return True  # nobody decided on it
     if entry.kind == SNAPSHOT:
         return _is_same(json.loads(entry.data or ""), abstainer.summary())
@@ -602,7 +602,7 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
                     abstainer, same = _KeyAbstainer.begun(journal.config, entry, journal.start_of(entry)), True
                 elif abstainer is not None:
                     same = replay_entry(abstainer, entry)
-                elif entry.kind in (SHOWN, RATED):
+                elif entry.kind in (SHOWN, VERDICT):
                     same = True
                 else:
                     raise UnreadableJournal(f"{path}: entry {entry.seq}: key {quote(key)} has no start")

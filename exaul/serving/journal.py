@@ -35,7 +35,7 @@ from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfigurat
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
-SHOWN, RATED = "shown", "rated"  # in shadow mode: an answer that nobody decided on, and its feedback
+SHOWN, VERDICT = "shown", "verdict"  # in shadow mode: an answer that nobody decided on, and its feedback
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
@@ -67,7 +67,7 @@ class JournalEntry(NamedTuple):
     seq: int
     at: float  # seconds since 1970
     key: str
-    kind: str  # start, decide, feedback, withdraw, snapshot, shown or rated
+    kind: str  # start, decide, feedback, withdraw, snapshot, shown or verdict
     id: str = ""  # of the decision; empty for a start or a snapshot
     ref: str | None = None  # another name of the answer, given by whoever asked
     score: float | None = None
@@ -401,7 +401,7 @@ class Journal:
         query = (
             f"SELECT score, audit, ({later} AND kind = ?) FROM journal WHERE key = ? AND {_OF_KIND} ORDER BY seq"
         )
-        return self._file.execute(query, (RATED, key, SHOWN)).fetchall()
+        return self._file.execute(query, (VERDICT, key, SHOWN)).fetchall()
 
     def open_audits(self, limit: int) -> list[JournalEntry]:
         """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""
@@ -454,7 +454,7 @@ class Journal:
         seq, *added = self._file.execute(
             "SELECT max(seq), sum(answered), sum(audit), sum(kind = ?), sum(error), sum(kind = ?)"
             " FROM journal WHERE seq > ? AND kind NOT IN (?, ?)",
-            (FEEDBACK, WITHDRAW, known.seq, SHOWN, RATED),
+            (FEEDBACK, WITHDRAW, known.seq, SHOWN, VERDICT),
         ).fetchone()
         if seq is not None:  # else no entry is new
             added = [value or 0 for value in added]  # the sum of no numbers is None
@@ -572,7 +572,7 @@ def _is_valid(entry: JournalEntry) -> bool:
         case "decide":
             numbers = _in_unit(score) and _in_unit(probability) and answered in (0, 1) and audit in (0, 1)
             return numbers and id != "" and given - {"ref"} == {"score", "probability", "answered", "audit"}
-        case "feedback" | "rated":
+        case "feedback" | "verdict":
             return id != "" and given == {"error"} and _in_unit(error)
         case "withdraw":
             return id != "" and not given

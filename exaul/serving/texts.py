@@ -1,0 +1,70 @@
+"""Questions and answers that wait for an audit, in a file beside the journal, which itself has no texts."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from exaul.engine.checks import BadInput
+
+LONGEST = 20_000  # characters that are kept of a question and of an answer (chosen)
+DAY = 86_400.0  # seconds
+
+
+class AnswerText(NamedTuple):
+    """A question and its answer."""
+
+    question: str
+    answer: str
+
+
+class AnswerTexts:
+    """The texts of a service in FILE.texts. The caller serializes all calls."""
+
+    def __init__(self, path: Path, retain_days: float) -> None:
+        """Open or create the file, which its owner alone can read.
+
+        Args:
+            path: of the journal, to which ``.texts`` is added.
+            retain_days: days for which a text is kept after its verdict, >= 0.
+
+        Raises:
+            BadInput: the file cannot be used.
+        """
+        self._retain = retain_days * DAY
+        file = path.with_name(f"{path.name}.texts")
+        try:
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+            self._file = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+            self._file.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten
+            self._file.execute("PRAGMA journal_mode = TRUNCATE")  # and are in no other file either
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS texts"
+                " (id TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, judged REAL)"
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise BadInput(f"{file}: cannot be used ({error})") from error
+
+    def add(self, id: str, text: AnswerText) -> None:
+        """Keep the text of a decision, cut after LONGEST characters each."""
+        row = id, text.question[:LONGEST], text.answer[:LONGEST]
+        self._file.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)", row)
+
+    def of(self, id: str) -> AnswerText | None:
+        """Return the text of a decision, or None if it was not kept, or no longer is."""
+        row = self._file.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)).fetchone()
+        return None if row is None else AnswerText(*row)
+
+    def close_text(self, id: str) -> None:
+        """Note that a decision has its verdict, and delete the texts whose verdicts are older than is allowed."""
+        self._file.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
+        self.delete_old()
+
+    def delete_old(self) -> None:
+        """Delete the texts whose verdicts are older than is allowed."""
+        self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,41 @@
+"""Texts that wait for an audit: kept until their time is over, then gone from the disk."""
+
+import time
+
+import pytest
+
+from exaul import BadInput
+from exaul.serving.texts import DAY, LONGEST, AnswerText, AnswerTexts
+
+
+def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    texts = AnswerTexts(path, retain_days=2)
+    for id in ("a", "b", "open"):
+        texts.add(id, AnswerText(f"the question of {id}", f"a secret answer {id}"))
+    texts.add("long", AnswerText("q" * 30_000, ""))
+    assert texts.of("a") == ("the question of a", "a secret answer a")
+    assert len(texts.of("long").question) == LONGEST
+    texts.close_text("a")
+    now = time.time()
+    for days, gone in ((1.5, False), (2.5, True)):
+        monkeypatch.setattr(time, "time", lambda later=now + days * DAY: later)
+        texts.close_text("b")
+        assert (texts.of("a") is None) == gone
+    assert texts.of("b") is not None
+    assert texts.of("open") is not None
+    texts.close()
+    (file,) = [each for each in tmp_path.iterdir() if each.stat().st_size]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert b"secret answer a" not in file.read_bytes()
+    assert b"secret answer open" in file.read_bytes()
+    texts = AnswerTexts(path, retain_days=0)
+    texts.close_text("open")
+    assert texts.of("open") is None
+    texts.close()
+
+
+def test_a_file_that_is_none_is_one_sentence(tmp_path):
+    (tmp_path / "state.texts").write_bytes(b"no database, but long enough to look like one" * 10)
+    with pytest.raises(BadInput, match=r"state.texts: cannot be used \(file is not a database\)"):
+        AnswerTexts(tmp_path / "state", retain_days=1)

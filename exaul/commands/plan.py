@@ -1,4 +1,4 @@
-"""``exaul plan``: print the guarantees of each learner, and the horizon that a better one needs."""
+"""``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,12 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.results.text_table import format_table, wrap
+from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
 from exaul.kernels.learners.learner import Learner
+
+WEEKS = 1, 2, 4, 8, 26  # after which audits are summed up (chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,8 @@ class Plan(RatingFlags):
     audit: float | None = setting(
         None, "probability of auditing an answer, in (0, 1]; then only audited answers are learned", "P"
     )
+    per_day: int | None = setting(None, "questions a day, of a service whose audits to plan", "N")
+    audits_per_day: int | None = setting(None, "answers a day that somebody can audit", "N")
     slack: float | None = setting(None, "find the horizon that guarantees an FDR of at most alpha + SLACK", "SLACK")
 
     def __post_init__(self) -> None:
@@ -42,6 +47,12 @@ class Plan(RatingFlags):
         if self.audit is not None and self.feedback_rate != 1:
             raise BadInput(f"feedback_rate: {self.feedback_rate} given; with audits it must be 1")
         check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
+        if (self.per_day is None) != (self.audits_per_day is None):
+            raise BadInput("per_day, audits_per_day: one of the two given; audits are planned with both")
+        if self.per_day is not None and self.audits_per_day is not None:
+            answers = self.per_day * self.coverage
+            fits = 0 < self.audits_per_day <= answers
+            check_holds("audits_per_day", self.audits_per_day, fits, f"from 1 to {answers:g}, the answers of a day")
         if self.slack is not None:
             check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
 
@@ -54,6 +65,28 @@ class Plan(RatingFlags):
     def setting(self) -> Setting:
         """What the guarantees are for."""
         return Setting(*(getattr(self, name) for name in Setting._fields))
+
+
+def planned_audits(plan: Plan, width: int | None) -> str:
+    """Return the probability of an audit, and what audits will have shown after some weeks."""
+    assert plan.per_day is not None
+    assert plan.audits_per_day is not None
+    probability = plan.audits_per_day / (plan.per_day * plan.coverage)
+    columns: dict[str, list[str]] = {name: [] for name in ("weeks", "answers", "audits", "FDR at most")}
+    for weeks in WEEKS:
+        answers = 7 * weeks * plan.per_day * plan.coverage
+        wrong = plan.alpha * answers * probability
+        limit = fdr_limit(wrong, answers, answers, probability, (0.0, 0.0), plan.delta)
+        row = weeks, round(answers), round(answers * probability), rounded_up(limit)
+        for cells, value in zip(columns.values(), row, strict=True):
+            cells.append(value if isinstance(value, str) else f"{value:,}")
+    head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
+    rest = (
+        f"So much do audits prove with probability 1 - {plan.delta}, for all answers, if a share {plan.coverage} of the "
+        f"questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit has a "
+        "result. An audit without one counts as wrong."
+    )
+    return f"{wrap(head, width)}\n\n{format_table(columns, width, names=1, kept=4)}\n\n{wrap(rest, width)}"
 
 
 def learners() -> dict[str, Learner[Any]]:
@@ -106,10 +139,13 @@ def rounded_up(value: float) -> str:
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Print the guarantee of each learner and, with ``slack``, the horizon that it needs."""
+    """Print the guarantee of each learner and, with ``slack``, the horizon that it needs; or plan audits."""
     config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
+    if config.per_day is not None:
+        print(planned_audits(config, terminal_width()))
+        return 0
     shown = {name: x for name, x in learners().items() if config.setting.perfect or x.risk_bound}
     left_out = [name for name in learners() if name not in shown]
     width = terminal_width()

@@ -1,6 +1,7 @@
 """The bounds of ``plan`` are those of a sweep and of the paper's formulas."""
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
 from exaul.commands.plan import Plan, learners
+from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
 
@@ -199,3 +201,32 @@ def test_audits_promise_what_was_computed_by_hand():
     assert found.learning == pytest.approx(0.0155, abs=2e-4)
     rated = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05).setting)
     assert rated.learning > found.learning  # the weight of an abstention is an estimate, which may be 1
+
+
+def test_a_plan_of_audits_is_what_they_prove(capsys):
+    """The limit after a week is that of F1; more weeks prove more, and less than everything."""
+    assert main(["plan", "--alpha", "0.1", "--per-day", "5000", "--audits-per-day", "30"]) == 0
+    printed = capsys.readouterr().out
+    assert "Audit each answer with probability 0.012 (`--audit 0.012`)." in printed
+    rows = [line.split() for line in printed.splitlines() if re.match(r"\d", line)]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
+    limits = [float(row[-1]) for row in rows]
+    first = fdr_limit(0.1 * 210, 17_500, 17_500, 0.012, (0.0, 0.0), 0.05)
+    assert rows[0][1:3] == ["17,500", "210"]
+    assert first <= limits[0] < first + 2e-4
+    assert limits == sorted(limits, reverse=True)
+    assert limits[-1] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--per-day", "9"], "per_day, audits_per_day: one of the two given"),
+        (["--audits-per-day", "9"], "per_day, audits_per_day: one of the two given"),
+        (["--per-day", "10", "--audits-per-day", "6"], "audits_per_day: 6 found; it must be from 1 to 5"),
+        (["--per-day", "10", "--audits-per-day", "0"], "audits_per_day: 0 found; it must be from 1 to 5"),
+    ],
+)
+def test_a_plan_of_audits_that_cannot_be_is_one_sentence(capsys, flags, sentence):
+    assert main(["plan", *flags]) == 2
+    assert sentence in capsys.readouterr().err

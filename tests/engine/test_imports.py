@@ -18,7 +18,6 @@ from exaul.engine import registry
 ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.serving.http": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
-    "exaul.serving.litellm": {"exaul.engine", "exaul.serving.http"},
     "exaul.kernels": set(),
     "exaul.engine": {"exaul.kernels"},
     "exaul.serving": {"exaul.kernels", "exaul.engine"},

@@ -68,12 +68,15 @@ class Scorer(NamedTuple):
     """A scorer, and what it needs of the request for the answer."""
 
     score: Score
-    fields: Body  # of the request for the answer
+    fields: dict[str, Any]  # of the request for the answer
 
 
 async def logprob(request: Body, completion: Body, ask: Ask) -> float:
-    """Return the length-normalised likelihood of the answer."""
-    return score_of(completion["choices"][0])
+    """Return the length-normalised likelihood of the answer; NaN if it has no usable logprobs."""
+    try:
+        return score_of(completion["choices"][0])
+    except (ValueError, LookupError, TypeError, AttributeError):  # of logprobs that are none
+        return math.nan
 
 
 async def p_true(request: Body, completion: Body, ask: Ask, *, model: str | None = None) -> float:

@@ -40,10 +40,8 @@ def package_of(name):
 
 
 def files(package):
-    """The files of a package that belong to no other entry of PACKAGES, or the one file of a module."""
+    """The files of a package that belong to no other entry of PACKAGES."""
     path = ROOT / package.replace(".", "/")
-    if not path.is_dir():
-        return [path.with_suffix(".py")]
     return [file for file in sorted(path.rglob("*.py")) if package_of(module_of(file)) == package]
 
 

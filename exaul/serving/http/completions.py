@@ -65,8 +65,7 @@ def form_of(mode: str, request: Mapping[str, Any], fixed: Any) -> str:
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Return whether a value follows a JSON schema; False also if the schema has more than this function knows.
 
-    Raises:
-        TypeError, LookupError, AttributeError, RecursionError: the schema is none.
+    If the schema is none, it raises what Python raises then.
     """
     names = schema.get("type", TYPES[type(value)][0])
     if (
@@ -80,12 +79,8 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
         return all(fits(each, schema.get("items", {})) for each in value)
     if isinstance(value, dict):
         known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
-        fitting = all(fits(value[name], known[name]) for name in value.keys() & known.keys())
-        return (
-            fitting
-            and set(schema.get("required", ())) <= value.keys()
-            and (more is True or value.keys() <= known.keys())
-        )
+        names_fit = set(schema.get("required", ())) <= value.keys() and (more is True or value.keys() <= set(known))
+        return names_fit and all(fits(value[name], known[name]) for name in value.keys() & known.keys())
     return True
 
 

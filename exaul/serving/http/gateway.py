@@ -56,11 +56,7 @@ class ChatRequest(NamedTuple):
 
 
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
-    """Add the routes of the gateway to an application of ``app``.
-
-    Raises:
-        BadInput: the address or the key of the endpoint is invalid.
-    """
+    """Add the routes of the gateway to an application. ``BadInput``: the endpoint's address or key is invalid."""
     state = application.state
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
     gateway = Gateway(application, flags, upstream)
@@ -108,11 +104,7 @@ async def warning_of(flags: GatewayFlags) -> str | None:
 
 
 def checked_request(body: dict[str, Any], headers: Mapping[str, str], flags: GatewayFlags) -> ChatRequest:
-    """Return a request of a client whose answer can be decided.
-
-    Raises:
-        BadInput: a field or a header is invalid.
-    """
+    """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid."""
     for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
         raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
     model, n, metadata = body.get("model"), body.get("n"), body.get("metadata")
@@ -150,11 +142,7 @@ class Gateway:
         self._asked = set[str]()  # ids of requests in progress
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
-        """Return the completion that the client gets.
-
-        Raises:
-            CompletionFailed: it gets an error instead.
-        """
+        """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
         used = CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
         if chat.id in self._asked:
             raise used
@@ -305,9 +293,9 @@ class GatedReply(Response):
 async def _unless_left(
     work: Coroutine[Any, Any, Any], receive: Receive, wait: Callable[[], Awaitable[None]] | None = None
 ) -> tuple[Any, bool]:
-    """Return a result, None if there is none yet, and whether the client has left. Then the work is cancelled.
+    """Return a result and False; or, if the client leaves, the result if there is one, and True.
 
-    ``wait`` is called every COMMENT_SECONDS until then.
+    ``wait`` is called every COMMENT_SECONDS until then; work that is not done is cancelled.
     """
 
     async def leave() -> None:

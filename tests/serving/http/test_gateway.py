@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
+from exaul.commands.main import main
 from exaul.engine.checks import BadInput
 from exaul.llm.client import LARGEST
 from exaul.serving.http import gateway as gateway_module
@@ -411,6 +412,19 @@ def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F
     ):
         found = asyncio.run(gateway_module.warning_of(GatewayFlags(**{"upstream": stub.url} | flags)))
         assert found is None if sentence is None else re.match(sentence, found)
+
+
+def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """One line says so."""
+    served = []
+    monkeypatch.setattr("exaul.serving.http.server.serve", lambda *given, **named: served.append(given))
+    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url]
+    for logprobs, line in ((None, ""), ([9], "exaul: --score logprob: the answers of stub-1 have none")):
+        stub.rule = lambda asked, before, logprobs=logprobs: completion("Paris", logprobs)
+        assert main(argv) == 0
+        printed = capsys.readouterr().err
+        assert (printed.startswith(line), printed.count("\n")) == (True, bool(line))
+    assert len(served) == len(stub.asked) == 2
 
 
 def test_shadow_shows_everything(town, tmp_path):

@@ -87,11 +87,14 @@ async def p_true(request: Body, completion: Body, ask: Ask, *, model: str | None
 
 
 async def verbal(request: Body, completion: Body, ask: Ask, *, model: str | None = None) -> float:
-    """Return the probability in percent that a model states for the answer, as a share; NaN if it states none."""
+    """Return the percentage that a model states for the answer, as a share; NaN if it states none.
+
+    A number between 0 and 1 may be a share, and so it is none, too.
+    """
     reply = await _text(ask, _request(model, request, _filled(VERBAL, request, completion)))
     number = NUMBER.search(reply)
-    score = float(number[0]) / 100 if number else math.nan
-    return score if 0 <= score <= 1 else math.nan
+    percent = float(number[0]) if number else math.nan
+    return percent / 100 if percent == 0 or 1 <= percent <= 100 else math.nan
 
 
 async def exact(request: Body, completion: Body, ask: Ask, *, samples: int) -> float:

@@ -70,7 +70,7 @@ def test_verbal_is_the_number_that_is_stated(percent, form):
     assert asked["model"] == "m"
 
 
-@pytest.mark.parametrize("reply", ["", "sure", "101", "-5", "250"])
+@pytest.mark.parametrize("reply", ["", "sure", "101", "-5", "0.9", "9" * 400])
 def test_verbal_without_a_percentage_is_no_score(reply):
     assert math.isnan(scored("verbal", [reply])[0])
 

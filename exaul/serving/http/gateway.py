@@ -262,7 +262,7 @@ class GatedReply(Response):
                 await failure.reply()(scope, receive, send)
             return
         if left:
-            if completion is not None:
+            if completion is not None and completion["exaul"].get("decided", True):
                 await self._gateway.withdraw(chat.id)
         elif streams:
             options = chat.body.get("stream_options")

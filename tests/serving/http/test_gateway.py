@@ -913,6 +913,26 @@ def test_disconnects(town, tmp_path, monkeypatch, point, stream, learner):
     service.close()
 
 
+@pytest.mark.parametrize("exaul", [{"answer": True}, {"answer": True, "decided": False}])
+def test_a_client_leaves_when_its_answer_is_ready(exaul):
+    """Nothing is sent, and a decision is withdrawn."""
+    withdrawn = []
+
+    class Ready:
+        async def complete(self, chat):
+            return {"exaul": exaul}
+
+        async def withdraw(self, id):
+            withdrawn.append(id)
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    chat = gateway_module.checked_request(QUESTION, {}, GatewayFlags(upstream="http://h"))
+    asyncio.run(gateway_module.GatedReply(Ready(), chat)({}, receive, None))
+    assert withdrawn == ([] if "decided" in exaul else [chat.id])
+
+
 def test_a_client_that_leaves_a_server(town, tmp_path):
     """As above, with sockets."""
     town.delay = 10

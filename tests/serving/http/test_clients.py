@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from exaul.serving.http.gateway import FIELDS
 from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 from tests.serving.http.apps import until
@@ -187,6 +188,12 @@ def test_errors(stub, tmp_path, client, status, calls):  # noqa: F811
             client(f"http://127.0.0.1:{running.port}/v1", {})
         assert failed.value.status_code == status
         assert len(stub.asked) == calls
+
+
+def test_every_field_of_the_client_of_openai_is_allowed():
+    params = pytest.importorskip("openai.types.chat.completion_create_params")
+    known = params.CompletionCreateParamsBase.__annotations__.keys() | {"stream"}
+    assert known <= set(FIELDS.split())
 
 
 ABUSES = [

@@ -158,7 +158,7 @@ def ask(address, body):
 
 
 def test_the_service_imports_the_extra_serve_alone(tmp_path):
-    code = "from exaul.serving.http import application, gateway, guardrail, server"
+    code = "from exaul.serving.http import application, gateway, server"
     assert run(code, tmp_path, needed=(*SMALL, *SERVING)) == ""
 
 

@@ -82,7 +82,7 @@ def planned_audits(plan: Plan, width: int | None) -> str:
             cells.append(value if isinstance(value, str) else f"{value:,}")
     head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
     rest = (
-        f"So much do audits prove with probability 1 - {plan.delta}, for all answers, if a share {plan.coverage} of the "
+        f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of the "
         f"questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit has a "
         "result. An audit without one counts as wrong."
     )

@@ -1,6 +1,8 @@
 """``exaul serve``: decide and learn over HTTP, for programs in any language."""
 
+import asyncio
 import ipaddress
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -64,9 +66,12 @@ def main(given: Mapping[str, Any]) -> int:
     application = app(config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration)
     try:
         if gateway_flags is not None:
-            from exaul.serving.http.gateway import add_gateway
+            from exaul.serving.http.gateway import add_gateway, warning_of
 
             add_gateway(application, gateway_flags)
+            warning = asyncio.run(warning_of(gateway_flags))
+            if warning is not None:  # it may be another model that clients ask, and so serving goes on
+                print(f"exaul: {warning}", file=sys.stderr, flush=True)
         serve(
             application,
             config.host,

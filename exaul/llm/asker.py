@@ -18,6 +18,7 @@ from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts
 from exaul.llm.replies import Reply, likelihood
+from exaul.llm.scores import yes_share
 
 Messages = Sequence[dict[str, str]]
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
@@ -212,7 +213,7 @@ class Asker:
         asked = [{"role": "user", "content": prompt}]
         if soft:
             reply = await self.say(asked, logprobs=True, top_logprobs=LIKELIEST)
-            likely = _likely(reply)
+            likely = yes_share(reply.first)
             if not math.isnan(likely):
                 return likely, reply.text
             self.troubles[f"verdicts without a likely yes or no, taken as words ({role})"] += 1
@@ -242,17 +243,6 @@ def price(config: EndpointFlags, model: str) -> tuple[float, float]:
     if config.budget is not None and any(map(math.isnan, each)):
         raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
     return each
-
-
-def _likely(reply: Reply) -> float:
-    """Return P(yes) / (P(yes) + P(no)) of the first token; NaN if it can be neither."""
-    chance = {"yes": 0.0, "no": 0.0}
-    for token, logprob in reply.first:
-        word = token.strip().lower()
-        if word in chance:
-            chance[word] += math.exp(logprob)
-    both = sum(chance.values())
-    return chance["yes"] / both if both > 0 else math.nan
 
 
 async def together(*calls: Any) -> list[Any]:

@@ -81,6 +81,23 @@ def text_of(choice: Mapping[str, Any]) -> str:
     return _without_thoughts(_utf8(choice["message"].get("content") or "")).decode()
 
 
+def content_text(content: Any) -> str:
+    """Return the text of a message's content, a text or a list of parts, of which texts alone are kept."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the likeliest first tokens of the text of a choice and their logprobs; nothing if it has none.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: it is not as it must be.
+    """
+    each = [(candidate["token"], candidate["logprob"]) for candidate in _answer_of(choice)[2]]
+    return [(token, float(logprob)) for token, logprob in each if is_logprob(logprob)]
+
+
 def score_of(choice: Mapping[str, Any]) -> float:
     """Return the likelihood of the text of a choice; NaN if it has no usable logprobs.
 

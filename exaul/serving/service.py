@@ -1,5 +1,6 @@
 """Abstainers as a service needs them, without HTTP: repeatable decisions, and the latest ones."""
 
+import hashlib
 import math
 import threading
 import time
@@ -19,6 +20,7 @@ SHOWN = 20  # keys that ``overview`` shows: those used last
 LONGEST = 4_000  # characters of a question or an answer in the list of the latest decisions
 COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
+PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
@@ -116,8 +118,12 @@ class Service:
             self._note_use(key, DECIDE)
         return decision
 
+    def is_decided(self, id: str) -> bool:
+        """Return whether an id was decided. ``OSError`` as in ``decide``."""
+        return bool(self._abstainers.entries_of(id))
+
     def feedback(self, id: str, error: float | bool | str) -> str:
-        """Learn from feedback, as ``Abstainers.feedback``."""
+        """Learn from feedback, as ``Abstainers.feedback``; the id may be a client's ``ref``, as in ``id_of``."""
         error = as_error(error)
         return self._close_answer(id, FEEDBACK, error)
 
@@ -182,6 +188,9 @@ class Service:
     def _close_answer(self, id: str, kind: str, error: float | None) -> str:
         with self._lock:
             entries = self._abstainers.entries_of(as_text("id", id))
+            if not entries:
+                id = id_of(id)
+                entries = self._abstainers.entries_of(id)
             earlier = [entry.error for entry in entries if entry.kind == kind]
             outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
             if outcome == ACCEPTED[kind] and not earlier:
@@ -212,6 +221,14 @@ class Service:
                 self._latest[id].withdrawn = True
             else:
                 self._latest[id].error = error
+
+
+def id_of(ref: str) -> str:
+    """Return the id of the decision on the answer that a client names ``ref``.
+
+    It follows from ``ref`` alone, so that a journal knows which names were used.
+    """
+    return PREFIX + hashlib.blake2b(ref.encode(), digest_size=16, person=b"exaul ref").hexdigest()
 
 
 def _decision_of(entry: JournalEntry) -> ServedDecision:

@@ -18,7 +18,6 @@ from exaul.engine import registry
 ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.serving.http": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
-    "exaul.serving.litellm": {"exaul.engine", "exaul.serving.http"},
     "exaul.kernels": set(),
     "exaul.engine": {"exaul.kernels"},
     "exaul.serving": {"exaul.kernels", "exaul.engine"},
@@ -41,10 +40,8 @@ def package_of(name):
 
 
 def files(package):
-    """The files of a package that belong to no other entry of PACKAGES, or the one file of a module."""
+    """The files of a package that belong to no other entry of PACKAGES."""
     path = ROOT / package.replace(".", "/")
-    if not path.is_dir():
-        return [path.with_suffix(".py")]
     return [file for file in sorted(path.rglob("*.py")) if package_of(module_of(file)) == package]
 
 

@@ -112,9 +112,11 @@ class Stub:
                 pass
 
     async def models(self, request):
-        """List one model."""
+        """List one model, or return the one that is asked for."""
         self.headers.append(dict(request.headers))
         await self._wait(request)
+        if "name" in request.path_params:
+            return JSONResponse({"id": request.path_params["name"], "object": "model"})
         return JSONResponse({"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
 
     def counts(self):
@@ -127,6 +129,7 @@ def served():
     """A stub that listens."""
     stub = Stub()
     routes = [Route("/v1/chat/completions", stub.complete, methods=["POST"]), Route("/v1/models", stub.models)]
+    routes.append(Route("/v1/models/{name:path}", stub.models))
     app = Starlette(routes=routes)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1, ws="none"

@@ -1,34 +1,102 @@
 """Chat completions: what cannot be decided, withheld completions, and completions as streams."""
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-TEXTS = "content", "reasoning", "reasoning_content"  # of a message
-NAMES = {"id": str, "created": int, "model": str}  # what a withheld completion keeps, with its type
+from exaul.llm.replies import content_text, text_of
+
+MODES = "auto", "text", "refusal", "json", "error"  # of a withheld answer
+STRUCTURED = "json_object", "json_schema"  # types of ``response_format`` with JSON
+THOUGHTS = "reasoning", "reasoning_content"  # texts of a message beside its content
+NAMES = {"created": int, "model": str}  # what a withheld completion keeps, with its type
 COUNTS = "prompt_tokens", "completion_tokens", "total_tokens"
+NOTES = {"title", "description", "default", "examples", "$schema"}  # of a JSON schema
+RULES = {"type", "enum", "anyOf", "properties", "required", "additionalProperties", "items"}
+TYPES: dict[type, tuple[str, ...]] = {  # of JSON, by type of Python
+    **{dict: ("object",), list: ("array",), str: ("string",), type(None): ("null",)},
+    **{bool: ("boolean",), int: ("integer", "number"), float: ("number",)},
+}
 
 
-def undecided_reason(completion: Mapping[str, Any]) -> str | None:
-    """Return why a completion is not decided: n, tool_calls, audio or no_text; None if it is.
+def answer_of(completion: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the text of a completion with one choice, and None; or no text, and why it is not decided.
 
-    A text that has no score, such as a thought without an answer, is no such case.
+    The reason is tool_calls, audio, parts (of content), thoughts (without an answer) or no_text.
+
+    Raises:
+        LookupError, TypeError, AttributeError: it is not as it must be.
     """
-    if len(completion["choices"]) != 1:
-        return "n"
     message = completion["choices"][0]["message"]
+    content = message.get("content")
     if message.get("tool_calls") or message.get("function_call"):
-        return "tool_calls"
+        return "", "tool_calls"
     if message.get("audio"):
-        return "audio"
-    texts = (message.get(name) for name in TEXTS)
-    return None if any(text.strip() if isinstance(text, str) else text for text in texts) else "no_text"
+        return "", "audio"
+    if isinstance(content, list):
+        return "", "parts"
+    text = text_of({"message": {"content": content}})
+    if text:
+        return text, None
+    thoughts = (content, *(message.get(name) for name in THOUGHTS))
+    return "", "thoughts" if any(each.strip() for each in thoughts if isinstance(each, str)) else "no_text"
 
 
-def withheld(completion: Mapping[str, Any], abstention: str) -> dict[str, Any]:
-    """Return a completion with another text. Nothing but names, the time and counts is kept."""
+def form_of(mode: str, request: Mapping[str, Any], fixed: Any) -> str:
+    """Return how an answer to a request is withheld: text, refusal, json or error.
+
+    Args:
+        mode: one of MODES; ``auto`` is a refusal where the client parses JSON, else a text.
+        request: of the client.
+        fixed: what ``json`` sends; where the client's schema refuses it, a refusal is sent.
+    """
+    form: Any = request.get("response_format")
+    kind = form.get("type") if isinstance(form, dict) else None
+    if mode == "auto":
+        return "refusal" if kind in STRUCTURED else "text"
+    if mode == "json" and kind == "json_schema":
+        with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of a schema that is none
+            return "json" if fits(fixed, form["json_schema"]["schema"]) else "refusal"
+        return "refusal"
+    return mode
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether a value follows a JSON schema; False also if the schema has more than this function knows.
+
+    If the schema is none, it raises what Python raises then.
+    """
+    names = schema.get("type", TYPES[type(value)][0])
+    if (
+        not schema.keys() <= NOTES | RULES
+        or not set(TYPES[type(value)]) & set(names if isinstance(names, list) else [names])
+        or json.dumps(value) not in map(json.dumps, schema.get("enum", [value]))  # as texts, since True == 1
+        or ("anyOf" in schema and not any(fits(value, each) for each in schema["anyOf"]))
+    ):
+        return False
+    if isinstance(value, list):
+        return all(fits(each, schema.get("items", {})) for each in value)
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+        names_fit = set(schema.get("required", ())) <= value.keys() and (more is True or value.keys() <= set(known))
+        return names_fit and all(fits(value[name], known[name]) for name in value.keys() & known.keys())
+    return True
+
+
+def withheld(completion: Mapping[str, Any], form: str, abstention: str, fixed: Any) -> dict[str, Any]:
+    """Return a completion with an abstention instead. Nothing but names, the time and counts is kept.
+
+    Args:
+        completion: of the model.
+        form: text, refusal or json.
+        abstention: the text or the refusal.
+        fixed: the value that ``json`` sends.
+    """
     usage = completion.get("usage")
     counts = usage if isinstance(usage, dict) else {}
-    message = {"role": "assistant", "content": abstention, "refusal": None}
+    content = {"text": abstention, "json": json.dumps(fixed, ensure_ascii=False), "refusal": None}[form]
+    message = {"role": "assistant", "content": content, "refusal": abstention if form == "refusal" else None}
     kept = {name: completion[name] for name, kind in NAMES.items() if isinstance(completion.get(name), kind)}
     return kept | {
         "object": "chat.completion",
@@ -43,20 +111,18 @@ def without_logprobs(completion: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chunks(completion: Mapping[str, Any], with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return a completion as the chunks of a stream; ``exaul`` is in the first."""
+    """Return a completion with one choice as the chunks of a stream; ``exaul`` is in the first."""
     common = {name: value for name, value in completion.items() if name not in ("choices", "usage", "exaul")}
     common["object"] = "chat.completion.chunk"
     if with_usage:
         common["usage"] = None  # in all chunks but the last
-    first = {"exaul": completion["exaul"]}
-    for number, choice in enumerate(completion["choices"]):
-        finish = {"index": choice.get("index", number), "logprobs": None, "finish_reason": None}
-        message = choice["message"]
-        yield common | first | {"choices": [finish | {"delta": {"role": message.get("role", "assistant")}}]}
-        first = {}
-        others = {name: value for name, value in choice.items() if name != "message"}
-        yield common | {"choices": [finish | others | {"delta": _delta(message), "finish_reason": None}]}
-        yield common | {"choices": [finish | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
+    (choice,) = completion["choices"]
+    message, empty = choice["message"], {"index": 0, "logprobs": None, "finish_reason": None}
+    role = {"role": message.get("role", "assistant")}
+    yield common | {"exaul": completion["exaul"], "choices": [empty | {"delta": role}]}
+    others = {name: value for name, value in choice.items() if name != "message"}
+    yield common | {"choices": [empty | others | {"delta": _delta(message), "finish_reason": None}]}
+    yield common | {"choices": [empty | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
     if with_usage:
         yield common | {"choices": [], "usage": completion.get("usage")}
 
@@ -76,8 +142,5 @@ def question_of(request: Mapping[str, Any]) -> str:
     messages = request.get("messages")
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            return "\n".join(text for text in texts if isinstance(text, str))
+            return content_text(message.get("content"))
     return ""

@@ -8,86 +8,128 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Body, FastAPI, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from exaul.engine.checks import BadInput, check_holds
-from exaul.llm.client import RawResponse
-from exaul.llm.matching import matches
-from exaul.llm.replies import score_of, text_of
-from exaul.serving.abstainer import as_text
+from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
+from exaul.llm.scores import probe, scorer_of
+from exaul.serving.abstainer import as_score, as_text
+from exaul.serving.http import completions
 from exaul.serving.http.application import LONGEST_TEXT
-from exaul.serving.http.completions import chunks, question_of, undecided_reason, withheld, without_logprobs
+from exaul.serving.http.errors import error_reply
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.http.metrics import ServiceMetrics
-from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream, completion_of
-from exaul.serving.service import ServedDecision, Service
+from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream
+from exaul.serving.service import PREFIX, ServedDecision, id_of
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
-LONGEST_SHOWN = 2000  # characters of a question and an answer that the page shows
-SHORT_REPLIES = 64 * 1024  # bytes that are read in some milliseconds
-SAMPLE_TEMPERATURE = 1.0  # of samples, as in ``exaul collect``
-KEY_HEADER = "x-exaul-key"
+PROBE_SECONDS = 20.0  # for the question at the start
+KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
+REF = "exaul_ref"  # in ``metadata``
+UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
+NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
+# of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
+FIELDS = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens
+messages metadata modalities model moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key
+prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier
+stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity
+web_search_options"""
 
 log = logging.getLogger("exaul.serving")
 
 
-class UpstreamAnswer(NamedTuple):
-    """A completion before the decision."""
+class ChatRequest(NamedTuple):
+    """A request of a client, checked."""
 
-    completion: dict[str, Any]
-    reason: str | None  # why it cannot be decided, else None
-    score: float  # in [0, 1]; NaN if it has none
-    text: str  # empty if it cannot be decided
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    key: str  # selects the Abstainer
+    id: str  # of the completion and of its decision
+    ref: str | None  # the client's own id
+    form: str  # of a withheld answer: text, refusal, json or error
 
 
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
-    """Add the routes of the gateway to an application of ``app``.
-
-    Raises:
-        BadInput: the address or the key of the endpoint is invalid.
-    """
+    """Add the routes of the gateway to an application. ``BadInput``: the endpoint's address or key is invalid."""
     state = application.state
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
     gateway = Gateway(application, flags, upstream)
     state.closing.append(upstream.close)
+    allowed = [state.require("decide")]
 
-    @application.post("/v1/chat/completions", dependencies=[state.require("decide")])
+    @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
-        stream = body.get("stream")
-        check_holds("stream", stream, stream is None or isinstance(stream, bool), "true or false")
-        return GatedReply(gateway, body, request.headers, _key_of(request))
+        return GatedReply(gateway, checked_request(body, request.headers, flags))
 
-    @application.get("/v1/models", dependencies=[state.require("decide")])
-    async def models(request: Request) -> Response:
-        """Return the models of the endpoint."""
-        asking = asyncio.ensure_future(upstream.models(request.headers))
-        leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
+    @application.get("/v1/models", dependencies=allowed)
+    @application.get("/v1/models/{name:path}", dependencies=allowed)
+    async def models(request: Request, name: str = "") -> Response:
+        """Return the models of the endpoint, or what it says of one."""
         try:
-            await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
-            names = await asking if asking.done() else None  # else nobody reads the reply
-            return Response(json.dumps(names), media_type="application/json")
+            reply, _ = await _unless_left(upstream.models(request.headers, name), request.receive)
+            return Response(json.dumps(reply), media_type="application/json")
         except CompletionFailed as failure:
             return failure.reply()
-        finally:
-            asking.cancel()
-            leaving.cancel()
-            await asyncio.gather(asking, leaving, return_exceptions=True)
+
+    async def refuse(request: Request) -> Response:
+        """Refuse a route of OpenAI whose answers are not decided."""
+        return error_reply(404, f"{request.url.path} is not gated; ask /v1/chat/completions")
+
+    for path in NOT_GATED:
+        application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
 
 
-def _key_of(request: Request) -> str:
+async def warning_of(flags: GatewayFlags) -> str | None:
+    """Ask the endpoint a question. Return a sentence if the answer has no score, or if there is none."""
+    upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
-        key = request.headers.get(KEY_HEADER, "").encode("latin-1").decode()  # Starlette decodes headers as Latin-1
+        async with asyncio.timeout(PROBE_SECONDS):
+            model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
+            scorer = scorer_of(flags.score, flags.score_model, flags.samples)
+            if await probe(scorer, model, partial(upstream.complete, headers=headers)):
+                return None
+        trouble = f"the answers of {join_lines(model)} have none, so that they are not decided"
+    except Exception as error:  # of a scorer of the user, too
+        trouble = f"a first question failed ({shorten(join_lines(str(error))) or type(error).__name__})"
+    finally:
+        await upstream.close()
+    return f"--score {flags.score}: {trouble}"
+
+
+def checked_request(body: dict[str, Any], headers: Mapping[str, str], flags: GatewayFlags) -> ChatRequest:
+    """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid."""
+    for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
+        raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
+    model, n, metadata = body.get("model"), body.get("n"), body.get("metadata")
+    # LiteLLM would ask each of several models, and return a list
+    check_holds("model", model, isinstance(model, str) and "," not in model, "one name, without a comma")
+    check_known("model", (str(model),), flags.models or (str(model),))
+    check_holds("n", n, n is None or (type(n) is int and n == 1), "1, since one choice is decided")
+    for name in ("stream", "logprobs"):
+        check_holds(name, body.get(name), isinstance(body.get(name), bool | None), "true or false")
+    check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
+    key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
+    check_holds(KEY_HEADER, key, len(as_text(KEY_HEADER, key)) <= LONGEST_TEXT, f"up to {LONGEST_TEXT} characters")
+    if ref is not None:
+        check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
+    mode = headers.get(WITHHELD_HEADER, flags.withheld)
+    check_known(WITHHELD_HEADER, (mode,), set(completions.MODES) - (set() if flags.withheld_json else {"json"}))
+    id = PREFIX + secrets.token_hex(16) if ref is None else id_of(ref)
+    return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
+
+
+def _text_of(headers: Mapping[str, str], name: str, default: Any) -> Any:
+    try:
+        return headers[name].encode("latin-1").decode() if name in headers else default  # as Starlette decoded it
     except UnicodeDecodeError:
-        raise BadInput(f"{KEY_HEADER}: it must be UTF-8") from None
-    check_holds(KEY_HEADER, key, len(key) <= LONGEST_TEXT, f"at most {LONGEST_TEXT} characters long")
-    return as_text(KEY_HEADER, key)
+        raise BadInput(f"{name}: it must be UTF-8") from None
 
 
 class Gateway:
@@ -96,186 +138,178 @@ class Gateway:
     def __init__(self, application: FastAPI, flags: GatewayFlags, upstream: Upstream) -> None:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
-        self._service: Service = application.state.service
-        self._metrics: ServiceMetrics = application.state.metrics
-        self._reading = asyncio.Lock()
+        self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
+        self._asked = set[str]()  # ids of requests in progress
 
-    async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
-        """Return the endpoint's answer to a request, with its score.
-
-        Raises:
-            CompletionFailed: there is none.
-        """
-        request = dict(request)
-        if request.get("stream"):
-            del request["stream"]
-            request.pop("stream_options", None)
-        decided, count = request.get("n") in (None, 1), self._flags.samples
-        scored = decided and count == 0 and not request.get("logprobs")  # by logprobs that the client does not want
-        sample = {name: value for name, value in request.items() if name != "seed"}
-        samples = [sample | {"temperature": SAMPLE_TEMPERATURE}] * (count if decided else 0)
-        first = request | {"logprobs": True} if scored else request
-        replies = await self._upstream.complete([first, *samples], headers)
-        if sum(len(reply.body) for reply in replies) <= SHORT_REPLIES:
-            answer = _answer_of(replies, count > 0)
-        else:  # in a thread, since it would hold up all other clients; several threads together would do so, too
-            async with self._reading:
-                answer = await asyncio.to_thread(_answer_of, replies, count > 0)
-        return answer._replace(completion=without_logprobs(answer.completion)) if scored else answer
-
-    async def decide(self, answer: UpstreamAnswer, question: str, key: str) -> tuple[dict[str, Any], str | None]:
-        """Return the completion for the client, and the id of the decision, None if there is none.
-
-        Raises:
-            CompletionFailed: the answer has no score, or the journal cannot be written.
-        """
-        shadow = self._flags.shadow
-        if answer.reason is not None:
-            return self._undecided(answer, answer.reason, show=True), None
-        if math.isnan(answer.score):
-            rule = "answer" if shadow else self._flags.without_score
-            if rule == "error":
-                raise CompletionFailed(
-                    502, "the upstream returned no usable logprobs of its answer; see --samples and --without-score"
-                )
-            return self._undecided(answer, "no_score", rule == "answer"), None
+    async def complete(self, chat: ChatRequest) -> dict[str, Any]:
+        """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
+        used = CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
+        if chat.id in self._asked:
+            raise used
+        self._asked.add(chat.id)
         try:
-            decision = await self._decide(answer, question, key)
+            with suppress(OSError):  # then the decision will fail, too
+                if chat.ref is not None and await self._state.call(self._state.service.is_decided, chat.id):
+                    raise used
+            return await self._complete(chat)
+        finally:
+            self._asked.remove(chat.id)
+
+    async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
+        wanted, flags = chat.body.get("logprobs") is True, self._flags
+        dropped = "stream", "stream_options", *(() if wanted else ("logprobs", "top_logprobs"))
+        request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
+        if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
+            request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
+        completion = await self._upstream.complete(request, chat.headers)
+        try:
+            text, reason = completions.answer_of(completion)
+        except (LookupError, TypeError, AttributeError):
+            raise CompletionFailed(502, NO_COMPLETION) from None
+        score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion)
+        completion = completion if wanted else completions.without_logprobs(completion)
+        if reason is not None:
+            rules = dict.fromkeys(UNSCORED, flags.without_score) | {"tool_calls": flags.tools}
+            return self._undecided(chat, completion, reason, rules.get(reason, flags.undecided))
+        try:
+            decision = await self._decide(chat, score, text)
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
-            on_error = "answer" if shadow else self._state.on_error
-            self._metrics.count_failure(on_error)
+            on_error = "answer" if flags.shadow else self._state.on_error
+            self._state.metrics.count_failure(on_error)
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
-            return self._undecided(answer, "journal", on_error == "answer"), None
-        result = {"id": decision.id, "answer": decision.answer, "probability": decision.probability}
-        result |= {"audit": True} if decision.audit else {}
-        result |= {"shadow": True} if shadow else {}
-        return self._shown(answer, shadow or decision.answer) | {"exaul": result}, decision.id
+            return self._undecided(chat, completion, "journal", on_error)
+        exaul = {name: getattr(decision, name) for name in ("answer", "score", "probability", "audit")}
+        exaul |= {"shadow": True} if flags.shadow else {}
+        return self._reply(chat, completion, flags.shadow or decision.answer, exaul)
 
-    async def withdraw(self, id: str) -> None:
-        """Record that an answer was not sent."""
+    async def _score(self, chat: ChatRequest, request: Any, completion: Any) -> tuple[float, str | None]:
+        """Return the score of an answer and None, or NaN and the reason."""
         try:
-            await self._state.call(self._service.withdraw, id)
-        except OSError as error:
-            log.error("a decision could not be withdrawn: %s", error.strerror)
+            async with asyncio.timeout(self._flags.upstream_timeout):
+                ask = partial(self._upstream.complete, headers=chat.headers, waits=True)
+                score = await self._scorer.score(request, completion, ask)
+            return (math.nan, "no_score") if math.isnan(score) else (as_score(score), None)
+        except TimeoutError:
+            return math.nan, "score_timeout"
+        except Exception as error:  # of a scorer of the user, too; its text may quote the answer
+            log.warning("an answer has no score: %s", type(error).__name__)
+            return math.nan, "score_failed"
 
-    async def _decide(self, answer: UpstreamAnswer, question: str, key: str) -> ServedDecision:
+    async def _decide(self, chat: ChatRequest, score: float, text: str) -> ServedDecision:
+        """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
+        texts = {"question": completions.question_of(chat.body), "text": text}
         deciding = asyncio.ensure_future(
-            self._state.call(
-                self._service.decide,
-                answer.score,
-                key,
-                question=question[:LONGEST_SHOWN],
-                text=answer.text[:LONGEST_SHOWN],
-            )
+            self._state.call(self._state.service.decide, score, chat.key, chat.id, **texts)
         )
         try:
-            with self._metrics.decide_seconds.time():
+            with self._state.metrics.decide_seconds.time():
                 return await asyncio.shield(deciding)
-        except asyncio.CancelledError:  # the server stops
+        except asyncio.CancelledError:
             with suppress(OSError):  # then nothing was decided
                 await self.withdraw((await deciding).id)
             raise
 
-    def _undecided(self, answer: UpstreamAnswer, reason: str, show: bool) -> dict[str, Any]:
-        self._metrics.count_undecided(reason)
-        return self._shown(answer, show) | {"exaul": {"decided": False, "answer": show, "reason": reason}}
+    async def withdraw(self, id: str) -> None:
+        """Record that an answer was not sent, if there was a decision."""
+        try:
+            await self._state.call(self._state.service.withdraw, id)
+        except OSError as error:
+            log.error("a decision could not be withdrawn: %s", error.strerror)
 
-    def _shown(self, answer: UpstreamAnswer, show: bool) -> dict[str, Any]:
-        return answer.completion if show else withheld(answer.completion, self._flags.abstention)
+    def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> dict[str, Any]:
+        self._state.metrics.count_undecided(reason)
+        show = self._flags.shadow or rule == "answer"
+        exaul = {"decided": False, "answer": show, "reason": reason}
+        if rule == "error" and not show:
+            status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")
+            message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
+            raise CompletionFailed(status, message, exaul=_named(chat, exaul), code="undecided")
+        return self._reply(chat, completion, show, exaul)
 
-
-def _answer_of(replies: Sequence[RawResponse], by_samples: bool) -> UpstreamAnswer:
-    """Return the answer in the first of several replies; the others are samples.
-
-    Raises:
-        CompletionFailed: a reply is not a chat completion.
-    """
-    completion, *samples = map(completion_of, replies)
-    choice = completion["choices"][0]
-    try:
-        reason = undecided_reason(completion)
-        # content in parts, or a thought without an answer, has no score
-        text = text_of(choice) if not reason and isinstance(choice["message"].get("content"), str) else ""
-        if not text:
-            score = math.nan
-        elif by_samples:
-            score = math.fsum(matches(text_of(each["choices"][0]), [text]) for each in samples) / len(samples)
-        else:
-            score = _likelihood(choice)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise CompletionFailed(502, NO_COMPLETION) from None
-    return UpstreamAnswer(completion, reason, score, text)
+    def _reply(self, chat: ChatRequest, completion: Any, show: bool, exaul: dict[str, Any]) -> dict[str, Any]:
+        """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
+        exaul, flags = _named(chat, exaul), self._flags
+        if not show and chat.form == "error":
+            raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
+        shown = completion if show else completions.withheld(completion, chat.form, flags.abstention, flags.fixed)
+        return shown | {"id": chat.id, "exaul": exaul}
 
 
-def _likelihood(choice: Mapping[str, Any]) -> float:
-    try:
-        return score_of(choice)
-    except (ValueError, LookupError, TypeError, AttributeError):  # of unusable logprobs
-        return math.nan
+def _named(chat: ChatRequest, exaul: dict[str, Any]) -> dict[str, Any]:
+    return {"id": chat.id, "ref": chat.ref} | exaul
 
 
 class GatedReply(Response):
     """The reply to one request. The endpoint is asked when the reply is sent, so that a disconnect is noticed."""
 
-    def __init__(self, gateway: Gateway, request: dict[str, Any], headers: Mapping[str, str], key: str) -> None:
+    def __init__(self, gateway: Gateway, chat: ChatRequest) -> None:
         super().__init__()
-        self._gateway, self._request, self._client_headers, self._key = gateway, request, headers, key
+        self._gateway, self._chat, self._started = gateway, chat, False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reply with the completion, or with an error."""
-        stream = EventStream(send) if self._request.get("stream") else None
-        asking = asyncio.ensure_future(self._gateway.ask(self._request, self._client_headers))
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
+        chat, streams = self._chat, self._chat.body.get("stream") is True
         try:
-            while not (asking.done() or leaving.done()):
-                await asyncio.wait((asking, leaving), timeout=COMMENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if stream is not None and not (asking.done() or leaving.done()):
-                    await stream.send(": waiting\n\n")
-            if leaving.done():
-                return
-            completion, id = await self._gateway.decide(asking.result(), question_of(self._request), self._key)
-            if leaving.done():
-                if id is not None:
-                    await self._gateway.withdraw(id)
-                return
+            wait = partial(self._send_event, send, ": waiting\n\n") if streams else None
+            completion, left = await _unless_left(self._gateway.complete(chat), receive, wait)
         except CompletionFailed as failure:
-            if stream is not None and stream.started:
-                await stream.send(f"data: {json.dumps(failure.body)}\n\n", last=True)
+            failure.headers |= self._decision_headers(failure.body)
+            if self._started:
+                await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", last=True)
             else:
                 await failure.reply()(scope, receive, send)
             return
-        finally:
-            asking.cancel()
-            leaving.cancel()
-            await asyncio.gather(asking, leaving, return_exceptions=True)
-        if stream is None:
-            await Response(json.dumps(completion), media_type="application/json")(scope, receive, send)
-            return
-        options = self._request.get("stream_options")
-        with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        for chunk in chunks(completion, with_usage):
-            await stream.send(f"data: {json.dumps(chunk)}\n\n")
-        await stream.send("data: [DONE]\n\n", last=True)
+        if left:
+            if completion is not None and completion["exaul"].get("decided", True):
+                await self._gateway.withdraw(chat.id)
+        elif streams:
+            options = chat.body.get("stream_options")
+            with_usage = isinstance(options, dict) and options.get("include_usage") is True
+            for chunk in completions.chunks(completion, with_usage):
+                await self._send_event(send, f"data: {json.dumps(chunk)}\n\n")
+            await self._send_event(send, "data: [DONE]\n\n", last=True)
+        else:
+            reply = Response(json.dumps(completion), 200, self._decision_headers(completion), "application/json")
+            await reply(scope, receive, send)
 
-
-class EventStream:
-    """Server-sent events of one reply."""
-
-    def __init__(self, send: Send) -> None:
-        """Take ASGI's function; send nothing yet."""
-        self._send, self.started = send, False
-
-    async def send(self, text: str, last: bool = False) -> None:
-        """Send events or a comment."""
-        if not self.started:
-            self.started = True
+    async def _send_event(self, send: Send, text: str, last: bool = False) -> None:
+        if not self._started:  # the head may go out before the decision, and has the id alone
+            self._started = True
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": text.encode(), "more_body": not last})
+            headers.append((b"x-exaul-id", self._chat.id.encode()))
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": not last})
+
+    def _decision_headers(self, body: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers that say what was decided."""
+        exaul = body.get("exaul", {})
+        values = {name: json.dumps(exaul[name]) for name in ("answer", "score") if name in exaul}
+        key = self._chat.key.encode().decode("latin-1")  # as Starlette encodes it
+        return {f"x-exaul-{name}": value for name, value in (values | {"id": self._chat.id, "key": key}).items()}
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _unless_left(
+    work: Coroutine[Any, Any, Any], receive: Receive, wait: Callable[[], Awaitable[None]] | None = None
+) -> tuple[Any, bool]:
+    """Return a result and False; or, if the client leaves, the result if there is one, and True.
+
+    ``wait`` is called every COMMENT_SECONDS until then; work that is not done is cancelled.
+    """
+
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    try:
+        while not (working.done() or leaving.done()):
+            await asyncio.wait((working, leaving), timeout=COMMENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if wait is not None and not (working.done() or leaving.done()):
+                await wait()
+        return working.result() if working.done() else None, leaving.done()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)

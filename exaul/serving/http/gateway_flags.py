@@ -1,12 +1,16 @@
 """The flags of the gateway before a model."""
 
+import json
 import os
 from dataclasses import dataclass
+from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_positive, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_positive, quote, setting
 from exaul.llm.endpoint_flags import as_address
+from exaul.llm.scores import scorer_of
+from exaul.serving.http.completions import MODES
 
-WITHOUT_SCORE = "answer", "abstain", "error"
+RULES = "answer", "abstain", "error"  # for what is not decided
 MOST_SAMPLES = 64
 
 
@@ -18,22 +22,28 @@ class GatewayFlags(Configuration):
         BadInput: a field is out of its range; the message names it.
     """
 
-    upstream: str = setting(
-        "",
-        "endpoint whose answers a gateway decides on, such as http://127.0.0.1:8000/v1",
-        "URL",
-    )
+    upstream: str = setting("", "endpoint of the answers to decide on, such as http://127.0.0.1:8000/v1", "URL")
     upstream_key_variable: str | None = setting(
         None, "environment variable that holds the endpoint's key (default: pass the client's)", "NAME"
     )
-    upstream_timeout: float = setting(600.0, "timeout of a call to the endpoint, in seconds", "X")
-    abstention: str = setting("I don't know.", "text that replaces a withheld answer", "TEXT")
-    samples: int = setting(
-        0, "score an answer by the share of so many samples that agree with it; 0: by its likelihood", "N"
+    upstream_timeout: float = setting(600.0, "timeout of a call to the endpoint, and of a score, in seconds", "X")
+    score: str = setting(
+        "logprob",
+        "score of an answer: logprob, p-true, verbal, agree, exact, module:function, or https://... of a webhook",
+        "NAME",
     )
-    without_score: str = setting(
-        "error", "what to do with an answer that has no score: answer, abstain, or error (status 502)", "NAME"
+    score_model: str | None = setting(
+        None, "model that p-true, verbal and agree ask (default: the client's)", "NAME"
     )
+    samples: int = setting(5, "further answers that agree and exact ask for", "N")
+    withheld: str = setting("auto", "form of a withheld answer: auto, text, refusal, json or error", "NAME")
+    abstention: str = setting("I don't know.", "text or refusal that replaces a withheld answer", "TEXT")
+    withheld_json: str | None = setting(None, "JSON that replaces it in the form json", "TEXT")
+    undecided: str = setting("error", "replies that are no text: answer, abstain, or error (status 400)", "NAME")
+    tools: str = setting("answer", "tool calls, which are not decided: answer or abstain", "NAME")
+    without_score: str = setting("abstain", "answers without score: answer, abstain, or error (status 502)", "NAME")
+    models: tuple[str, ...] = setting((), "models that clients may name (default: any)", "NAME")
+    pass_fields: tuple[str, ...] = setting((), "fields to pass on that OpenAI has not; any: all", "NAME")
     shadow: bool = setting(False, "show every answer; the reply says what would have been withheld")
 
     def __post_init__(self) -> None:
@@ -47,6 +57,21 @@ class GatewayFlags(Configuration):
         if name is not None and not os.environ.get(name):
             raise BadInput(f"upstream_key_variable: the environment variable {name} is not set")
         check_positive("upstream_timeout", self.upstream_timeout)
+        check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
+        scorer_of(self.score)
+        check_known("withheld", (self.withheld,), MODES)
         check_holds("abstention", self.abstention, bool(self.abstention.strip()), "a text")
-        check_holds("samples", self.samples, 0 <= self.samples <= MOST_SAMPLES, f"from 0 to {MOST_SAMPLES}")
-        check_known("without_score", (self.without_score,), WITHOUT_SCORE)
+        if self.withheld == "json" and self.withheld_json is None:
+            raise BadInput("withheld_json: missing; --withheld json requires it")
+        try:
+            self.fixed  # noqa: B018  # it is checked
+        except ValueError:
+            raise BadInput(f"withheld_json: {quote(self.withheld_json)} found; it must be JSON") from None
+        check_known("undecided", (self.undecided,), RULES)
+        check_known("tools", (self.tools,), RULES[:2])
+        check_known("without_score", (self.without_score,), RULES)
+
+    @property
+    def fixed(self) -> Any:
+        """The value of ``withheld_json``; None if there is none. ``ValueError``: it is not JSON."""
+        return None if self.withheld_json is None else json.loads(self.withheld_json)

@@ -147,9 +147,9 @@ def request(path="/", body=b"", headers=b"", method=b"POST", close=True):
     return b"\r\n".join(lines) + b"\r\n" + headers + b"\r\n" + body
 
 
-def until(condition):
-    """Wait until a condition holds."""
-    end = time.monotonic() + 10
+def until(condition, seconds=10):
+    """Wait until a condition holds, at most so long."""
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -5,14 +5,17 @@ import contextlib
 import http.client
 import json
 import math
+import re
 import threading
 import time
+import urllib.parse
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
+from exaul.commands.main import main
 from exaul.engine.checks import BadInput
 from exaul.llm.client import LARGEST
 from exaul.serving.http import gateway as gateway_module
@@ -148,7 +151,7 @@ def test_a_withheld_answer_is_nowhere(town, tmp_path, stream, caplog, capfd):
             reply = json.loads(raw)
             decision = reply.pop("exaul")
             assert reply == {
-                "id": "chatcmpl-1",
+                "id": decision["id"],
                 "object": "chat.completion",
                 "created": 0,
                 "model": "stub-1",
@@ -164,11 +167,10 @@ def test_a_withheld_answer_is_nowhere(town, tmp_path, stream, caplog, capfd):
             }
         else:
             decision = events(raw)[0]["exaul"]
-        assert (decision["answer"], decision["probability"], set(decision)) == (
-            False,
-            0.0,
-            {"id", "answer", "probability"},
-        )
+            assert {chunk["id"] for chunk in events(raw)} == {decision["id"]}
+        assert re.fullmatch("chatcmpl-[0-9a-f]{32}", decision["id"])
+        assert decision.keys() == {"id", "ref", "answer", "score", "probability", "audit"}
+        assert (decision["answer"], decision["probability"], decision["ref"]) == (False, 0.0, None)
         assert client.service.feedback(decision["id"], "down") == "withheld"
         assert client.questions() == 1
         (latest,) = client.service.overview()["latest"]
@@ -178,19 +180,20 @@ def test_a_withheld_answer_is_nowhere(town, tmp_path, stream, caplog, capfd):
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_shown_answer_passes_untouched(town, tmp_path, wanted):
-    with gateway(tmp_path, town.url) as client:
+    with gateway(tmp_path, town.url, pass_fields=("top_k", "nested")) as client:
         asked = QUESTION | {"top_k": 3, "nested": {"a": [1.5, None, "\ud800"]}, "temperature": 0.25}
-        asked |= {"logprobs": True, "top_logprobs": 2} if wanted else {}
-        reply = client.json(**asked)
+        logprobs = {"logprobs": True, "top_logprobs": 2} if wanted else {"logprobs": False, "top_logprobs": 2}
+        reply = client.json(**asked, **logprobs)
         decision = reply.pop("exaul")
-        expected = json.loads(json.dumps(town.body))
+        expected = json.loads(json.dumps(town.body)) | {"id": decision["id"]}
         if not wanted:
             expected["choices"][0]["logprobs"] = None
         assert reply == expected
-        assert town.asked == [asked | {"logprobs": True}]
+        assert town.asked == [asked | (logprobs if wanted else {"logprobs": True})]
         assert (decision["answer"], decision["probability"]) == (True, 1.0)
         assert client.service.feedback(decision["id"], "down") == "counted"
         (latest,) = client.service.overview()["latest"]
+        assert latest["score"] == decision["score"]
         assert abs(latest["score"] - math.exp(-0.2)) < 1e-12  # of logprobs -.1, -.2, -.3
 
 
@@ -224,7 +227,7 @@ def test_names_of_a_withheld_answer_are_no_objects(town, tmp_path):
         status, _, raw = client.ask()
         assert status == 200
         assert SECRET.encode() not in raw
-        assert json.loads(raw).keys() == {"object", "choices", "usage", "exaul"}
+        assert json.loads(raw).keys() == {"id", "object", "choices", "usage", "exaul"}
 
 
 def test_what_is_no_json_becomes_null(town, tmp_path):
@@ -237,7 +240,8 @@ def test_what_is_no_json_becomes_null(town, tmp_path):
 def test_the_key_selects_an_abstainer(town, tmp_path):
     with gateway(tmp_path, town.url) as client:
         for key in ("", "billing", "zażółć"):
-            assert client.ask(x_exaul_key=key.encode())[0] == 200
+            status, headers, _ = client.ask(x_exaul_key=key.encode())
+            assert (status, headers["x-exaul-key"].encode("latin-1").decode()) == (200, key)
         assert client.ask()[0] == 200
         assert client.service.all_keys() == ["", "billing", "zażółć"]
         for key in (b"a" * 257, b"\xff"):
@@ -251,39 +255,45 @@ UNDECIDED = {
     "tool_calls with text": reply_with(content="let me see", tool_calls=[{"id": "c"}, {"id": "d"}]),
     "tool_calls of old": reply_with(function_call={"name": "f", "arguments": "{}"}),
     "audio": reply_with(audio={"id": "a", "data": "AAAA"}),
+    "parts": reply_with(content=[{"type": "text", "text": SECRET}]),
+    "thoughts": reply_with(reasoning_content=SECRET),
+    "thoughts without an end": reply_with(content=f"<think>It is {SECRET}, but"),
+    "thoughts alone": reply_with(content=f"It is {SECRET}</think>"),
     "no_text": reply_with(),
     "no_text but space": reply_with(content=" \n"),
     "no_text but a refusal": reply_with(refusal="I cannot"),
-    "n": lambda asked, before: completion("a") | {"choices": [completion(c)["choices"][0] for c in "ab"]},
 }
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", UNDECIDED)
-def test_what_is_no_text_passes_undecided(undecided, name, stream):
-    endpoint, client = undecided
-    endpoint.rule = UNDECIDED[name]
-    reason = name.split(" ")[0]
-    metric = f'exaul_undecided_replies_total{{reason="{reason}"}}'
-    before = client.metric(metric) or 0
-    status, _, raw = client.ask(QUESTION | {"stream": stream} | ({"n": 2} if name == "n" else {}))
-    assert status == 200
-    reply = events(raw)[0] if stream else json.loads(raw)
-    assert reply["exaul"] == {"decided": False, "answer": True, "reason": reason}
-    assert client.metric(metric) == before + 1
-    expected = endpoint.rule(None, 0)["choices"]
-    if not stream:
-        assert [choice["message"] for choice in reply["choices"]] == [choice["message"] for choice in expected]
-    elif name == "tool_calls with text":
-        delta = events(raw)[1]["choices"][0]["delta"]
-        assert delta == {
-            "content": "let me see",
-            "tool_calls": [{"index": 0, "id": "c"}, {"index": 1, "id": "d"}],
-        }
-    elif name == "n":
-        contents = [chunk["choices"][0]["delta"].get("content") for chunk in events(raw)]
-        assert contents == [None, "a", None, None, "b", None]
-    assert endpoint.asked[0].get("logprobs") == (None if name == "n" else True)
+@pytest.mark.parametrize("rules", [{}, {"undecided": "answer", "tools": "abstain"}, {"undecided": "abstain"}])
+def test_what_is_no_text_is_not_decided(stub, tmp_path, rules, stream):  # noqa: F811
+    with gateway(tmp_path, stub.url, ABSTAIN, **rules) as client:
+        for name, reply in UNDECIDED.items():
+            stub.rule = reply
+            reason = name.split(" ")[0]
+            metric = f'exaul_undecided_replies_total{{reason="{reason}"}}'
+            before = client.metric(metric) or 0
+            status, _, raw = client.ask(QUESTION | {"stream": stream})
+            assert client.metric(metric) == before + 1
+            expected = {"undecided": "error", "tools": "answer"} | rules
+            rule = expected["tools" if reason == "tool_calls" else "undecided"]
+            assert status == (400 if rule == "error" else 200)
+            body = json.loads(raw) if not stream or rule == "error" else events(raw)[0]
+            exaul = {"decided": False, "answer": rule == "answer", "reason": reason, "ref": None}
+            assert body["exaul"].items() >= exaul.items()
+            message = reply(None, 0)["choices"][0]["message"]
+            if rule == "error":
+                assert (body["error"]["code"], f"({reason})" in body["error"]["message"]) == ("undecided", True)
+            if rule != "answer":
+                assert SECRET.encode() not in raw
+                assert (b"I don't know." in raw) == (rule == "abstain")
+            elif not stream:
+                assert body["choices"][0]["message"] == message
+            elif name == "tool_calls with text":
+                calls = [{"index": 0, "id": "c"}, {"index": 1, "id": "d"}]
+                assert events(raw)[1]["choices"][0]["delta"] == {"content": "let me see", "tool_calls": calls}
+        assert client.questions() == 0
 
 
 def without(change):
@@ -307,55 +317,114 @@ UNSCORED = {
     "a list": lambda choice: choice.update(logprobs=[1]),
     "a text": lambda choice: choice.update(logprobs="x"),
     "a number": lambda choice: choice.update(logprobs={"content": 5}),
-    "parts": lambda choice: choice["message"].update(content=[{"type": "text", "text": SECRET}]),
-    "an unfinished thought": lambda choice: choice["message"].update(content=f"<think>It is {SECRET}, but"),
-    "a thought only": lambda choice: choice["message"].update(content=f"It is {SECRET}</think>"),
-    "reasoning only": lambda choice: choice["message"].update(content=None, reasoning_content=SECRET),
 }
 
 
 @pytest.mark.parametrize("name", UNSCORED)
-def test_an_answer_without_a_score(undecided, name):
+def test_an_answer_without_a_score_is_withheld(undecided, name):
     endpoint, client = undecided
     endpoint.rule = lambda asked, before: without(UNSCORED[name])
-    status, _, raw = client.ask()
-    assert status == 502
-    assert "no usable logprobs" in json.loads(raw)["error"]["message"]
+    status, headers, raw = client.ask()
+    assert (status, headers["x-exaul-answer"], "x-exaul-score" in headers) == (200, "false", False)
+    assert json.loads(raw)["exaul"]["reason"] == "no_score"
+    assert b"I don't know." in raw
     assert SECRET.encode() not in raw
 
 
 @pytest.mark.parametrize(
     ("rule", "shadow", "shown"),
-    [("answer", False, True), ("abstain", False, False), ("error", True, True), ("abstain", True, True)],
+    [("answer", False, True), ("error", False, False), ("error", True, True), ("abstain", True, True)],
 )
 def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # noqa: F811
     stub.rule = lambda asked, before: without(UNSCORED["NaN"])
     with gateway(tmp_path, stub.url, without_score=rule, shadow=shadow) as client:
-        status, _, raw = client.ask(QUESTION | {"logprobs": True})
-        assert status == 200
+        status, headers, raw = client.ask(QUESTION | {"logprobs": True})
         reply = json.loads(raw)
-        assert reply["exaul"] == {"decided": False, "answer": shown, "reason": "no_score"}
+        expected = {
+            "decided": False,
+            "answer": shown,
+            "reason": "no_score",
+            "ref": None,
+            "id": headers["x-exaul-id"],
+        }
+        assert reply["exaul"] == expected
         assert (SECRET.encode() in raw) == shown
-        assert reply["choices"][0]["message"]["content"] == (f"It is {SECRET}" if shown else "I don't know.")
+        if rule == "error" and not shadow:
+            assert (status, reply["error"]["code"], headers["x-should-retry"]) == (502, "undecided", "false")
+        else:
+            content = f"It is {SECRET}" if shown else "I don't know."
+            assert (status, reply["choices"][0]["message"]["content"]) == (200, content)
         assert client.questions() == 0
         assert client.metric('exaul_undecided_replies_total{reason="no_score"}') == 1
 
 
-def test_agreement_of_samples(stub, tmp_path):  # noqa: F811
+async def sleeping(request, completion, ask):
+    await asyncio.sleep(10)
+
+
+async def failing(request, completion, ask):
+    raise ValueError(SECRET)
+
+
+async def above(request, completion, ask):
+    return 1.5
+
+
+@pytest.mark.parametrize(
+    ("scorer", "reason"), [(sleeping, "score_timeout"), (failing, "score_failed"), (above, "score_failed")]
+)
+def test_a_scorer_that_fails(town, tmp_path, scorer, reason, caplog):
+    name = f"{__name__}:{scorer.__name__}"
+    with gateway(tmp_path, town.url, score=name, upstream_timeout=0.5) as client:
+        assert client.json()["exaul"]["reason"] == reason
+        assert client.metric(f'exaul_undecided_replies_total{{reason="{reason}"}}') == 1
+        assert client.questions() == 0
+    assert SECRET not in caplog.text
+
+
+def test_a_scorer_asks_the_endpoint(stub, tmp_path):  # noqa: F811
+    """The answer is as the client wants it; the further calls have the same credentials."""
+
     def rule(asked, before):
-        first = asked.get("temperature") != gateway_module.SAMPLE_TEMPERATURE
-        return completion("Paris" if first or before % 2 else "the Rome.")
+        if "means the same" in str(asked) or "mean the same" in str(asked):
+            return completion("1, 3")
+        return completion("Paris" if asked.get("temperature") == 0 else "Rome")
 
     stub.rule = rule
-    with gateway(tmp_path, stub.url, samples=4) as client:
-        reply = client.json(seed=3, temperature=0)
-        (latest,) = client.service.overview()["latest"]
-        assert latest["score"] == 0.5
+    with gateway(tmp_path, stub.url, score="agree", score_model="judge", samples=4) as client:
+        fields = {"seed": 3, "temperature": 0, "top_logprobs": 2}
+        status, headers, raw = client.ask(QUESTION | fields, authorization="Bearer client")
+        reply = json.loads(raw)
         assert reply["choices"][0]["message"]["content"] == "Paris"
-        answers = [asked for asked in stub.asked if asked.get("seed") == 3]
-        assert answers == [QUESTION | {"seed": 3, "temperature": 0}]
-        assert len(stub.asked) == 5
-        assert sum(asked == QUESTION | {"temperature": 1.0} for asked in stub.asked) == 4
+        assert (status, reply["exaul"]["score"], headers["x-exaul-score"]) == (200, 0.5, "0.5")
+        first, *samples, judged = stub.asked
+        assert first == QUESTION | {"seed": 3, "temperature": 0}
+        assert samples == [QUESTION | {"temperature": 1.0}] * 4
+        assert judged["model"] == "judge"
+        assert set(stub.keys) == {"Bearer client"}
+
+
+def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F811
+    for flags, sentence in (
+        ({}, None),
+        ({"score": "p-true", "models": ("m",)}, "--score p-true: the answers of m have none"),
+        ({"upstream": "http://127.0.0.1:9/v1"}, r"--score logprob: a first question failed \(the upstream did not"),
+    ):
+        found = asyncio.run(gateway_module.warning_of(GatewayFlags(**{"upstream": stub.url} | flags)))
+        assert found is None if sentence is None else re.match(sentence, found)
+
+
+def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """One line says so."""
+    served = []
+    monkeypatch.setattr("exaul.serving.http.server.serve", lambda *given, **named: served.append(given))
+    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url]
+    for logprobs, line in ((None, ""), ([9], "exaul: --score logprob: the answers of stub-1 have none")):
+        stub.rule = lambda asked, before, logprobs=logprobs: completion("Paris", logprobs)
+        assert main(argv) == 0
+        printed = capsys.readouterr().err
+        assert (printed.startswith(line), printed.count("\n")) == (True, bool(line))
+    assert len(served) == len(stub.asked) == 2
 
 
 def test_shadow_shows_everything(town, tmp_path):
@@ -378,7 +447,13 @@ def test_an_audit_is_announced(town, tmp_path):
 
 def error(status, **headers):
     """A reply with an error in OpenAI's form."""
-    fields = {"message": f"no: {KEY}", "type": "some_error", "param": "model", "code": "some_code", "more": 1}
+    fields = {
+        "message": f"no: {KEY}{' and more' * 50}",
+        "type": "some_error",
+        "param": "model",
+        "code": "some_code",
+        "more": 1,
+    }
     return lambda: JSONResponse({"error": fields}, status, headers)
 
 
@@ -442,6 +517,9 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
     if "no: [key]" in sentence and name.isdigit():
         assert (body["type"], body["param"], body["code"]) == ("some_error", "model", "some_code")
     assert headers.get("retry-after") == {"429": "7", "503": "2"}.get(name)
+    own = expected == 502  # no status of the endpoint
+    assert headers.get("x-should-retry") == ("false" if own else None)
+    assert len(body["message"]) <= 200
     assert KEY.encode() not in raw
     assert len(endpoint.asked) == 1  # no retries
     assert endpoint.keys == [f"Bearer {KEY}"]
@@ -524,13 +602,6 @@ def test_an_absent_endpoint(tmp_path):
         assert client.ask(b"", "/v1/models", "GET")[0] == 502
 
 
-def test_a_failed_sample_fails_the_request(stub, tmp_path):  # noqa: F811
-    stub.rule = lambda asked, before: error(429)() if asked.get("temperature") == 1.0 and before == 1 else None
-    with gateway(tmp_path, stub.url, samples=3) as client:
-        assert client.ask()[0] == 429
-        assert client.questions() == 0
-
-
 def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
     """Neither cookies nor other headers pass; the client's credentials pass only where they are the endpoint's."""
     token = "decide-token-0123456789"
@@ -571,9 +642,25 @@ def test_models(stub, tmp_path):  # noqa: F811
     with gateway(tmp_path, stub.url) as client:
         status, _, raw = client.ask(b"", "/v1/models", "GET")
         assert (status, json.loads(raw)["data"]) == (200, [{"id": "stub-1", "object": "model"}])
+        for name in ("a/b c", "stub%2F1"):
+            status, _, raw = client.ask(b"", f"/v1/models/{urllib.parse.quote(name)}", "GET")
+            assert (status, json.loads(raw)) == (200, {"id": name, "object": "model"})
+        for name in ("..", "a/../../chat", "%2e%2e/x"):  # other paths of the endpoint
+            assert client.ask(b"", f"/v1/models/{name}", "GET")[0] == 404
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"a"', b"\xff", b'{"stream": 1}', b'{"stream": "true"}'])
+@pytest.mark.parametrize("path", ["embeddings", "completions", "responses"])
+def test_other_routes_are_not_gated(undecided, path):
+    endpoint, client = undecided
+    status, _, raw = client.ask(QUESTION, f"/v1/{path}")
+    assert status == 404
+    assert f"/v1/{path} is not gated" in json.loads(raw)["error"]["message"]
+    assert not endpoint.asked
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'"a"', b"\xff", b'{"stream": 1}', b'{"stream": "true"}', b"{}"]
+)
 def test_bad_requests(undecided, body):
     endpoint, client = undecided
     status, _, raw = client.ask(body)
@@ -605,12 +692,12 @@ def test_the_page_gets_the_last_question(town, tmp_path):
     parts = [
         {"type": "text", "text": "a"},
         {"type": "image_url", "image_url": {}},
-        {"type": "text", "text": "b" * 3000},
+        {"type": "text", "text": "b" * 5000},
     ]
     messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}, {"role": "assistant"}]
     with gateway(tmp_path, town.url) as client:
         client.json(messages=messages)
-        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 1998
+        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 3997 + "…"
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "abstain", "answer"])
@@ -626,31 +713,31 @@ def test_the_journal_cannot_be_written(town, tmp_path, monkeypatch, on_error, sh
         reply = "answer" if shadow else on_error
         assert client.metric(f'exaul_journal_failures_total{{reply="{reply}"}}') == 1
         if on_error == "refuse" and not shadow:
-            assert (status, headers["retry-after"]) == (503, "1")
+            assert (status, headers["retry-after"], headers["x-should-retry"]) == (503, "1", "false")
             assert SECRET.encode() not in raw
             return
         shown = shadow or on_error == "answer"
-        assert json.loads(raw)["exaul"] == {"decided": False, "answer": shown, "reason": "journal"}
+        exaul = {"decided": False, "answer": shown, "reason": "journal", "ref": None}
+        assert json.loads(raw)["exaul"].items() >= exaul.items()
         assert (SECRET.encode() in raw) == shown
 
 
 def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
     """A request beyond the limit is refused at once; others are served while the endpoint is slow."""
-    monkeypatch.setattr(upstream_module, "MOST_CALLS", 4)
+    monkeypatch.setattr(upstream_module, "MOST_CALLS", 2)
     stub.delay = 0.3
-    with gateway(tmp_path, stub.url, samples=1) as client:
+    with gateway(tmp_path, stub.url, score="exact", samples=4) as client:
         threads = [threading.Thread(target=client.ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        until(lambda: len(stub.asked) == 4)
+        until(lambda: len(stub.asked) == 2)
         status, headers, _ = client.ask()
-        assert (status, headers["retry-after"]) == (503, "1")
+        assert (status, headers["retry-after"], headers["x-should-retry"]) == (503, "1", "false")
         assert client.ask({"score": 0.5}, "/v1/decide")[0] == 200
-        assert len(stub.asked) == 4
         for thread in threads:
             thread.join()
-        assert client.ask()[0] == 200
-        assert client.questions() == 4
+        assert (len(stub.asked), stub.most) == (10, 2)  # samples wait for a place
+        assert client.questions() == 3
 
 
 def test_a_list_of_models_that_nobody_waits_for_is_not_asked_for(stub, tmp_path):  # noqa: F811
@@ -675,18 +762,18 @@ def test_lists_of_models_are_calls(stub, tmp_path, monkeypatch):  # noqa: F811
 def test_long_replies_are_read_in_turn_and_short_ones_at_once(stub, tmp_path, monkeypatch):  # noqa: F811
     """Six threads that read replies of 8 MiB delayed a decision by 16 s."""
     reading, most, release = [], [], threading.Event()
-    answer_of = gateway_module._answer_of
+    parsed = upstream_module.Upstream._parsed
 
-    def slow_answer_of(replies, by_samples):
-        if len(replies[0].body) <= gateway_module.SHORT_REPLIES:
-            return answer_of(replies, by_samples)
+    def slow_parsed(self, body):
+        if len(body) <= upstream_module.SHORT_REPLY:
+            return parsed(self, body)
         reading.append(1)
         most.append(len(reading))
         release.wait(10)
         reading.pop()
-        return answer_of(replies, by_samples)
+        return parsed(self, body)
 
-    monkeypatch.setattr(gateway_module, "_answer_of", slow_answer_of)
+    monkeypatch.setattr(upstream_module.Upstream, "_parsed", slow_parsed)
     stub.rule = lambda asked, before: completion("long " * 20_000 if asked["model"] == "long" else "short")
     with gateway(tmp_path, stub.url) as client:
         threads = [threading.Thread(target=client.ask, args=(QUESTION | {"model": "long"},)) for _ in range(3)]
@@ -792,7 +879,7 @@ def test_disconnects(town, tmp_path, monkeypatch, point, stream, learner):
             driver.disconnect()
         time.sleep(0.1)
         ids.append(decide(*given, **named).id)
-        return decide(given[0], given[1], ids[-1])
+        return decide(*given[:3])
 
     monkeypatch.setattr(service, "decide", slow_decide)
     town.delay = 10 if point.endswith("the call") else 0.12
@@ -826,6 +913,26 @@ def test_disconnects(town, tmp_path, monkeypatch, point, stream, learner):
     service.close()
 
 
+@pytest.mark.parametrize("exaul", [{"answer": True}, {"answer": True, "decided": False}])
+def test_a_client_leaves_when_its_answer_is_ready(exaul):
+    """Nothing is sent, and a decision is withdrawn."""
+    withdrawn = []
+
+    class Ready:
+        async def complete(self, chat):
+            return {"exaul": exaul}
+
+        async def withdraw(self, id):
+            withdrawn.append(id)
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    chat = gateway_module.checked_request(QUESTION, {}, GatewayFlags(upstream="http://h"))
+    asyncio.run(gateway_module.GatedReply(Ready(), chat)({}, receive, None))
+    assert withdrawn == ([] if "decided" in exaul else [chat.id])
+
+
 def test_a_client_that_leaves_a_server(town, tmp_path):
     """As above, with sockets."""
     town.delay = 10
@@ -853,6 +960,13 @@ def test_a_client_that_leaves_a_server(town, tmp_path):
         ({"upstream": "http://h", "upstream_timeout": 0.0}, "upstream_timeout: 0.0 found"),
         ({"upstream": "http://h", "abstention": " "}, "abstention: ' ' found; it must be a text"),
         ({"upstream": "http://h", "samples": 65}, "samples: 65 found"),
+        ({"upstream": "http://h", "samples": 0}, "samples: 0 found"),
+        ({"upstream": "http://h", "score": "x"}, "score: 'x' is unknown"),
+        ({"upstream": "http://h", "withheld": "show"}, "withheld: 'show' is unknown"),
+        ({"upstream": "http://h", "withheld": "json"}, "withheld_json: missing"),
+        ({"upstream": "http://h", "withheld_json": "{"}, "withheld_json: '{' found; it must be JSON"),
+        ({"upstream": "http://h", "undecided": "x"}, "undecided: 'x' is unknown"),
+        ({"upstream": "http://h", "tools": "error"}, "tools: 'error' is unknown"),
         ({"upstream": "http://h", "without_score": "x"}, "without_score: 'x' is unknown"),
     ],
 )

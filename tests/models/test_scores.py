@@ -1,0 +1,142 @@
+"""Scorers: what each makes of the replies of a model, what it asks for, and which names it has."""
+
+import asyncio
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exaul.engine.checks import BadInput
+from exaul.llm.scores import probe, scorer_of
+from tests.models.conftest import stub  # noqa: F401  # fixture
+from tests.models.stub import completion
+
+CONVERSATION = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Which tówn?"}, {"type": "image_url", "image_url": {}}]},
+]
+REQUEST = {"model": "m", "messages": CONVERSATION, "seed": 3, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+
+
+def scored(name, replies, answer="Paris", model=None, samples=5):
+    """The score of an answer, and what was asked; ``replies`` are those of the endpoint, in order."""
+    asked, waiting = [], list(replies)
+
+    async def ask(body):
+        asked.append(body)
+        reply = waiting.pop(0)
+        return completion(reply) if isinstance(reply, str) else reply
+
+    scorer = scorer_of(name, model, samples)
+    return asyncio.run(scorer.score(REQUEST, completion(answer), ask)), asked
+
+
+def chances(**logprobs):
+    """A reply whose first token may be each of some words."""
+    return completion("yes", top=[{"token": f" {word}", "logprob": x} for word, x in logprobs.items()])
+
+
+def test_logprob_is_the_likelihood_and_asks_nothing():
+    score, asked = scored("logprob", [], "one two three")
+    assert math.isclose(score, math.exp(-0.2))  # of logprobs -.1, -.2, -.3
+    assert asked == []
+    assert scorer_of("logprob").fields == {"logprobs": True}
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.1, 1.0))
+def test_p_true_is_the_share_of_yes(chance, mass):
+    reply = chances(Yes=math.log(chance * mass), no=math.log((1 - chance) * mass), perhaps=-5.0)
+    score, (asked,) = scored("p-true", [reply], model="judge")
+    assert math.isclose(score, chance)
+    assert asked.keys() == {"model", "messages", "logprobs", "top_logprobs"}
+    assert asked["model"] == "judge"
+    (message,) = asked["messages"]
+    assert '"Which tówn?"' in message["content"]
+    assert '"Paris"' in message["content"]
+
+
+@pytest.mark.parametrize("reply", ["yes", chances(perhaps=-0.1), completion("", top=())])
+def test_p_true_without_logprobs_of_yes_or_no_is_no_score(reply):
+    assert math.isnan(scored("p-true", [reply])[0])
+
+
+@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", "About {} percent.", "{}/100", "<think>5</think>{}"]))
+def test_verbal_is_the_number_that_is_stated(percent, form):
+    score, (asked,) = scored("verbal", [form.format(percent)])
+    assert score == percent / 100
+    assert asked.keys() == {"model", "messages"}
+    assert asked["model"] == "m"
+
+
+@pytest.mark.parametrize("reply", ["", "sure", "101", "-5", "0.9", "9" * 400])
+def test_verbal_without_a_percentage_is_no_score(reply):
+    assert math.isnan(scored("verbal", [reply])[0])
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8))
+def test_exact_is_the_share_of_samples_with_the_same_words(same):
+    score, asked = scored("exact", ["the paris." if each else "Rome" for each in same], samples=len(same))
+    assert score == sum(same) / len(same)
+    assert asked == [{"model": "m", "messages": CONVERSATION, "temperature": 1.0}] * len(same)
+
+
+@given(st.sets(st.integers(1, 5)), st.sampled_from([", ", " and ", "\n"]))
+def test_agree_is_the_share_that_one_reply_names(numbers, comma):
+    texts = [f'It is Paris.\n{number}. "none"' for number in range(5)]
+    score, asked = scored("agree", [*texts, comma.join(map(str, numbers)) or "None."], model="judge")
+    assert score == len(numbers) / 5
+    assert [each["model"] for each in asked] == ["m"] * 5 + ["judge"]
+    lines = asked[-1]["messages"][0]["content"].splitlines()
+    assert sum(line.startswith(f"{number}. ") for number in range(1, 9) for line in lines) == 5  # texts are quoted
+
+
+@pytest.mark.parametrize("reply", ["", "all of them", "0", "1, 6", "-1"])
+def test_agree_without_clear_numbers_is_no_score(reply):
+    assert math.isnan(scored("agree", [*"abcde", reply])[0])
+
+
+def test_a_webhook_scores(stub):  # noqa: F811
+    stub.rule = lambda asked, before: {"score": 0.25}
+    url = f"{stub.url}/chat/completions"
+    assert scored(url, []) == (0.25, [])
+    assert stub.asked == [{"request": REQUEST, "completion": completion("Paris")}]
+
+
+def test_a_function_of_a_users_module_scores(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_scores.py").write_text(
+        "async def half(request, completion, ask):\n    return .5\n\ndef plain(*_):\n    return .5\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert scored("mine_of_scores:half", []) == (0.5, [])
+    with pytest.raises(BadInput, match="score: mine_of_scores:plain is no asynchronous function"):
+        scorer_of("mine_of_scores:plain")
+    del sys.modules["mine_of_scores"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("logprobs", "score: 'logprobs' is unknown; it must be logprob, p-true"),
+        ("", "score: '' is unknown"),
+        ("no_such_module:f", "score: 'no_such_module:f' cannot be imported"),
+        ("ftp://host", "score: 'ftp://host' found"),
+        ("https://h/?key=1", "score: an address with a user name, query"),
+    ],
+)
+def test_bad_names(name, sentence):
+    with pytest.raises(BadInput, match=sentence.replace("?", r"\?")):
+        scorer_of(name)
+
+
+@pytest.mark.parametrize(("logprob", "scores"), [(-0.1, True), (9, False)])
+def test_a_probe_finds_a_model_without_logprobs(logprob, scores):
+    asked = []
+
+    async def ask(body):
+        asked.append(body)
+        return completion("Paris", logprobs=[logprob])
+
+    assert asyncio.run(probe(scorer_of("logprob"), "m", ask)) is scores
+    assert [body["logprobs"] for body in asked] == [True]

@@ -1,0 +1,259 @@
+"""What users of real clients get of the gateway: answers, abstentions in each form, ids for feedback, and errors.
+
+A client whose library is not installed is skipped; the development group has openai alone:
+
+    uv pip install langchain-openai 'litellm[proxy]'
+    pytest -m slow tests/serving/http/test_clients.py
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from exaul.serving.http.gateway import FIELDS
+from tests.models.conftest import stub  # noqa: F401  # fixture
+from tests.models.stub import completion
+from tests.serving.http.apps import until
+from tests.serving.http.test_gateway import ABSTAIN, SECRET, error, gateway
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # libraries warn of themselves
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the internet
+MESSAGES = [{"role": "user", "content": "Which town?"}]
+TEXT, IDK = f"It is {SECRET}", "I don't know."
+
+
+class Town(BaseModel):
+    """The schema of a structured answer."""
+
+    town: str
+
+
+MASTER_KEY = "sk-a-key-of-this-test-0123456789"
+
+
+def rule(asked, before):
+    """Reply with JSON where it is asked for."""
+    return completion(json.dumps({"town": SECRET}) if "response_format" in asked else TEXT)
+
+
+# Each client returns its answer, its refusal, and the id that it knows of the decision.
+
+
+def openai_create(url, headers):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+        raw = client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+    reply = raw.parse()
+    message = reply.choices[0].message
+    assert raw.headers["x-exaul-id"] == reply.id == reply.exaul["id"]
+    assert raw.headers["x-exaul-answer"] == json.dumps(reply.exaul["answer"])
+    return message.content, message.refusal, reply.id
+
+
+def openai_async(url, headers):
+    openai = pytest.importorskip("openai")
+
+    async def create():
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+            return await client.chat.completions.create(model="m", messages=MESSAGES)
+
+    reply = asyncio.run(create())
+    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
+
+
+def openai_stream(url, headers):
+    openai = pytest.importorskip("openai")
+    with (
+        openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client,
+        client.chat.completions.stream(model="m", messages=MESSAGES) as stream,
+    ):
+        reply = stream.get_final_completion()
+    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
+
+
+def openai_parse(url, headers):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+        reply = client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Town)
+    parsed, refusal = reply.choices[0].message.parsed, reply.choices[0].message.refusal
+    return parsed and parsed.town, refusal, reply.id
+
+
+def langchain_model(url, headers, **more):
+    library = pytest.importorskip("langchain_openai")
+    return library.ChatOpenAI(base_url=url, api_key="none", model="m", default_headers=headers, **more)
+
+
+def langchain_invoke(url, headers):
+    reply = langchain_model(url, headers).invoke("Which town?")
+    return reply.content or None, reply.additional_kwargs.get("refusal"), reply.response_metadata["id"]
+
+
+def langchain_stream(url, headers):
+    """A refusal is lost."""
+    parts = list(langchain_model(url, headers, include_response_headers=True).stream("Which town?"))
+    named = parts[0].response_metadata["headers"]["x-exaul-id"]
+    return "".join(part.content for part in parts) or None, None, named
+
+
+def langchain_structured(url, headers):
+    reply = langchain_model(url, headers).with_structured_output(Town, include_raw=True).invoke("Which town?")
+    refusal = reply["parsing_error"] and str(reply["parsing_error"])
+    return reply["parsed"] and reply["parsed"].town, refusal, reply["raw"].response_metadata["id"]
+
+
+def litellm_completion(url, headers):
+    litellm = pytest.importorskip("litellm")
+    named = {"model": "openai/m", "api_base": url, "api_key": "none", "extra_headers": headers}
+    reply = litellm.completion(messages=MESSAGES, **named)
+    message = reply.choices[0].message
+    assert reply._hidden_params["additional_headers"]["llm_provider-x-exaul-id"] == reply.id
+    return message.content, message.model_dump().get("refusal"), reply.id
+
+
+def litellm_stream(url, headers):
+    """A refusal is lost."""
+    litellm = pytest.importorskip("litellm")
+    named = {"model": "openai/m", "api_base": url, "api_key": "none", "extra_headers": headers}
+    parts = list(litellm.completion(messages=MESSAGES, stream=True, **named))
+    texts = (part.choices[0].delta.content or "" for part in parts if part.choices)
+    return "".join(texts) or None, None, parts[0].id
+
+
+PLAIN = [openai_create, openai_async, openai_stream, langchain_invoke, litellm_completion]
+LOSING = [langchain_stream, litellm_stream]  # a refusal
+STRUCTURED = [openai_parse, langchain_structured]
+EXPECTED = {  # form: of plain clients, of those that lose refusals, and of structured ones
+    "auto": ((IDK, None), (IDK, None), (None, IDK)),
+    "text": ((IDK, None), (IDK, None), ValidationError),
+    "refusal": ((None, IDK), (None, None), (None, IDK)),
+    "json": (('{"town": "?"}', None), ('{"town": "?"}', None), ("?", None)),
+    "error": (400, 400, 400),
+}
+KINDS = {client: kind for kind, clients in enumerate((PLAIN, LOSING, STRUCTURED)) for client in clients}
+EACH = pytest.mark.parametrize("client", KINDS, ids=lambda client: client.__name__)
+
+
+def rated(running, id):
+    """The outcome of a user's feedback on an answer."""
+    body = json.dumps({"id": id, "thumb": "up"}).encode()
+    return json.loads(running.ask(body, "/v1/feedback")[2])["reason"]
+
+
+@EACH
+def test_a_shown_answer_and_its_feedback(stub, tmp_path, client):  # noqa: F811
+    stub.rule = rule
+    with gateway(tmp_path, stub.url) as running:
+        answer, refusal, id = client(f"http://127.0.0.1:{running.port}/v1", {})
+        assert (answer, refusal) == (SECRET if client in STRUCTURED else TEXT, None)
+        assert rated(running, id) == "counted"
+
+
+@pytest.mark.parametrize("form", EXPECTED)
+@EACH
+def test_a_withheld_answer(stub, tmp_path, client, form):  # noqa: F811
+    stub.rule = rule
+    with gateway(tmp_path, stub.url, ABSTAIN, withheld_json='{"town": "?"}') as running:
+        url, headers = f"http://127.0.0.1:{running.port}/v1", {"x-exaul-withheld": form}
+        expected = EXPECTED[form][KINDS[client]]
+        if isinstance(expected, tuple):
+            answer, refusal, id = client(url, headers)
+            assert (answer, refusal) == expected
+            assert rated(running, id) == "withheld"
+        else:
+            with pytest.raises(Exception, match=IDK if expected == 400 else "Town") as failed:
+                client(url, headers)
+            if expected == 400:
+                assert failed.value.status_code == 400
+            else:
+                assert isinstance(failed.value, expected)
+        assert len(stub.asked) == 1
+
+
+@pytest.mark.parametrize(("status", "calls"), [(500, 3), (502, 1)])
+@EACH
+def test_errors(stub, tmp_path, client, status, calls):  # noqa: F811
+    """An error of the endpoint is tried three times, as without the gateway; one of the gateway's own once."""
+    stub.rule = lambda asked, before: error(500)() if status == 500 else {"choices": []}
+    with gateway(tmp_path, stub.url) as running:
+        with pytest.raises(Exception, match="no: " if status == 500 else "not a chat completion") as failed:
+            client(f"http://127.0.0.1:{running.port}/v1", {})
+        assert failed.value.status_code == status
+        assert len(stub.asked) == calls
+
+
+def test_every_field_of_the_client_of_openai_is_allowed():
+    params = pytest.importorskip("openai.types.chat.completion_create_params")
+    known = params.CompletionCreateParamsBase.__annotations__.keys() | {"stream"}
+    assert known <= set(FIELDS.split())
+
+
+ABUSES = [
+    {"n": 2},
+    {"logprobs": False},
+    {"stream": True, "logprobs": False},
+    {"additional_drop_params": ["logprobs"]},
+    {"drop_params": True, "top_k": 3},
+    {"custom_llm_provider": "hosted_vllm"},
+    {"extra_body": {"n": 2}},
+    {"extra_headers": {"x-exaul-withheld": "show"}},
+    {"model": "gated,gated"},
+    {"metadata": {"guardrails": []}},
+    {"cache": {"no-cache": False}},
+]
+
+
+def test_a_litellm_proxy_in_front(stub, tmp_path):  # noqa: F811
+    """No parameter of a client that LiteLLM takes gets an undecided text through the proxy."""
+    program = Path(sys.executable).with_name("litellm")
+    if not program.exists():
+        pytest.skip("litellm is not installed")
+    stub.rule = rule
+    with gateway(tmp_path, stub.url, ABSTAIN) as running:
+        parameters = {"model": "openai/m", "api_base": f"http://127.0.0.1:{running.port}/v1", "api_key": "none"}
+        parameters["cache"] = {"no-cache": True, "no-store": True}
+        config = {
+            "model_list": [{"model_name": "gated", "litellm_params": parameters}],
+            "litellm_settings": {"cache": True, "cache_params": {"type": "local"}},
+            "general_settings": {"master_key": MASTER_KEY},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+        port = 20_000 + running.port % 10_000  # below those that the system gives to clients
+        argv = [program, "--config", tmp_path / "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+        with (tmp_path / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as proxy:
+            try:
+                until(lambda: status_of(f"http://127.0.0.1:{port}/health/liveliness")[0] == 200, 120)
+                url = f"http://127.0.0.1:{port}/v1/chat/completions"
+                for fields in ABUSES:
+                    body = {"model": "gated", "messages": MESSAGES}
+                    _, _, abused = status_of(url, body | fields)
+                    assert SECRET not in abused, fields
+                    before = running.questions()
+                    status, headers, clean = status_of(url, body)
+                    assert (status, running.questions()) == (200, before + 1)
+                    assert json.loads(clean)["id"] == headers["llm_provider-x-exaul-id"]
+                    assert IDK in clean
+            finally:
+                proxy.terminate()
+
+
+def status_of(url, body=None):
+    """The status, the headers and the text of a reply; 0 if there is none."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {MASTER_KEY}"}
+    request = urllib.request.Request(url, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.status, dict(reply.headers), reply.read().decode()
+    except urllib.error.HTTPError as failed:
+        return failed.code, dict(failed.headers), failed.read().decode()
+    except OSError:
+        return 0, {}, ""

@@ -1,0 +1,155 @@
+"""Requests and replies by which an answer could pass undecided, or be decided again: none does."""
+
+import json
+import threading
+
+import pytest
+from starlette.responses import JSONResponse
+
+from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
+from tests.models.stub import completion
+from tests.serving.http.test_gateway import (  # noqa: F401
+    QUESTION,
+    SECRET,
+    error,
+    events,
+    gateway,
+    town,
+    undecided,
+    withholding,
+)
+
+ABUSES = {  # fields of a request, and the field that a refusal names; None: it is decided
+    "several choices": ({"n": 2}, "n"),
+    "true choices": ({"n": True}, "n"),
+    "no logprobs": ({"logprobs": False, "top_logprobs": None}, None),
+    "logprobs as a number": ({"logprobs": 1}, "logprobs"),
+    "stream as a text": ({"stream": "true"}, "stream"),
+    "stream as a number": ({"stream": 1}, "stream"),
+    "a list of models": ({"model": "m,m"}, "model"),
+    "models": ({"model": ["m", "m"]}, "model"),
+    "no model": ({"model": None}, "model"),
+    "another provider": ({"custom_llm_provider": "openai"}, "custom_llm_provider"),
+    "a mock": ({"mock_response": SECRET}, "mock_response"),
+    "another address": ({"api_base": "http://h"}, "api_base"),
+    "fallbacks": ({"fallbacks": ["m"]}, "fallbacks"),
+    "dropped parameters": ({"additional_drop_params": ["logprobs"]}, "additional_drop_params"),
+    "metadata as a list": ({"metadata": []}, "metadata"),
+    "no name": ({"": 1}, ""),
+    "an odd name": ({"a\n\ud800": 1}, "a\\n\\ud800"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ABUSES)
+def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: F811
+    """The next clean request is decided, too."""
+    endpoint, client = withholding
+    endpoint.rule = lambda asked, before: completion(f"It is {SECRET}")
+    fields, param = ABUSES[name]
+    endpoint.asked.clear()
+    before = client.questions()
+    status, _, raw = client.ask(QUESTION | {"stream": stream} | fields)
+    if "mock_response" not in fields:  # the refusal may quote the request
+        assert SECRET.encode() not in raw
+    if param is None:
+        assert (status, client.questions()) == (200, before + 1)
+    else:
+        assert (status, json.loads(raw)["error"]["param"]) == (400, param)
+        assert not endpoint.asked
+    assert client.json()["exaul"]["answer"] is False
+    assert client.questions() == before + (2 if param is None else 1)
+
+
+def test_fields_and_models_that_are_allowed(town, tmp_path):  # noqa: F811
+    with gateway(tmp_path, town.url, pass_fields="any", models=("m", "k")) as client:
+        client.json(top_k=3, model="k")
+        assert town.asked == [QUESTION | {"top_k": 3, "model": "k", "logprobs": True}]
+        status, _, raw = client.ask(QUESTION | {"model": "other"})
+        assert (status, json.loads(raw)["error"]["param"]) == (400, "model")
+
+
+@pytest.mark.parametrize("form", ["a list of completions", "no choice", "two choices"])
+def test_several_replies_are_one_failed_call(withholding, form):  # noqa: F811
+    """The client of OpenAI, which repeats a 502, does not repeat this one."""
+    openai = pytest.importorskip("openai")
+    endpoint, client = withholding
+    one = completion(f"It is {SECRET}")
+    several = {"a list of completions": [one, one], "no choice": one | {"choices": []}}
+    reply = several.get(form, one | {"choices": one["choices"] * 2})
+    endpoint.rule = lambda asked, before: JSONResponse(reply)
+    endpoint.asked.clear()
+    with (
+        openai.OpenAI(base_url=f"http://127.0.0.1:{client.port}/v1", api_key="none") as gated,
+        pytest.raises(openai.InternalServerError, match="not a chat completion with one choice") as refused,
+    ):
+        gated.chat.completions.create(**QUESTION)
+    assert refused.value.status_code == 502
+    assert SECRET not in str(refused.value.body)
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize("by_header", [False, True])
+def test_a_ref_names_one_answer(town, tmp_path, by_header):  # noqa: F811
+    """Of a hundred requests with one ref, one is asked and decided, also after a restart; feedback finds it."""
+    ref = "mój-id"
+    fields = {} if by_header else {"metadata": {"exaul_ref": ref, "more": "x"}}
+    headers = {"x_exaul_ref": ref.encode()} if by_header else {}
+    town.delay = 0.05
+    replies = []
+    with gateway(tmp_path, town.url) as client:
+
+        def ask():
+            replies.extend(client.ask(QUESTION | fields, **headers) for _ in range(25))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(status for status, _, _ in replies) == [200] + [409] * 99
+        assert {head.get("x-should-retry") for status, head, _ in replies if status == 409} == {"false"}
+        assert len(town.asked) == client.questions() == 1
+        assert town.asked[0].get("metadata") == (None if by_header else {"more": "x"})
+        (reply,) = [json.loads(raw) for status, _, raw in replies if status == 200]
+        assert (reply["exaul"]["ref"], reply["id"]) == (ref, reply["exaul"]["id"])
+    with gateway(tmp_path, town.url) as client:
+        assert client.ask(QUESTION | fields, **headers)[0] == 409
+        assert len(town.asked) == 1
+        assert client.service.feedback(ref, "down") == "counted"
+        assert client.service.feedback(reply["id"], "down") == "repeated"
+        assert client.service.feedback("another", "down") == "unknown"
+
+
+def test_a_ref_is_free_again_after_a_failure(town, tmp_path):  # noqa: F811
+    with gateway(tmp_path, town.url) as client:
+        rule, town.rule = town.rule, lambda asked, before: error(500)()
+        assert client.ask(x_exaul_ref="r")[0] == 500
+        town.rule = rule
+        assert client.ask(x_exaul_ref="r")[0] == 200
+
+
+@pytest.mark.parametrize("ref", [b"", b"a" * 257, b"\xff", {}, 3, "\ud800"])
+def test_bad_refs(undecided, ref):  # noqa: F811
+    endpoint, client = undecided
+    fields, headers = (
+        ({}, {"x_exaul_ref": ref}) if isinstance(ref, bytes) else ({"metadata": {"exaul_ref": ref}}, {})
+    )
+    status, _, raw = client.ask(QUESTION | fields, **headers)
+    assert (status, json.loads(raw)["error"]["param"] in ("exaul_ref", "x-exaul-ref")) == (400, True)
+    assert not endpoint.asked
+
+
+def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):  # noqa: F811
+    with gateway(tmp_path, town.url) as client:
+        _, headers, raw = client.ask(x_exaul_key="k")
+        exaul = json.loads(raw)["exaul"]
+        named = {name: headers[f"x-exaul-{name}"] for name in ("id", "answer", "score", "key")}
+        assert named == {"id": exaul["id"], "answer": "true", "score": str(exaul["score"]), "key": "k"}
+        _, headers, raw = client.ask(QUESTION | {"stream": True})
+        assert [name for name in headers if name.startswith("x-exaul")] == ["x-exaul-id"]
+        assert headers["x-exaul-id"] == events(raw)[0]["exaul"]["id"]
+        town.rule = lambda asked, before: error(429)()
+        _, headers, _ = client.ask(x_exaul_key="k")
+        assert headers["x-exaul-id"].startswith("chatcmpl-")
+        assert (headers["x-exaul-key"], "x-exaul-answer" in headers) == ("k", False)

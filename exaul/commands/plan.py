@@ -83,8 +83,8 @@ def planned_audits(plan: Plan, width: int | None) -> str:
     head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
     rest = (
         f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
-        f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit has "
-        "a result. An audit without one counts as wrong."
+        f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit "
+        "has a result. An audit without one counts as wrong."
     )
     return f"{wrap(head, width)}\n\n{format_table(columns, width, names=1, kept=4)}\n\n{wrap(rest, width)}"
 

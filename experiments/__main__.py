@@ -20,7 +20,6 @@ from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from experiments.alarms import AlarmYears
     from experiments.worst_case import WorstCase
 
 
@@ -45,19 +44,10 @@ def search(config: "WorstCase", executor: Executor | None) -> int:
     return 0
 
 
-def watch(config: "AlarmYears", executor: Executor | None) -> int:
-    """Measure the alarms of the service and print the table."""
-    from exaul.engine.logs.files import to_csv
-    from experiments.alarms import run
-
-    print(to_csv(run(config, executor)), end="")
-    return 0
-
-
 def parser(argv: Sequence[str]) -> Parser:
     """Return the parser.
 
-    The flags of worst-case and alarms are added only if they are called, since their modules import JAX.
+    The flags of worst-case are added only if it is called, since its module imports JAX.
     """
     root = Parser(prog="python -m experiments", allow_abbrev=False, description="Experiments with the engine.")
     commands = root.add_subparsers(title="experiments", required=True, metavar="NAME", parser_class=Parser)
@@ -69,7 +59,7 @@ def parser(argv: Sequence[str]) -> Parser:
             add_flags(sub, ClusterFlags, {})
         sub.set_defaults(action=action, config=config)
 
-    text = "all experiments below except worst-case and alarms, in one report"
+    text = "all experiments below except worst-case, in one report"
     command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS), False))
     text = "the same, and which claims fail if another learner takes the place of exaul"
     command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), True))
@@ -77,8 +67,6 @@ def parser(argv: Sequence[str]) -> Parser:
         command(name, experiment.title, Paper, partial(reproduce, (name,), False))
     found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
     command("worst-case", "search for the adversary parameters that are worst for each learner", found, search)
-    years = import_module("experiments.alarms").AlarmYears if "alarms" in argv else None
-    command("alarms", "false alarms of the service in a year, and how late they find real changes", years, watch)
     return root
 
 

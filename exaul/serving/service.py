@@ -1,4 +1,4 @@
-"""Abstainers as a service needs them, without HTTP: repeatable decisions, the latest decisions, and alarms."""
+"""Abstainers as a service needs them, without HTTP: repeatable decisions, and the latest ones."""
 
 import math
 import threading
@@ -11,15 +11,11 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import quote
 from exaul.serving.abstainer import Abstainer, as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.alarms import DECISIONS, FEEDBACKS, Alarms
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
 ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 LATEST = 100  # decisions that ``overview`` shows
-WATCHED = 500  # keys whose alarms are in memory: those read last
 SHOWN = 20  # keys that ``overview`` shows: those used last
-POINTS = 30  # of each series in ``overview``, at most
-LEAST = 20  # feedbacks in each of its points, if there are so many
 LONGEST = 4_000  # characters of a question or an answer in the list of the latest decisions
 COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
@@ -71,7 +67,6 @@ class Service:
         self._lock = threading.RLock()
         self._decisions = Counter[str]()  # by key, since the start and a little before
         self._used = OrderedDict[str, None]()  # keys used last; the last one is at the end
-        self._alarms = OrderedDict[str, Alarms]()  # by key; the one read last is at the end
         self._latest = OrderedDict[str, LatestDecision]()  # by id; the oldest is first
         # each of the latest decisions may be followed by feedback and a withdrawal
         for entry in self._abstainers.latest_entries(3 * LATEST):
@@ -115,8 +110,6 @@ class Service:
                     )
                 return decision
             decided = self._abstainers.decide(score, key, id)
-            if key in self._alarms:  # else they are built from the file when they are read
-                self._alarms[key].add_decision(score, decided.answer)
             decision = ServedDecision(decided.id, key, score, decided.probability, decided.answer, decided.audit)
             self._add_latest(LatestDecision(decision, time.time(), question=question, text=text))
             self.changes += 1
@@ -142,17 +135,15 @@ class Service:
         return self._abstainers.count_keys()
 
     def figures(self, key: str) -> dict[str, Any]:
-        """Return the figures of a key, as ``Abstainers.figures``, and its ``alarms``: sentences by name."""
-        with self._lock:
-            figures = self._abstainers.figures(key)
-            return figures | {"alarms": self._alarms_of(key).active()}
+        """Return the figures of a key, as ``Abstainers.figures``."""
+        return self._abstainers.figures(key)
 
     def overview(self) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
         Beside the figures, a key has ``fdr_interval`` (95% Wilson score interval of ``fdr_observed``, as if the
-        rated answers were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that are not
-        defined. ``OSError`` as in ``decide``.
+        rated answers were a random sample). NaN stands for figures that are not defined. ``OSError`` as in
+        ``decide``.
         """
         with self._lock:
             return {
@@ -177,13 +168,9 @@ class Service:
         return self._abstainers.totals()
 
     def _overview_of(self, key: str) -> dict[str, Any]:
-        figures, alarms = self.figures(key), self._alarms_of(key)
-        points = max(1, min(POINTS, int(figures["observed"]) // LEAST))
-        added = {
-            "fdr_interval": wilson_interval(figures["fdr_observed"], figures["observed"]),
-            "series": alarms.series(POINTS) | {"wrong": alarms.series(points)["wrong"]},
-        }
-        return {"key": key} | figures | added
+        figures = self.figures(key)
+        interval = wilson_interval(figures["fdr_observed"], figures["observed"])
+        return {"key": key} | figures | {"fdr_interval": interval}
 
     def check_usable(self) -> None:
         """Raise OSError if the file cannot be written."""
@@ -199,31 +186,12 @@ class Service:
             earlier = [entry.error for entry in entries if entry.kind == kind]
             outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
             if outcome == ACCEPTED[kind] and not earlier:
-                key = entries[0].key
-                if error is not None and key in self._alarms:
-                    self._alarms[key].add_feedback(error)
                 self._update_latest(id, kind, error)
-                self._note_use(key, kind)
+                self._note_use(entries[0].key, kind)
                 self.changes += 1
             counted = "repeated" if earlier and outcome == ACCEPTED[kind] else outcome
             self.outcomes[kind, "changed" if counted == "repeated" and error not in earlier else counted] += 1
         return outcome
-
-    def _alarms_of(self, key: str) -> Alarms:
-        if key not in self._alarms:
-            alarms = Alarms(self._abstainers.aim)
-            decisions = self._abstainers.latest_entries(DECISIONS, key=key, kind=DECIDE)
-            feedback = self._abstainers.latest_entries(FEEDBACKS, key=key, kind=FEEDBACK)
-            for entry in sorted(decisions + feedback):  # by their number in the journal
-                if entry.kind == DECIDE:
-                    alarms.add_decision(entry.score or 0.0, bool(entry.answered))
-                elif entry.error is not None:
-                    alarms.add_feedback(entry.error)
-            self._alarms[key] = alarms
-            if len(self._alarms) > WATCHED:
-                self._alarms.popitem(last=False)
-        self._alarms.move_to_end(key)
-        return self._alarms[key]
 
     def _note_use(self, key: str, kind: str) -> None:
         self._used[key] = None

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from exaul import Abstainers, BadInput
-from exaul.serving import alarms
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
@@ -81,62 +80,6 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
     assert len(after["latest"]) == module.LATEST
     assert {row["withdrawn"] for row in after["latest"]} == {True, False}
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
-
-
-@pytest.mark.usefixtures("constant_learners")
-def test_an_alarm_comes_back_after_a_restart(tmp_path):
-    service = Service(tmp_path / "state", learner="abstains")
-    for _ in range(alarms.SILENT):
-        service.decide(0.0, "a")
-    before = service.figures("a")["alarms"]
-    assert list(before) == ["silent"]
-    again = reopened(service, tmp_path)
-    assert again.figures("a")["alarms"] == before
-    again.close()
-
-
-@pytest.mark.usefixtures("constant_learners")
-def test_an_alarm_by_rare_feedback_comes_back_after_a_restart(tmp_path, monkeypatch):
-    """Its feedback is older than the decisions that are read."""
-    monkeypatch.setattr(module, "DECISIONS", 5)
-    service = Service(tmp_path / "state", learner="answers")
-    for n in range(100):
-        decision = service.decide(1.0, "a")
-        if n % 10 == 0:
-            service.feedback(decision.id, 1)
-    assert list(service.figures("a")["alarms"]) == ["wrong"]
-    again = reopened(service, tmp_path)
-    assert list(again.figures("a")["alarms"]) == ["wrong"]
-    again.close()
-
-
-@pytest.mark.parametrize("read", ["always", "at the end"])
-def test_alarms_are_the_same_whenever_they_are_read(tmp_path, read, monkeypatch):
-    """They are built from the file when they are read, and then follow each event."""
-    monkeypatch.setattr(module, "WATCHED", 2)
-    service = Service(tmp_path / "state", learner="tests.constant:answers")
-    if read == "always":
-        for key in "cba":
-            service.decide(1.0, key)
-            service.figures(key)
-    else:
-        for key in "cba":
-            service.decide(1.0, key)
-    for n in range(200):
-        decision = service.decide(1.0, "abc"[n % 3])
-        if decision.answer:
-            service.feedback(decision.id, n % 4 == 0)
-            service.feedback(decision.id, 1)  # repeated: it does not count
-        if decision.answer and n % 3 == 0:
-            service.withdraw(decision.id)
-            service.feedback(decision.id, 1)  # withdrawn: nor does it
-        if read == "always":
-            service.figures("abc"[n % 3])
-    assert service.outcomes["feedback", "counted"] > 100
-    series = {key: service._alarms_of(key).series() for key in "abc"}
-    service._alarms.clear()
-    assert {key: service._alarms_of(key).series() for key in "abc"} == series
-    service.close()
 
 
 def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
@@ -224,7 +167,7 @@ def test_decisions_are_those_of_abstainers_with_restarts(service, tmp_path):
             assert decision.probability == twin.decide(n / 90, str(n % 2), decision.id).probability
             if decision.answer:
                 assert service.feedback(decision.id, n % 9 == 0) == twin.feedback(decision.id, n % 9 == 0)
-        assert without_nan(service.figures("1")) == without_nan(twin.figures("1") | {"alarms": {}})
+        assert without_nan(service.figures("1")) == without_nan(twin.figures("1"))
     service.close()
 
 

@@ -377,7 +377,7 @@ def _add_figures(application: FastAPI) -> None:
 
     @application.get("/v1/keys/{key:text}", dependencies=[state.require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
-        """Return the figures of a key, as ``Abstainer.figures``, and its alarms."""
+        """Return the figures of a key, as ``Abstainer.figures``."""
         try:
             figures = await state.call(service.figures, key)
         except BadInput as error:

@@ -22,7 +22,6 @@ from exaul.serving.service import ON_ERROR, Service
 BUSIEST = 50  # keys with a label of their own
 OTHER = "other"  # label of the sum over the other keys; a key of this name has no label of its own
 SCRAPE_EVERY = 1.0  # seconds between reads of the keys; scrapes in between repeat the last one
-ALARMS = "wrong", "drift", "silent", "unrated"
 BUCKETS = 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5  # seconds
 EVENTS = {  # kind of event: name, description, label and its values
     DECIDE: ("decisions", "Decisions; a repeated request is not counted", "decision", ("answered", "withheld")),
@@ -135,15 +134,11 @@ class ServiceMetrics:
                 rest = totals[figure] - sum(figures[figure] for figures in keys.values())
                 family.add_metric([OTHER], max(0.0, rest))
             families.append(family)
-        alarms = GaugeMetricFamily("exaul_key_alarm", "Whether an alarm is active, 0 or 1", labels=["key", "alarm"])
-        for key, figures in keys.items():
-            for alarm in ALARMS:
-                alarms.add_metric([key, alarm], alarm in figures["alarms"])
         limit = GaugeMetricFamily("exaul_fdr_limit_ratio", "Bound of the FDR of all keys together, from 0 to 1")
         value = await call(service.fdr_limit)
         if math.isfinite(value):
             limit.add_metric([], value)
-        return [*families, alarms, limit]
+        return [*families, limit]
 
 
 def add_metrics(application: FastAPI) -> None:

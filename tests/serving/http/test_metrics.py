@@ -95,16 +95,6 @@ def test_figures_of_keys_are_those_of_the_service(client):
             assert values[f"exaul_key_{name}", ("key", "a")] == figures[figure]
         else:
             assert (f"exaul_key_{name}", ("key", "a")) not in values
-    for alarm in metrics.ALARMS:
-        assert values["exaul_key_alarm", ("alarm", alarm), ("key", "a")] == 0
-
-
-def test_an_active_alarm_is_1(client, monkeypatch):
-    decide(client, key="a")
-    monkeypatch.setattr("exaul.serving.alarms.Alarms.active", lambda _: {"drift": "a sentence"})
-    values = samples(client)
-    active = {labels[1][1]: value for labels, value in values.items() if labels[0] == "exaul_key_alarm"}
-    assert active == {"wrong": 0, "drift": 1, "silent": 0, "unrated": 0}
 
 
 @pytest.mark.parametrize("key", TEXTS)

@@ -271,7 +271,7 @@ def test_it_can_be_read(tmp_path: Path, serve: Serve, browser: Browser, scheme: 
     """WCAG AA: all visible texts have a contrast of 4.5 or more, and nothing is wider than a small screen."""
     application = app(tmp_path / "s.sqlite", alpha=0.1, audit=0.5)
     service = application.state.service
-    for _ in range(300):  # the answers are all wrong: an alarm
+    for _ in range(300):
         decision = service.decide(0.9, "billing", question="When is it due?", text="In May. " * 40)
         if decision.audit and decision.answer:
             service.feedback(decision.id, "down")
@@ -279,8 +279,6 @@ def test_it_can_be_read(tmp_path: Path, serve: Serve, browser: Browser, scheme: 
     browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
     browser.open(serve(application))
     browser.wait("document.querySelectorAll('#decisions tr').length == 100")
-    assert "⚠ Alarm “wrong”" in browser.evaluate("document.querySelector('.alarms').innerText")
-    assert "1 key" in browser.evaluate("document.getElementById('alarm').innerText")
     assert browser.evaluate("document.getElementById('limit').innerText").startswith("Measured, all keys\nat most ")
     browser.evaluate("document.getElementById('legend').open = true")
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -306,8 +306,12 @@ class Journal:
         return list(self._entries(f"WHERE {condition} ORDER BY seq DESC LIMIT ?", *columns.values(), count))[::-1]
 
     def check_writable(self) -> None:
-        """Raise an error of SQLite if the file cannot be written; in a transaction."""
-        self._file.execute("UPDATE meta SET value = value WHERE name = 'version'")
+        """Raise an error of SQLite if the file cannot take some new pages; in a transaction.
+
+        A change of a page that the file already has would succeed on a full disk.
+        """
+        self._file.execute("INSERT INTO meta VALUES ('room', zeroblob(65536))")
+        self._file.execute("DELETE FROM meta WHERE name = 'room'")
 
     def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
         for row in self._file.execute(f"SELECT {_COLUMNS} FROM journal {condition}", values):

@@ -13,6 +13,7 @@ from exaul import Abstainers
 from exaul.commands import serve
 from exaul.commands.main import main
 from exaul.engine.checks import BadInput
+from exaul.serving.settings import ServeFlags
 
 TOKEN = "decide,feedback,read 0123456789abcdef"
 
@@ -62,13 +63,13 @@ def test_bad_flags_are_one_line(folder, capsys, flags, part):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
 def test_loopback_needs_no_tokens(host):
-    assert serve.Serve(state="s", host=host).tokens is None
+    assert ServeFlags(state="s", host=host).tokens is None
 
 
 def test_other_hosts_need_tokens(folder):
-    assert serve.Serve(state="s", host="0.0.0.0", tokens="env:TOKENS")
+    assert ServeFlags(state="s", host="0.0.0.0", tokens="env:TOKENS")
     with pytest.raises(BadInput, match="loopback"):
-        serve.Serve(state="s", host="")
+        ServeFlags(state="s", host="")
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):

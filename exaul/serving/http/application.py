@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -34,11 +36,11 @@ from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
 from exaul.serving.http.limits import Limits
-from exaul.serving.http.metrics import ServiceMetrics, add_metrics
 from exaul.serving.http.page import read_page
 from exaul.serving.http.tokens import Tokens
 from exaul.serving.journal import FEEDBACK, WITHDRAW
-from exaul.serving.service import ACCEPTED, ON_ERROR, Conflict, Service, without_nan
+from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
+from exaul.serving.settings import ON_ERROR
 
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
@@ -212,12 +214,11 @@ def app(
     application.state.on_error, application.state.secured = on_error, known_tokens is not None
     application.state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     application.state.require = partial(_require, known_tokens)
-    application.state.metrics = ServiceMetrics(service)
+    application.state.metrics = service.metrics
     _handle_errors(application)
     _add_decisions(application, on_error)
     _add_figures(application)
     _add_events(application)
-    add_metrics(application)
     return application
 
 
@@ -383,6 +384,23 @@ def _add_figures(application: FastAPI) -> None:
         except BadInput as error:
             raise HTTPException(404, str(error)) from error
         return {"key": key} | without_nan(figures)
+
+    @application.get(
+        "/metrics",
+        dependencies=[state.require("read")],
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """Return metrics for Prometheus. If the journal cannot be used, the limits are missing."""
+        try:
+            state.metrics.free_bytes.set(service.free_bytes())
+            if service.configuration["audit"] is not None:
+                keys = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
+                limits = {key: figures["fdr_limit"] for key, figures in keys.items()}
+                state.metrics.set_limits(limits, await state.call(service.fdr_limit))
+        except OSError:
+            state.metrics.set_limits({}, math.nan)
+        return Response(state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @application.get("/healthz")
     async def healthy() -> dict[str, str]:

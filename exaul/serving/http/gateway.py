@@ -20,13 +20,13 @@ from exaul.engine.checks import BadInput, check_holds
 from exaul.llm.client import RawResponse
 from exaul.llm.matching import matches
 from exaul.llm.replies import score_of, text_of
-from exaul.serving.abstainer import as_text
+from exaul.serving.abstainer import AbstainerDecision, as_text
 from exaul.serving.http.application import LONGEST_TEXT
 from exaul.serving.http.completions import chunks, question_of, undecided_reason, withheld, without_logprobs
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.http.metrics import ServiceMetrics
 from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream, completion_of
-from exaul.serving.service import ServedDecision, Service
+from exaul.serving.metrics import ServiceMetrics
+from exaul.serving.service import Service
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 LONGEST_SHOWN = 2000  # characters of a question and an answer that the page shows
@@ -115,7 +115,8 @@ class Gateway:
         sample = {name: value for name, value in request.items() if name != "seed"}
         samples = [sample | {"temperature": SAMPLE_TEMPERATURE}] * (count if decided else 0)
         first = request | {"logprobs": True} if scored else request
-        replies = await self._upstream.complete([first, *samples], headers)
+        with self._metrics.upstream_seconds.time():
+            replies = await self._upstream.complete([first, *samples], headers)
         if sum(len(reply.body) for reply in replies) <= SHORT_REPLIES:
             answer = _answer_of(replies, count > 0)
         else:  # in a thread, since it would hold up all other clients; several threads together would do so, too
@@ -160,7 +161,7 @@ class Gateway:
         except OSError as error:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
-    async def _decide(self, answer: UpstreamAnswer, question: str, key: str) -> ServedDecision:
+    async def _decide(self, answer: UpstreamAnswer, question: str, key: str) -> AbstainerDecision:
         deciding = asyncio.ensure_future(
             self._state.call(
                 self._service.decide,

@@ -16,7 +16,7 @@ from starlette.routing import Mount
 
 from exaul.serving.http.application import app
 from exaul.serving.http.page import read_page
-from exaul.serving.service import LONGEST, SHOWN, Service, wilson_interval
+from exaul.serving.service import SHOWN, Service, wilson_interval
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -74,14 +74,6 @@ def test_the_overview_keeps_the_order_of_use(tmp_path: Path) -> None:
     with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
         service.decide(0.5, keys[0])
         assert len(service.overview()["keys"]) == SHOWN  # also of those not used since the start
-
-
-def test_long_texts_are_cut(tmp_path: Path) -> None:
-    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
-        service.decide(0.5, question="q" * (LONGEST + 1), text="t" * LONGEST)
-        latest = service.overview()["latest"][0]
-    assert latest["question"] == "q" * (LONGEST - 1) + "…"
-    assert latest["text"] == "t" * LONGEST
 
 
 @pytest.fixture

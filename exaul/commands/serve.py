@@ -38,7 +38,6 @@ def main(given: Mapping[str, Any]) -> int:
             config.host,
             config.port,
             on_started=lambda address: print(f"serving at {address}", flush=True),
-            on_stopping=lambda: setattr(application.state, "stopping", True),
         )
     finally:
         application.state.service.close()

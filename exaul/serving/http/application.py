@@ -1,9 +1,10 @@
-"""The ASGI application: decisions, feedback, figures, events and the page, for the Abstainers of one file."""
+"""The ASGI application: decisions, feedback, figures and the page, for the Abstainers of one file."""
 
 import asyncio
 import json
 import logging
 import math
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import (
@@ -29,7 +30,6 @@ from pydantic import (
 from pydantic.config import JsonDict
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteException
-from starlette.types import Receive, Scope, Send
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
@@ -46,10 +46,7 @@ MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
 MOST_KEYS = 100  # keys in one reply
 LONGEST_TEXT = 256  # characters of an id or a key
-EVERY = 1.0  # seconds between looks for changes, by an event stream
-SILENCE = 15.0  # seconds after which an event stream sends a comment, so that proxies keep it open
 ITEM, LIST = "item", "list"  # forms of the body with feedback
-MOST_STREAMS = 32  # open event streams
 
 SENTENCES = {  # for Starlette's and FastAPI's own words
     "Not Found": "no such path",
@@ -218,7 +215,7 @@ def app(
     _handle_errors(application)
     _add_decisions(application, on_error)
     _add_figures(application)
-    _add_events(application)
+    _add_page(application)
     return application
 
 
@@ -414,72 +411,24 @@ def _add_figures(application: FastAPI) -> None:
         return {"status": "ok"}
 
 
-class CountedStream(StreamingResponse):
-    """Server-sent events that call a function at their end.
-
-    Their generator cannot do so: if the client leaves while an event is sent, it ends when Python collects garbage.
-    """
-
-    def __init__(self, content: AsyncIterator[str], on_end: Callable[[], None]) -> None:
-        super().__init__(content, media_type="text/event-stream")
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until the client leaves."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
-
-
-def _add_events(application: FastAPI) -> None:
+def _add_page(application: FastAPI) -> None:
     state = application.state
     service: Service = state.service
     page, headers = read_page()
-    streams, latest, computing = 0, (-1, ""), asyncio.Lock()
-    state.stopping = False
+    start, latest, computing = secrets.token_hex(8), ("", ""), asyncio.Lock()
 
     @application.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
         return HTMLResponse(page, headers=headers)
 
-    async def overview() -> tuple[int, str]:
-        """Return the number of changes and the overview as JSON, computed once for all that wait for it."""
-        nonlocal latest
-        async with computing:
-            if latest[0] != service.changes:
-                changes = service.changes
-                latest = changes, json.dumps(without_nan(await state.call(service.overview)))
-            return latest
-
     @application.get("/v1/overview", dependencies=[state.require("read")])
-    async def show_overview() -> Response:
-        """Return what the page shows: the keys used last, and the latest decisions."""
-        return Response((await overview())[1], media_type="application/json")
-
-    @application.get("/v1/events", dependencies=[state.require("read")])
-    async def events() -> StreamingResponse:
-        """Stream the overview after each change, at most once a second."""
-        nonlocal streams
-        if streams >= MOST_STREAMS:
-            raise HTTPException(503, f"{MOST_STREAMS} event streams are open", {"Retry-After": "10"})
-
-        async def stream() -> AsyncIterator[str]:
-            sent, quiet = -1, 0.0
-            while not state.stopping:
-                changes, text = await overview()
-                if changes != sent:
-                    sent, quiet = changes, 0.0
-                    yield f"data: {text}\n\n"
-                elif quiet >= SILENCE:
-                    quiet = 0.0
-                    yield ": nothing new\n\n"
-                await asyncio.sleep(EVERY)
-                quiet += EVERY
-
-        def count_end() -> None:
-            nonlocal streams
-            streams -= 1
-
-        streams += 1
-        return CountedStream(stream(), count_end)
+    async def overview(request: Request) -> Response:
+        """Return what the page shows: the keys used last, and the latest decisions. Its ETag changes with it."""
+        nonlocal latest
+        async with computing:  # once for all that wait for it
+            tag = f'"{start}-{service.changes}"'
+            if tag in request.headers.get("if-none-match", ""):
+                return Response(status_code=304, headers={"ETag": tag})
+            if latest[0] != tag:
+                latest = tag, json.dumps(without_nan(await state.call(service.overview)))
+            return Response(latest[1], media_type="application/json", headers={"ETag": tag})

@@ -23,7 +23,6 @@ def serve(
     host: str,
     port: int,
     on_started: Callable[[str], None],
-    on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve an application until SIGINT or SIGTERM, then finish the requests in progress and end its lifespan.
 
@@ -34,14 +33,13 @@ def serve(
         host: a name or an address of this machine.
         port: 0 for any that is free.
         on_started: gets the address, such as http://127.0.0.1:8321, when the server accepts requests.
-        on_stopping: called before the server waits for the requests in progress; it should end endless ones.
 
     Raises:
         BadInput: the host is unknown, or the port is in use or not allowed.
         SystemExit: the application did not start; the log says why.
     """
     with listen(host, port) as listener:
-        server = BoundedServer(application, lambda: on_started(address_of(listener)), on_stopping)
+        server = BoundedServer(application, lambda: on_started(address_of(listener)))
         with handled_signals(server):
             server.run(sockets=[listener])
         if not server.started:
@@ -53,12 +51,7 @@ class BoundedServer(uvicorn.Server):
 
     server_state: Connections
 
-    def __init__(
-        self,
-        application: limits.Application,
-        on_started: Callable[[], None],
-        on_stopping: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, application: limits.Application, on_started: Callable[[], None]) -> None:
         connections = allow_files()
         config = uvicorn.Config(
             application,
@@ -82,7 +75,7 @@ class BoundedServer(uvicorn.Server):
         )
         super().__init__(config)
         self.server_state = Connections(connections)
-        self._on_started, self._on_stopping = on_started, on_stopping
+        self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
@@ -91,11 +84,6 @@ class BoundedServer(uvicorn.Server):
             listener.listen(limits.BACKLOG)  # asyncio's own is also how many are accepted at once
         if self.started:
             self._on_started()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish the requests in progress, then end the application."""
-        self._on_stopping()
-        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Close late connections, ten times a second."""

@@ -8,7 +8,7 @@ from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput
 from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.settings import ServeFlags
+from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags
 
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
@@ -22,25 +22,27 @@ def main(given: Mapping[str, Any]) -> int:
     if missing:
         raise BadInput(f"{', '.join(missing)}: not installed; the service needs: uv run --extra serve exaul serve")
     from exaul.serving.http.application import app
-    from exaul.serving.http.limits import LOOPBACK_HOSTS
-    from exaul.serving.http.server import serve
+    from exaul.serving.http.gateway import add_gateway
+    from exaul.serving.http.server import BoundedServer, address_of, listen
 
     configuration = fields_given(AbstainersConfiguration, given)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
-    application = app(config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration)
-    try:
-        if gateway_flags is not None:
-            from exaul.serving.http.gateway import add_gateway
-
-            add_gateway(application, gateway_flags)
-        serve(
-            application,
-            config.host,
-            config.port,
-            on_started=lambda address: print(f"serving at {address}", flush=True),
+    with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
+        application = app(
+            config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration
         )
-    finally:
-        application.state.service.close()
+        try:
+            if gateway_flags is not None:
+                add_gateway(application, gateway_flags)
+            tokens, address = application.state.tokens, address_of(listener)
+            server = BoundedServer(
+                application,
+                on_started=lambda: print(f"serving at {address}", flush=True),
+                on_hangup=lambda: tokens and tokens.reload(),
+            )
+            server.run(sockets=[listener])
+        finally:
+            application.state.service.close()
     return 0
 
 

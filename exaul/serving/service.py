@@ -106,6 +106,10 @@ class Service:
                 "latest": [row.copy() for row in reversed(self._latest.values())],
             }
 
+    def has_key(self, key: str) -> bool:
+        """Return whether a key was used before. ``OSError`` as in ``decide``."""
+        return bool(self._abstainers.latest_entries(1, key=key))
+
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
         return shutil.disk_usage(self._folder).free

@@ -21,7 +21,7 @@ from exaul.llm.client import RawResponse
 from exaul.llm.matching import matches
 from exaul.llm.replies import score_of, text_of
 from exaul.serving.abstainer import AbstainerDecision, as_text
-from exaul.serving.http.application import LONGEST_TEXT
+from exaul.serving.http.bodies import LONGEST_TEXT
 from exaul.serving.http.completions import chunks, question_of, undecided_reason, withheld, without_logprobs
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream, completion_of

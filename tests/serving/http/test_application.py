@@ -102,6 +102,20 @@ def test_a_bad_decision_is_one_sentence_about_a_field(client, path, body, param,
     assert entries(path) == []
 
 
+@pytest.mark.parametrize("form", ["{}", '{{"score": {}}}', '{{"id": "a", "thumb": {}}}', '[{{"id": {}}}]'])
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
+def test_json_of_any_depth_is_a_bad_request(client, form, pair):
+    """Python stops at a depth that depends on what it does: 1,000 in its parser, fewer elsewhere."""
+    for depth in [*range(850, 1010, 7), 955, 5000]:
+        body = form.format(pair[0] * depth + "1" + pair[1] * depth)
+        for url in ("/v1/decide", "/v1/feedback", "/v1/withdraw"):
+            error_of(client.post(url, content=body, headers=JSON), 400)
+
+
+def test_healthz_has_a_head(client):
+    assert (client.head("/healthz").status_code, client.head("/healthz").text) == (200, "")
+
+
 FEEDBACK_ERRORS = [
     ({"id": "a"}, None, "error, thumb: one of the two"),
     ({"id": "a", "error": 1, "thumb": "up"}, None, "error, thumb: one of the two"),

@@ -102,14 +102,12 @@ def test_a_bad_decision_is_one_sentence_about_a_field(client, path, body, param,
     assert entries(path) == []
 
 
-@pytest.mark.parametrize("form", ["{}", '{{"score": {}}}', '{{"id": "a", "thumb": {}}}', '[{{"id": {}}}]'])
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
-def test_json_of_any_depth_is_a_bad_request(client, form, pair):
-    """Python stops at a depth that depends on what it does: 1,000 in its parser, fewer elsewhere."""
-    for depth in [*range(850, 1010, 7), 955, 5000]:
-        body = form.format(pair[0] * depth + "1" + pair[1] * depth)
-        for url in ("/v1/decide", "/v1/feedback", "/v1/withdraw"):
-            error_of(client.post(url, content=body, headers=JSON), 400)
+def test_json_of_any_depth_is_a_bad_request(client, pair):
+    """Python stops at some 1,000 levels: in its parser, or a bit earlier, where an error quotes it."""
+    for depth in [*range(900, 1000), 5000]:
+        body = f'{{"score": {pair[0] * depth}1{pair[1] * depth}}}'
+        error_of(client.post("/v1/decide", content=body, headers=JSON), 400)
 
 
 def test_healthz_has_a_head(client):

@@ -4,13 +4,16 @@ import asyncio
 import json
 import logging
 import math
+import re
 import secrets
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
@@ -25,7 +28,6 @@ from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.http.bodies import MOST_FEEDBACK, Accepted, DecideBody, DecideReply, FeedbackBodies, WithdrawBody
 from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
 from exaul.serving.http.guard import Guard
-from exaul.serving.http.page import read_page
 from exaul.serving.journal import FEEDBACK, WITHDRAW
 from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
 from exaul.serving.settings import ON_ERROR, Tokens
@@ -39,8 +41,6 @@ SENTENCES = {  # for Starlette's and FastAPI's own words
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
-Given = ParamSpec("Given")
-Returned = TypeVar("Returned")
 
 
 class TextConvertor(PathConvertor):
@@ -81,7 +81,7 @@ def app(
     # One thread: the file commits one call after the other, and the event loop never waits for a disk.
     thread = ThreadPoolExecutor(1, "exaul")
 
-    async def call(function: Callable[Given, Returned], *given: Given.args, **named: Given.kwargs) -> Returned:
+    async def call(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
 
     @asynccontextmanager
@@ -108,8 +108,8 @@ def app(
     state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     for kind in (StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError):
         application.add_exception_handler(kind, reply_to_error)
-    _add_decisions(application)
-    _add_figures(application)
+    _add_decisions(application, service)
+    _add_figures(application, service)
     return application
 
 
@@ -170,15 +170,8 @@ def _accepted(kind: str, outcome: str) -> Accepted:
     return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
 
 
-async def _is_gone(request: Request) -> bool:
-    """Return whether the client has disconnected."""
-    await request.body()  # it comes first
-    return await request.is_disconnected()
-
-
-def _add_decisions(application: FastAPI) -> None:
-    state, in_turn = application.state, asyncio.Lock()
-    service: Service = state.service
+def _add_decisions(application: FastAPI, service: Service) -> None:
+    state = application.state
 
     @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
     async def decide(request: Request, body: DecideBody) -> DecideReply:
@@ -198,18 +191,13 @@ def _add_decisions(application: FastAPI) -> None:
         return DecideReply(**decision._asdict())
 
     @application.post("/v1/feedback", dependencies=[require("feedback")], responses=error_responses(413, 415))
-    async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:
+    async def feedback(body: FeedbackBodies) -> Accepted | list[Accepted]:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
-
-        async def learn(item: Any) -> Accepted:
-            return _accepted(FEEDBACK, await state.call(service.feedback, item.id, item.rating))
-
-        if not isinstance(body, list):
-            return await learn(body)
-        async with in_turn:  # so that decisions wait for one item, and not for one of each list
-            if await _is_gone(request):  # else the lists of clients that are gone would heap up
-                return []
-            return [await learn(item) for item in body]
+        items = body if isinstance(body, list) else [body]
+        # one by one: decisions go in between
+        outcomes = [await state.call(service.feedback, item.id, item.rating) for item in items]
+        replies = [_accepted(FEEDBACK, outcome) for outcome in outcomes]
+        return replies if isinstance(body, list) else replies[0]
 
     @application.post("/v1/withdraw", dependencies=[require("decide")], responses=error_responses(413, 415))
     async def withdraw(body: WithdrawBody) -> Accepted:
@@ -217,28 +205,22 @@ def _add_decisions(application: FastAPI) -> None:
         return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
 
 
-def _add_figures(application: FastAPI) -> None:
-    state, in_turn, computing = application.state, asyncio.Lock(), asyncio.Lock()
-    service: Service = state.service
-    page, headers = read_page()
-    start, latest = secrets.token_hex(8), ("", "")
+def _add_figures(application: FastAPI, service: Service) -> None:
+    state, (page, policy) = application.state, read_page()
+    start, latest, computing = secrets.token_hex(8), ("", ""), asyncio.Lock()
 
     @application.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
-        return HTMLResponse(page, headers=headers)
+        # no-cache: the page of a new version belongs to its API
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     @application.get("/v1/keys", dependencies=[require("read")])
     async def keys(
-        request: Request,
-        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
-        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
     ) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        async with in_turn:  # as lists of feedback
-            if await _is_gone(request):
-                return {}
-            page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
-            figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
         return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
     @application.get("/v1/keys/{key:text}", dependencies=[require("read")], responses=error_responses(404))
@@ -285,3 +267,21 @@ def _add_figures(application: FastAPI) -> None:
         """Reply with 503 if the journal cannot be written, or its disk is almost full."""
         await state.call(service.check_usable)
         return {"status": "ok"}
+
+
+def read_page() -> tuple[str, str]:
+    """Return the page and its Content-Security-Policy.
+
+    The policy allows the script and the style in the file by their hashes, and connections to this service. Trusted
+    Types forbid to make HTML from strings.
+    """
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    script, style = (
+        b64encode(sha256(re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[0].encode()).digest()).decode()
+        for tag in ("script", "style")
+    )
+    return page, (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )

@@ -45,7 +45,7 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/engine/games.py", "play_in"): "a game is played",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
-    ("exaul/serving/http/application.py", "thumb"): "a field of requests, which users know",
+    ("exaul/serving/http/bodies.py", "thumb"): "a field of requests, which users know",
     ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
 }
 VAGUE = {"found", "place", "own", "here", "one"}  # variables that say nothing: use the noun of what they hold

@@ -34,6 +34,7 @@ from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfigurat
 
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
+WRITE_VERSION, WAL_MODE = 18, 2  # position and value of a byte in the header of a file of SQLite
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
 SHOWN, VERDICT = "shown", "verdict"  # in shadow mode: an answer that nobody decided on, and its feedback
 
@@ -180,6 +181,10 @@ class Journal:
         )
         return {sql for (sql,) in self._file.execute(query)}
 
+    def _write_version(self) -> int:
+        with self._absolute.open("rb") as file:
+            return file.read(WRITE_VERSION + 1)[-1]
+
     def _last_words(self) -> tuple[Any, Any] | None:
         """Return the configuration and the latest entry, if they can be read: a kill may tear the file itself."""
         with suppress(*FILE_ERRORS):
@@ -217,7 +222,9 @@ class Journal:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = _digest_of(str(VERSION), meta["config"])
         closed = meta.get("in_use") == "0"
-        if alone and not closed and not accept_loss:
+        # ``VACUUM INTO`` writes all entries, and a file that is not in SQLite's mode WAL
+        is_copy = self._write_version() == WAL_MODE
+        if alone and is_copy and not closed and not accept_loss:
             raise UnreadableJournal(
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed: the latest entries "
                 "may be missing; accept_loss (--accept-loss) goes on with those that are there"
@@ -429,8 +436,12 @@ class Journal:
         return list(self._entries(f"WHERE {condition} ORDER BY seq DESC LIMIT ?", *columns.values(), count))[::-1]
 
     def check_writable(self) -> None:
-        """Raise an error of SQLite if the file cannot be written; in a transaction."""
-        self._file.execute("UPDATE meta SET value = value WHERE name = 'version'")
+        """Raise an error of SQLite if the file cannot take some new pages; in a transaction.
+
+        A change of a page that the file already has would succeed on a full disk.
+        """
+        self._file.execute("INSERT INTO meta VALUES ('room', zeroblob(65536))")
+        self._file.execute("DELETE FROM meta WHERE name = 'room'")
 
     def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
         for row in self._file.execute(f"SELECT {_COLUMNS} FROM journal {condition}", values):

@@ -13,6 +13,7 @@ from exaul import Abstainers
 from exaul.commands import serve
 from exaul.commands.main import main
 from exaul.engine.checks import BadInput
+from exaul.serving.settings import ServeFlags
 
 TOKEN = "decide,feedback,read 0123456789abcdef"
 
@@ -62,13 +63,13 @@ def test_bad_flags_are_one_line(folder, capsys, flags, part):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
 def test_loopback_needs_no_tokens(host):
-    assert serve.Serve(state="s", host=host).tokens is None
+    assert ServeFlags(state="s", host=host).tokens is None
 
 
 def test_other_hosts_need_tokens(folder):
-    assert serve.Serve(state="s", host="0.0.0.0", tokens="env:TOKENS")
+    assert ServeFlags(state="s", host="0.0.0.0", tokens="env:TOKENS")
     with pytest.raises(BadInput, match="loopback"):
-        serve.Serve(state="s", host="")
+        ServeFlags(state="s", host="")
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
@@ -85,10 +86,10 @@ def test_a_file_in_use_is_one_line(folder, capsys):
     assert done.stderr == "exaul: s: is in use by another process\n"
 
 
-def test_a_port_in_use_is_one_line_and_leaves_the_file(folder, capsys):
+def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert "is in use" in refused(capsys, "--state", "s", "--port", str(other.getsockname()[1]))
-    Abstainers("s").close()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -114,3 +115,52 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
     assert not os.path.exists("s-wal")  # the file was closed
     with Abstainers("s") as abstainers:
         assert abstainers.figures()["questions"] == 1
+
+
+def status_of(port, token):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", "/v1/keys", headers={"Authorization": f"Bearer {token}"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_sighup_reads_the_tokens_again(folder):
+    tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
+    tokens.touch(0o600)
+    tokens.write_text(f"read {old}\n")
+    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--tokens", "tokens"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        port = int(running.stdout.readline().rsplit(":", 1)[1])
+        assert [status_of(port, token) for token in (old, new)] == [200, 401]
+        tokens.write_text(f"read {new}\n")
+        running.send_signal(signal.SIGHUP)
+        while status_of(port, new) == 401:
+            assert running.poll() is None
+        assert [status_of(port, token) for token in (old, new)] == [401, 200]
+        tokens.write_text(f"write {old}\n")
+        running.send_signal(signal.SIGHUP)
+        line = running.stderr.readline()
+        assert line.startswith("the tokens stay as they were: tokens, line 1: the scopes must be of ")
+        assert status_of(port, new) == 200
+        running.terminate()
+        assert "".join(running.communicate(timeout=60)) == ""
+    assert running.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
+    """The model never replies; the server waits 20 s for it."""
+    with socket.create_server(("127.0.0.1", 0)) as model:
+        url = f"http://127.0.0.1:{model.getsockname()[1]}/v1"
+        command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--upstream", url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            connection = http.client.HTTPConnection("127.0.0.1", int(running.stdout.readline().rsplit(":", 1)[1]))
+            body = '{"model": "m", "messages": [{"role": "user", "content": "When?"}], "stream": true}'
+            connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 200  # with the first comment
+            running.terminate()
+            output = "".join(running.communicate(timeout=25))
+            connection.close()
+    assert running.returncode == 0
+    assert "Traceback" not in output

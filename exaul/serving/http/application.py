@@ -1,161 +1,55 @@
-"""The ASGI application: decisions, feedback, figures, events and the page, for the Abstainers of one file."""
+"""The ASGI application: decisions, feedback, figures and the page, for the Abstainers of one file."""
 
 import asyncio
 import json
 import logging
+import math
+import re
+import secrets
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PlainValidator,
-    Tag,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic.config import JsonDict
+from fastapi.responses import HTMLResponse, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteException
-from starlette.types import Receive, Scope, Send
 
 from exaul import __version__
-from exaul.engine.checks import BadInput, check_holds, check_known, quote
-from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.engine.checks import BadInput, check_known, quote
+from exaul.serving.http.bodies import MOST_FEEDBACK, Accepted, DecideBody, DecideReply, FeedbackBodies, WithdrawBody
 from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
-from exaul.serving.http.limits import Limits
-from exaul.serving.http.metrics import ServiceMetrics, add_metrics
-from exaul.serving.http.page import read_page
-from exaul.serving.http.tokens import Tokens
+from exaul.serving.http.guard import Guard
 from exaul.serving.journal import FEEDBACK, WITHDRAW
-from exaul.serving.service import ACCEPTED, ON_ERROR, Conflict, Service, without_nan
+from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
+from exaul.serving.settings import ON_ERROR, Tokens
 
-MOST_FEEDBACK = 1000  # items of one request
-MOST_FIELDS = 16  # of an object in a request
 MOST_KEYS = 100  # keys in one reply
-LONGEST_TEXT = 256  # characters of an id or a key
-EVERY = 1.0  # seconds between looks for changes, by an event stream
-SILENCE = 15.0  # seconds after which an event stream sends a comment, so that proxies keep it open
-ITEM, LIST = "item", "list"  # forms of the body with feedback
-MOST_STREAMS = 32  # open event streams
-
 SENTENCES = {  # for Starlette's and FastAPI's own words
     "Not Found": "no such path",
     "Method Not Allowed": "the path does not allow this method",
     "There was an error parsing the body": "the body is not JSON",
 }
+TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
-Given = ParamSpec("Given")
-Returned = TypeVar("Returned")
 
 
-def _check_error(value: Any) -> float:
-    check_holds("error", value, not isinstance(value, str), "a number in [0, 1], true or false")
-    return as_error(value)
+class TextConvertor(PathConvertor):
+    """The rest of a path. That of Starlette ends before a line break, and would find another key."""
+
+    regex = "(?s:.*)"
 
 
-def _check_key(value: Any) -> str:
-    check_holds("key", value, len(as_text("key", value)) <= LONGEST_TEXT, f"at most {LONGEST_TEXT} characters long")
-    return str(value)
-
-
-def _check_id(value: Any) -> str:
-    # an empty id is a variable that was not set: the decision of another answer would be returned
-    fits = 0 < len(as_text("id", value)) <= LONGEST_TEXT
-    check_holds("id", value, fits, f"1 to {LONGEST_TEXT} characters long")
-    return str(value)
-
-
-_TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
-Key = Annotated[str, PlainValidator(_check_key), WithJsonSchema(_TEXT)]
-Id = Annotated[str, PlainValidator(_check_id), WithJsonSchema(_TEXT | {"minLength": 1})]
-Score = Annotated[float, PlainValidator(as_score), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
-Error = Annotated[
-    float,
-    PlainValidator(_check_error),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "boolean"}]}),
-]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_number(cls, value: Any) -> Any:
-        # pydantic describes each unknown field: for 1 MiB of them that takes most of a second
-        if isinstance(value, dict) and len(value) > MOST_FIELDS:
-            raise ValueError(f"fields: {len(value)} found; there must be at most {MOST_FIELDS}")
-        return value
-
-
-class DecideBody(_Body):
-    """An answer with a score."""
-
-    score: Score
-    key: Key = ""
-    id: Id | None = None
-
-
-class DecideReply(BaseModel):
-    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so."""
-
-    id: str | None
-    answer: bool
-    probability: float | None
-    audit: bool
-    error: str | None = None
-
-
-_EITHER: JsonDict = {  # for the description of the API, as ``FeedbackBody._check``
-    "oneOf": [
-        {
-            "required": ["error"],
-            "properties": {"error": {"type": ["number", "boolean"]}, "thumb": {"type": "null"}},
-        },
-        {"required": ["thumb"], "properties": {"error": {"type": "null"}, "thumb": {"type": "string"}}},
-    ]
-}
-
-
-class FeedbackBody(_Body):
-    """Feedback on a decision: an error or a thumb."""
-
-    model_config = ConfigDict(json_schema_extra=_EITHER)
-
-    id: Id
-    error: Error | None = None
-    thumb: Literal["up", "down"] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "FeedbackBody":
-        if (self.error is None) == (self.thumb is None):
-            raise ValueError("error, thumb: one of the two is needed, and not both")
-        return self
-
-
-class WithdrawBody(_Body):
-    """The decision whose answer was not shown."""
-
-    id: Id
-
-
-class Accepted(BaseModel):
-    """Whether feedback or a withdrawal changed something, and the outcome as of ``Abstainers.feedback``."""
-
-    accepted: bool
-    reason: str
+register_url_convertor("text", TextConvertor())
 
 
 def app(
@@ -172,28 +66,28 @@ def app(
 
     Args:
         path: file of the Abstainers; only one process can open it, so run one worker.
-        tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens.read``; None: every request may do everything.
+        tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens``; None: every request may do everything.
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
-        hosts: names that the Host header may have, as ``Limits``; None: any.
+        hosts: names that the Host header may have, as ``Guard``; None: any.
         configuration: fields of ``AbstainersConfiguration``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
     """
     check_known("on_error", (on_error,), ON_ERROR)
-    known_tokens = None if tokens is None else Tokens.read(tokens)
+    known_tokens = None if tokens is None else Tokens(tokens)
     service = Service(path, **configuration)
     # One thread: the file commits one call after the other, and the event loop never waits for a disk.
     thread = ThreadPoolExecutor(1, "exaul")
 
-    async def call(function: Callable[Given, Returned], *given: Given.args, **named: Given.kwargs) -> Returned:
+    async def call(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for close in application.state.closing:
+        for close in state.closing:
             await close()
         service.close()
 
@@ -207,261 +101,187 @@ def app(
         # "default" also keeps FastAPI from describing a status 422, which never occurs
         responses=error_responses(400, 401, 403, 503) | {"default": {"model": ErrorBody}},
     )
-    application.add_middleware(Limits, hosts=hosts)
-    application.state.service, application.state.call = service, call
-    application.state.on_error, application.state.secured = on_error, known_tokens is not None
-    application.state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
-    application.state.require = partial(_require, known_tokens)
-    application.state.metrics = ServiceMetrics(service)
-    _handle_errors(application)
-    _add_decisions(application, on_error)
-    _add_figures(application)
-    _add_events(application)
-    add_metrics(application)
+    application.add_middleware(Guard, tokens=known_tokens, hosts=hosts)
+    state = application.state
+    state.service, state.call, state.metrics = service, call, service.metrics
+    state.on_error, state.tokens, state.secured, state.require = on_error, known_tokens, tokens is not None, require
+    state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
+    for kind in (StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError):
+        application.add_exception_handler(kind, reply_to_error)
+    _add_decisions(application, service)
+    _add_figures(application, service)
     return application
 
 
-def _require(tokens: Tokens | None, scope: str) -> Any:
-    """Return a dependency that checks the bearer token of a request."""
-    if tokens is None:
-        return Depends(lambda: None)
-    bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}")
+def require(*scopes: str) -> Any:
+    """Return a dependency: the token has one of these scopes. The Guard has found those of the token."""
+    bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {' or '.join(scopes)}")
 
-    def check(credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]) -> None:
-        scopes = None if credentials is None else tokens.scopes_of(credentials.credentials)
-        if scopes is None:
-            raise HTTPException(
-                401, "a valid bearer token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
-            )
-        if scope not in scopes:
-            raise HTTPException(403, f"the token lacks the scope {scope}")
+    def check(request: Request, _: Annotated[Any, Security(bearer)]) -> None:
+        if request.state.scopes.isdisjoint(scopes):
+            raise HTTPException(403, f"the token lacks the scope {scopes[0]}")
 
     return Depends(check)
 
 
-def _handle_errors(application: FastAPI) -> None:
-    @application.exception_handler(StarletteException)
-    async def refuse(_: Request, error: StarletteException) -> Response:
-        return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
-
-    @application.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return error_reply(400, "the body is not JSON")
-        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", ITEM, LIST)) or None
-        return error_reply(400, _sentence_of(first, field or "the body"), field)
-
-    @application.exception_handler(BadInput)
-    async def bad(_: Request, error: BadInput) -> Response:
-        return error_reply(400, str(error), str(error).partition(":")[0])
-
-    @application.exception_handler(Conflict)
-    async def conflict(_: Request, error: Conflict) -> Response:
-        return error_reply(409, str(error), "id")
-
-    @application.exception_handler(OSError)
-    async def unusable(_: Request, error: OSError) -> Response:
-        log.error("the journal cannot be used: %s", error.strerror)
-        application.state.metrics.count_failure("refuse")
-        return error_reply(503, "the journal cannot be used; repeat the request later")
+async def reply_to_error(request: Request, error: Exception) -> Response:
+    """Return the reply with an error of a request."""
+    match error:
+        case StarletteException():
+            return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
+        case RequestValidationError():
+            return error_reply(400, *_sentence_of(error.errors()[0]))
+        case BadInput():
+            return error_reply(400, str(error), str(error).partition(":")[0])
+        case Conflict():
+            return error_reply(409, str(error), "id")
+        case RecursionError():
+            return error_reply(400, "the body is nested too deeply")
+    log.error("the journal cannot be used: %s", getattr(error, "strerror", error))
+    request.app.state.metrics.count_failure("refuse")
+    return error_reply(503, "the journal cannot be used; repeat the request later")
 
 
-def _sentence_of(error: Mapping[str, Any], field: str) -> str:
-    """Return one sentence about an error of pydantic."""
+def _sentence_of(error: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return one sentence about an error of pydantic, and the field."""
+    param = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "item", "list"))
+    field = param or "the body"
     match error["type"]:
+        case "json_invalid":
+            return "the body is not JSON", None
         case "missing":
-            return f"{field}: missing; it is required"
+            rule = "missing; it is required"
         case "extra_forbidden":
-            return f"{field}: unknown; it must be a field of the API (/openapi.json)"
+            rule = "unknown; it must be a field of the API (/openapi.json)"
         case "value_error":  # of our own checks
-            name, _, sentence = str(error["ctx"]["error"]).partition(": ")
+            name, _, rule = str(error["ctx"]["error"]).partition(": ")
             position = f"{field}." if field.isdecimal() else ""  # in a list of feedback
-            return f"{field if field.endswith(name) else position + name}: {sentence}"
+            field = field if field.endswith(name) else position + name
         case "too_long":
-            return f"{field}: {error['ctx']['actual_length']} items found; it must have at most {MOST_FEEDBACK}"
+            rule = f"{error['ctx']['actual_length']} items found; it must have at most {MOST_FEEDBACK}"
         case "model_attributes_type":
-            return f"{field}: {quote(error['input'])} found; it must be an object"
-    rule = str(error["msg"]).removeprefix("Input should be ")
-    return f"{field}: {quote(error['input'])} found; it must be {rule}"
-
-
-def _add_decisions(application: FastAPI, on_error: str) -> None:
-    state = application.state
-    service: Service = state.service
-    list_in_turn = asyncio.Lock()
-
-    @application.post(
-        "/v1/decide", dependencies=[state.require("decide")], responses=error_responses(409, 413, 415)
-    )
-    async def decide(body: DecideBody) -> DecideReply:
-        """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
-        try:
-            with state.metrics.decide_seconds.time():
-                decision = await state.call(service.decide, body.score, body.key, body.id)
-        except OSError as error:
-            if on_error == "refuse":
-                raise
-            log.error("decided without the journal: %s", error.strerror)
-            state.metrics.count_failure(on_error)
-            return DecideReply(id=None, answer=on_error == "answer", probability=None, audit=False, error="journal")
-        return DecideReply(
-            id=decision.id, answer=decision.answer, probability=decision.probability, audit=decision.audit
-        )
-
-    @application.post("/v1/feedback", dependencies=[state.require("feedback")], responses=error_responses(413, 415))
-    async def feedback(
-        request: Request,
-        body: Annotated[
-            Annotated[FeedbackBody, Tag(ITEM)]
-            | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK, fail_fast=True), Tag(LIST)],
-            Discriminator(lambda body: LIST if isinstance(body, list) else ITEM),
-        ],
-    ) -> Accepted | list[Accepted]:
-        """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
-
-        async def learn(item: FeedbackBody) -> Accepted:
-            error = item.thumb if item.error is None else item.error
-            return _accepted(FEEDBACK, await state.call(service.feedback, item.id, error))
-
-        if not isinstance(body, list):
-            return await learn(body)
-        async with list_in_turn:  # so that decisions wait for one item, and not for one of each list
-            if await _is_gone(request):  # else the lists of clients that are gone would heap up
-                return []
-            return [await learn(item) for item in body]
-
-    @application.post("/v1/withdraw", dependencies=[state.require("decide")], responses=error_responses(413, 415))
-    async def withdraw(body: WithdrawBody) -> Accepted:
-        """Record that an answer was not shown."""
-        return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
-
-
-async def _is_gone(request: Request) -> bool:
-    """Return whether the client has disconnected."""
-    await request.body()  # it comes first
-    return await request.is_disconnected()
+            rule = f"{quote(error['input'])} found; it must be an object"
+        case _:
+            rule = f"{quote(error['input'])} found; it must be {error['msg'].removeprefix('Input should be ')}"
+    return f"{field}: {rule}", param or None
 
 
 def _accepted(kind: str, outcome: str) -> Accepted:
     return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
 
 
-class TextConvertor(PathConvertor):
-    """The rest of a path. That of Starlette ends before a line break, and would find another key."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("text", TextConvertor())
-
-
-def _add_figures(application: FastAPI) -> None:
+def _add_decisions(application: FastAPI, service: Service) -> None:
     state = application.state
-    service: Service = state.service
-    page_in_turn = asyncio.Lock()
 
-    @application.get("/v1/keys", dependencies=[state.require("read")])
+    @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
+    async def decide(request: Request, body: DecideBody) -> DecideReply:
+        """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
+        try:
+            if body.key and "keys" not in request.state.scopes and not await state.call(service.has_key, body.key):
+                raise HTTPException(403, f"key: {quote(body.key)} is new; the token lacks the scope keys")
+            with state.metrics.decide_seconds.time():
+                decision = await state.call(service.decide, body.score, body.key, body.id)
+        except OSError as error:
+            if state.on_error == "refuse":
+                raise
+            log.error("decided without the journal: %s", error.strerror)
+            state.metrics.count_failure(state.on_error)
+            answer = state.on_error == "answer"
+            return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")
+        return DecideReply(**decision._asdict())
+
+    @application.post("/v1/feedback", dependencies=[require("feedback")], responses=error_responses(413, 415))
+    async def feedback(body: FeedbackBodies) -> Accepted | list[Accepted]:
+        """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
+        items = body if isinstance(body, list) else [body]
+        # one by one: decisions go in between
+        outcomes = [await state.call(service.feedback, item.id, item.rating) for item in items]
+        replies = [_accepted(FEEDBACK, outcome) for outcome in outcomes]
+        return replies if isinstance(body, list) else replies[0]
+
+    @application.post("/v1/withdraw", dependencies=[require("decide")], responses=error_responses(413, 415))
+    async def withdraw(body: WithdrawBody) -> Accepted:
+        """Record that an answer was not shown."""
+        return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
+
+
+def _add_figures(application: FastAPI, service: Service) -> None:
+    state, (page, policy) = application.state, read_page()
+    start, latest, computing = secrets.token_hex(8), ("", ""), asyncio.Lock()
+
+    @application.get("/", include_in_schema=False)
+    async def show_page() -> HTMLResponse:
+        # no-cache: the page of a new version belongs to its API
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
+
+    @application.get("/v1/keys", dependencies=[require("read")])
     async def keys(
-        request: Request,
-        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
-        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
     ) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        async with page_in_turn:  # as lists of feedback
-            if await _is_gone(request):
-                return {}
-            page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
-            figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
         return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
-    @application.get("/v1/keys/{key:text}", dependencies=[state.require("read")], responses=error_responses(404))
+    @application.get("/v1/keys/{key:text}", dependencies=[require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
         """Return the figures of a key, as ``Abstainer.figures``."""
         try:
-            figures = await state.call(service.figures, key)
+            return {"key": key} | without_nan(await state.call(service.figures, key))
         except BadInput as error:
             raise HTTPException(404, str(error)) from error
-        return {"key": key} | without_nan(figures)
+
+    @application.get("/v1/overview", dependencies=[require("read")])
+    async def overview(request: Request) -> Response:
+        """Return what the page shows: the keys used last, and the latest decisions. Its ETag changes with it."""
+        nonlocal latest
+        async with computing:  # once for all that wait for it
+            tag = f'"{start}-{service.changes}"'
+            if tag in request.headers.get("if-none-match", ""):
+                return Response(status_code=304, headers={"ETag": tag})
+            if latest[0] != tag:
+                latest = tag, json.dumps(without_nan(await state.call(service.overview)))
+            return Response(latest[1], media_type="application/json", headers={"ETag": tag})
+
+    @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT})
+    async def metrics() -> Response:
+        """Return metrics for Prometheus. If the journal cannot be used, the limits are missing."""
+        try:
+            state.metrics.free_bytes.set(service.free_bytes())
+            if service.configuration["audit"] is not None:
+                figures = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
+                limits = {key: each["fdr_limit"] for key, each in figures.items()}
+                state.metrics.set_limits(limits, await state.call(service.fdr_limit))
+        except OSError:
+            state.metrics.set_limits({}, math.nan)
+        return Response(state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @application.get("/healthz")
+    @application.head("/healthz", include_in_schema=False)
     async def healthy() -> dict[str, str]:
         """Reply if the process runs."""
         return {"status": "ok"}
 
     @application.get("/readyz")
     async def ready() -> dict[str, str]:
-        """Reply with 503 if the journal cannot be written."""
+        """Reply with 503 if the journal cannot be written, or its disk is almost full."""
         await state.call(service.check_usable)
         return {"status": "ok"}
 
 
-class CountedStream(StreamingResponse):
-    """Server-sent events that call a function at their end.
+def read_page() -> tuple[str, str]:
+    """Return the page and its Content-Security-Policy.
 
-    Their generator cannot do so: if the client leaves while an event is sent, it ends when Python collects garbage.
+    The policy allows the script and the style in the file by their hashes, and connections to this service. Trusted
+    Types forbid to make HTML from strings.
     """
-
-    def __init__(self, content: AsyncIterator[str], on_end: Callable[[], None]) -> None:
-        super().__init__(content, media_type="text/event-stream")
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events until the client leaves."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
-
-
-def _add_events(application: FastAPI) -> None:
-    state = application.state
-    service: Service = state.service
-    page, headers = read_page()
-    streams, latest, computing = 0, (-1, ""), asyncio.Lock()
-    state.stopping = False
-
-    @application.get("/", include_in_schema=False)
-    async def show_page() -> HTMLResponse:
-        return HTMLResponse(page, headers=headers)
-
-    async def overview() -> tuple[int, str]:
-        """Return the number of changes and the overview as JSON, computed once for all that wait for it."""
-        nonlocal latest
-        async with computing:
-            if latest[0] != service.changes:
-                changes = service.changes
-                latest = changes, json.dumps(without_nan(await state.call(service.overview)))
-            return latest
-
-    @application.get("/v1/overview", dependencies=[state.require("read")])
-    async def show_overview() -> Response:
-        """Return what the page shows: the keys used last, and the latest decisions."""
-        return Response((await overview())[1], media_type="application/json")
-
-    @application.get("/v1/events", dependencies=[state.require("read")])
-    async def events() -> StreamingResponse:
-        """Stream the overview after each change, at most once a second."""
-        nonlocal streams
-        if streams >= MOST_STREAMS:
-            raise HTTPException(503, f"{MOST_STREAMS} event streams are open", {"Retry-After": "10"})
-
-        async def stream() -> AsyncIterator[str]:
-            sent, quiet = -1, 0.0
-            while not state.stopping:
-                changes, text = await overview()
-                if changes != sent:
-                    sent, quiet = changes, 0.0
-                    yield f"data: {text}\n\n"
-                elif quiet >= SILENCE:
-                    quiet = 0.0
-                    yield ": nothing new\n\n"
-                await asyncio.sleep(EVERY)
-                quiet += EVERY
-
-        def count_end() -> None:
-            nonlocal streams
-            streams -= 1
-
-        streams += 1
-        return CountedStream(stream(), count_end)
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    script, style = (
+        b64encode(sha256(re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[0].encode()).digest()).decode()
+        for tag in ("script", "style")
+    )
+    return page, (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )

@@ -20,18 +20,19 @@ from starlette.types import Receive, Scope, Send
 
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
 from exaul.llm.scores import probe, scorer_of
-from exaul.serving.abstainer import as_score, as_text
+from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
-from exaul.serving.http.application import LONGEST_TEXT
+from exaul.serving.http.bodies import LONGEST_TEXT
 from exaul.serving.http.errors import error_reply
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream
-from exaul.serving.service import PREFIX, ServedDecision, id_of
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
+LONGEST_SHOWN = 4000  # characters of a question and an answer that the page shows
 KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
 REF = "exaul_ref"  # in ``metadata``
+PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
 NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
 # of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
@@ -121,7 +122,7 @@ def checked_request(body: dict[str, Any], headers: Mapping[str, str], flags: Gat
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
     check_known(WITHHELD_HEADER, (mode,), set(completions.MODES) - (set() if flags.withheld_json else {"json"}))
-    id = PREFIX + secrets.token_hex(16) if ref is None else id_of(ref)
+    id = PREFIX + secrets.token_hex(16)
     return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
 
 
@@ -139,21 +140,23 @@ class Gateway:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
-        self._asked = set[str]()  # ids of requests in progress
+        self._asked = set[str]()  # refs of requests in progress
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
         used = CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
-        if chat.id in self._asked:
+        if chat.ref is None:
+            return await self._complete(chat)
+        if chat.ref in self._asked:
             raise used
-        self._asked.add(chat.id)
+        self._asked.add(chat.ref)
         try:
             with suppress(OSError):  # then the decision will fail, too
-                if chat.ref is not None and await self._state.call(self._state.service.is_decided, chat.id):
+                if await self._state.call(self._state.service.is_known, chat.ref):
                     raise used
             return await self._complete(chat)
         finally:
-            self._asked.remove(chat.id)
+            self._asked.remove(chat.ref)
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         wanted, flags = chat.body.get("logprobs") is True, self._flags
@@ -161,7 +164,8 @@ class Gateway:
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
             request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
-        completion = await self._upstream.complete(request, chat.headers)
+        with self._state.metrics.upstream_seconds.time():
+            completion = await self._upstream.complete(request, chat.headers)
         try:
             text, reason = completions.answer_of(completion)
         except (LookupError, TypeError, AttributeError):
@@ -180,7 +184,7 @@ class Gateway:
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
-        exaul = {name: getattr(decision, name) for name in ("answer", "score", "probability", "audit")}
+        exaul = {"score": score, **{name: getattr(decision, name) for name in ("answer", "probability", "audit")}}
         exaul |= {"shadow": True} if flags.shadow else {}
         return self._reply(chat, completion, flags.shadow or decision.answer, exaul)
 
@@ -197,11 +201,11 @@ class Gateway:
             log.warning("an answer has no score: %s", type(error).__name__)
             return math.nan, "score_failed"
 
-    async def _decide(self, chat: ChatRequest, score: float, text: str) -> ServedDecision:
+    async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        texts = {"question": completions.question_of(chat.body), "text": text}
+        texts = {"question": completions.question_of(chat.body)[:LONGEST_SHOWN], "text": text[:LONGEST_SHOWN]}
         deciding = asyncio.ensure_future(
-            self._state.call(self._state.service.decide, score, chat.key, chat.id, **texts)
+            self._state.call(self._state.service.decide, score, chat.key, chat.id, chat.ref, **texts)
         )
         try:
             with self._state.metrics.decide_seconds.time():

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from exaul.serving.http.limits import Limits
+from exaul.serving.http.guard import Guard
 from exaul.serving.http.server import BoundedServer, address_of, listen
 
 OPENED = []  # sockets of clients, which are closed after each test
@@ -40,11 +40,11 @@ class Recorder:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def echo(self, body, receive, send):
-        await start(send, [(b"content-length", str(len(body)).encode()), (b"server", b"secret")])
+        await start(send, [(b"content-length", str(len(body)).encode())])
         await send({"type": "http.response.body", "body": body})
 
     async def page(self, body, receive, send):
-        await start(send, [(b"Content-Security-Policy", b"default-src 'self'")])
+        await start(send, [(b"content-security-policy", b"default-src 'self'")])
         await send({"type": "http.response.body", "body": body})
 
     async def hold(self, body, receive, send):
@@ -95,11 +95,11 @@ async def start(send, headers=()):
 
 
 @contextlib.contextmanager
-def running(application, **named):
+def running(application, hosts=None, tokens=None):
     """Run a server in a thread, and return the port."""
     started = threading.Event()
     with listen("127.0.0.1", 0) as listener:
-        server = BoundedServer(Limits(application, **named), started.set)
+        server = BoundedServer(Guard(application, tokens, hosts), started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from exaul import Abstainers, BadInput
 from exaul.serving.http.application import MOST_FEEDBACK, app
+from exaul.serving.service import LEAST_BYTES
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 JSON = {"content-type": "application/json"}
@@ -101,6 +102,18 @@ def test_a_bad_decision_is_one_sentence_about_a_field(client, path, body, param,
     assert part in error["message"]
     assert param is None or error["message"].startswith(f"{param}: ")
     assert entries(path) == []
+
+
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
+def test_json_of_any_depth_is_a_bad_request(client, pair):
+    """Python stops at some 1,000 levels: in its parser, or a bit earlier, where an error quotes it."""
+    for depth in [*range(900, 1000), 5000]:
+        body = f'{{"score": {pair[0] * depth}1{pair[1] * depth}}}'
+        error_of(client.post("/v1/decide", content=body, headers=JSON), 400)
+
+
+def test_healthz_has_a_head(client):
+    assert (client.head("/healthz").status_code, client.head("/healthz").text) == (200, "")
 
 
 FEEDBACK_ERRORS = [
@@ -218,6 +231,7 @@ def test_an_id_with_another_score_or_key_is_a_conflict(client, path):
     for body in ({"score": 0.6, "key": "a"}, {"score": 0.5, "key": "b"}, {"score": 0.5}):
         error = error_of(client.post("/v1/decide", json=body | {"id": "x"}), 409)
         assert (error["type"], error["param"]) == ("conflict_error", "id")
+        assert error["message"] == "id: 'x' was decided with another score or key; it must be new"
     assert len(entries(path)) == 1
 
 
@@ -293,7 +307,7 @@ def broken(client, path, request, caplog):
     id = answered(client, key="a" * 200)
     repair = break_file(client, path, request.param)
     count = 0
-    while request.param == "full" and client.get("/readyz").status_code == 200 and count < 5000:
+    while request.param == "full" and count < 5000:
         # until the last page is full
         if client.post("/v1/decide", json={"score": 0.5, "id": f"{count:0200}"}).status_code == 503:
             break
@@ -310,13 +324,20 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out(broken):
     assert error_of(client.post("/v1/decide", json={"score": 0.5, "key": "k" * 256}), 503)
     assert client.post("/v1/decide", json=long).headers["retry-after"] == "1"
     assert client.get("/healthz").status_code == 200
+    error_of(client.get("/readyz"), 503)
     if repair is None:
-        error_of(client.get("/readyz"), 503)
         return
     repair()
     assert client.get("/readyz").status_code == 200
     assert client.post("/v1/decide", json=long).json()["id"] == long["id"]
     assert client.post("/v1/feedback", json={"id": id, "error": 1}).json()["reason"] == "counted"
+
+
+def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):
+    for free, status in ((LEAST_BYTES - 1, 503), (LEAST_BYTES, 200)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: shutil._ntuple_diskusage(0, 0, free))
+        assert client.get("/readyz").status_code == status
+        assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
 
 
 @pytest.mark.parametrize("fault", FAULTS)

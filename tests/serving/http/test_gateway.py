@@ -417,8 +417,8 @@ def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F
 def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
     """One line says so."""
     served = []
-    monkeypatch.setattr("exaul.serving.http.server.serve", lambda *given, **named: served.append(given))
-    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url]
+    monkeypatch.setattr("exaul.serving.http.server.BoundedServer.run", lambda *given, **named: served.append(given))
+    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url, "--port", "0"]
     for logprobs, line in ((None, ""), ([9], "exaul: --score logprob: the answers of stub-1 have none")):
         stub.rule = lambda asked, before, logprobs=logprobs: completion("Paris", logprobs)
         assert main(argv) == 0
@@ -697,7 +697,7 @@ def test_the_page_gets_the_last_question(town, tmp_path):
     messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}, {"role": "assistant"}]
     with gateway(tmp_path, town.url) as client:
         client.json(messages=messages)
-        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 3997 + "…"
+        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 3998
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "abstain", "answer"])

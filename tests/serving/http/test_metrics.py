@@ -1,22 +1,25 @@
-"""Metrics: what they count, that any key survives their text, and that their number is bounded."""
+"""Metrics: what they count, that any key survives their text, that their number is bounded, and the alert rules."""
 
-import math
+import re
 import sqlite3
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from exaul.serving.http import metrics
+from exaul.serving import metrics
 from exaul.serving.http.application import app
 
-TEXTS = "a\nb", 'a"b\\', "a\\nb", "é\u2028\r\x85", "{}=,", "", "other", "k" * 256
+RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
+CONFIGURATION = {"learner": "aci-rank", "seed": 1}
+TEXTS = "a\nb", 'a"b\\', "a\\nb", "é\u2028\r\x85", "{}=,", "", "k" * 256
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "SCRAPE_EVERY", 0.0)
-    with TestClient(app(tmp_path / "state", learner="aci-rank", seed=1)) as client:
+def client(tmp_path):
+    with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
         yield client
 
 
@@ -24,7 +27,7 @@ def samples(client):
     """All samples by name and labels; no pair occurs twice."""
     reply = client.get("/metrics")
     assert reply.status_code == 200
-    assert reply.headers["content-type"] == metrics.CONTENT_TYPE_LATEST
+    assert reply.headers["content-type"].startswith("text/plain; version=")
     values = {}
     for family in text_string_to_metric_families(reply.text):
         assert family.documentation
@@ -53,106 +56,67 @@ def report(client, id, error):
     return client.post("/v1/feedback", json={"id": id, "error": error}).json()["reason"]
 
 
-def test_events_are_counted_by_outcome(client):
-    before = samples(client)
-    first, second = answered(client, key="a"), answered(client, key="b")
-    decide(client, id="again")
-    decide(client, id="again")
-    given = [report(client, first, error) for error in (1, 1, 0)] + [report(client, "never", 0)]
-    assert given == ["counted", "repeated", "repeated", "unknown"]
-    for _ in range(2):
-        assert client.post("/v1/withdraw", json={"id": second}).json() == {"accepted": True, "reason": "withdrawn"}
-    assert client.post("/v1/feedback", json={"id": second, "error": 1}).json()["accepted"] is False
-    after = samples(client)
-
-    def added(name, **labels):
-        labels = name, *sorted(labels.items())
-        return after[labels] - before[labels]
-
-    assert added("exaul_feedback_total", outcome="counted") == 1
-    assert added("exaul_feedback_total", outcome="repeated") == 1
-    assert added("exaul_feedback_total", outcome="changed") == 1
-    assert added("exaul_feedback_total", outcome="unknown") == 1
-    assert added("exaul_feedback_total", outcome="withdrawn") == 1
-    assert added("exaul_withdrawals_total", outcome="withdrawn") == 1
-    assert added("exaul_withdrawals_total", outcome="repeated") == 1
-    decisions = sum(added("exaul_decisions_total", decision=each) for each in ("answered", "withheld"))
+def test_counters_of_a_key_are_its_figures(client):
+    """All since the start of the file, which is also that of the process."""
+    ids = [answered(client, key="a") for _ in range(6)]
+    answered(client, key="b")
+    given = [report(client, id, float(n == 0)) for n, id in enumerate([*ids[:4], ids[0], "never"])]
+    assert given == ["counted"] * 4 + ["repeated", "unknown"]
+    decide(client, score=0.25, key="a", id="again")
+    decide(client, score=0.25, key="a", id="again")
+    values, figures = samples(client), client.app.state.service.figures("a")
+    a = "key", "a"
+    assert values["exaul_questions_total", a] == values["exaul_score_count", a] == figures["questions"]
+    assert values["exaul_score_sum", a] == figures["questions"] - 0.75
+    assert values["exaul_answers_total", a] == figures["answers"]
+    assert values["exaul_feedback_total", a, ("outcome", "counted")] == figures["observed"] == 4
+    assert values["exaul_feedback_total", a, ("outcome", "repeated")] == 1
+    assert values["exaul_feedback_total", ("key", "other"), ("outcome", "unknown")] == 1
+    assert values["exaul_wrong_total", a] == figures["wrong"] == 1
+    assert values["exaul_wrong_total", ("key", "b")] == 0  # before its first feedback
     with sqlite3.connect(client.app.state.service._abstainers.path) as file:
         (journaled,) = file.execute("SELECT count(*) FROM journal WHERE kind = 'decide'").fetchone()
     file.close()
-    assert decisions == journaled
-    assert added("exaul_decide_seconds_count") == journaled + 1  # the repeated one took its time, too
-
-
-def test_figures_of_keys_are_those_of_the_service(client):
-    ids = [answered(client, key="a") for _ in range(6)]
-    for n, id in enumerate(ids[:4]):
-        report(client, id, float(n == 0))
-    values, figures = samples(client), client.app.state.service.figures("a")
-    assert figures["open"] == 2
-    for figure, (name, _) in metrics.FIGURES.items():
-        if math.isfinite(figures[figure]):
-            assert values[f"exaul_key_{name}", ("key", "a")] == figures[figure]
-        else:
-            assert (f"exaul_key_{name}", ("key", "a")) not in values
+    assert values["exaul_decide_seconds_count",] == journaled + 1  # the repeated one took its time, too
 
 
 @pytest.mark.parametrize("key", TEXTS)
 def test_any_key_is_one_label(client, key):
     decide(client, key=key)
     decide(client, key="next")
-    keys = {dict(labels[1:])["key"] for labels in samples(client) if labels[0] == "exaul_key_answers"}
-    assert keys == {key, "next", "other"}
+    keys = {dict(labels[1:])["key"] for labels in samples(client) if labels[0] == "exaul_questions_total"}
+    assert keys == {key, "next"}
 
 
-def test_keys_beyond_the_busiest_are_summed(client, monkeypatch):
-    monkeypatch.setattr(metrics, "BUSIEST", 3)
-    answers = {}
-    for n in range(8):
-        for _ in range(n + 3):
-            id = answered(client, key=str(n))
-            assert report(client, id, 1 / 4) == "counted"
-        answers[str(n)] = client.app.state.service.figures(str(n))["answers"]
-    values = samples(client)
-    keys = {labels[1][1] for labels in values if labels[0] == "exaul_key_answers"}
-    assert len(keys) == 4
-    for key in keys - {"other"}:
-        assert values["exaul_key_answers", ("key", key)] == answers.pop(key)
-    assert values["exaul_key_answers", ("key", "other")] == sum(answers.values())
-    assert values["exaul_key_wrong_answers", ("key", "other")] == sum(answers.values()) / 4
+def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_KEYS", 3)
+    for start in range(2):
+        with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
+            for n in range(8) if start == 0 else reversed(range(8)):
+                for _ in range(n + 1):
+                    decide(client, key=str(n))
+            values = samples(client)
+        counted = {labels[1][1]: value for labels, value in values.items() if labels[0] == "exaul_questions_total"}
+        assert counted == {"0": 1, "1": 2, "2": 3, "other": 4 + 5 + 6 + 7 + 8}
 
 
-def test_a_key_named_other_has_no_label_of_its_own(client):
-    for _ in range(5):
-        answered(client, key="other")
-    answered(client, key="a")
-    values = samples(client)
-    assert values["exaul_key_answers", ("key", "other")] == 5
-    assert ("exaul_key_open_answers", ("key", "other")) not in values
-
-
-def test_the_limit_over_all_keys(tmp_path):
-    with TestClient(app(tmp_path / "state", learner="aci-rank", seed=1, audit=0.5)) as client:
-        answered(client)
-        limit = client.app.state.service.fdr_limit()
-        assert samples(client)["exaul_fdr_limit_ratio",] == limit
-
-
-def test_scrapes_share_what_was_read(client, monkeypatch):
-    decide(client, key="a")
-    samples(client)
-    monkeypatch.setattr(metrics, "SCRAPE_EVERY", 1e9)
-    monkeypatch.setattr(client.app.state.service, "figures", None)
-    decide(client, key="a")
-    values = samples(client)
-    assert sum(values["exaul_decisions_total", ("decision", each)] for each in ("answered", "withheld")) == 2
+def test_limits_are_those_of_the_service(tmp_path):
+    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+        answered(client, key="a")
+        values, service = samples(client), client.app.state.service
+        assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
+        assert values["exaul_key_fdr_limit_ratio", ("key", "a")] == service.figures("a")["fdr_limit"]
+        assert values["exaul_alpha_ratio",] == service.configuration["alpha"]
+        free = values["exaul_free_bytes",]
+        assert 0 < free == pytest.approx(service.free_bytes(), rel=0.5)
+        service.close()  # what cannot be read is not repeated
+        assert not [labels for labels in samples(client) if labels[0] == "exaul_key_fdr_limit_ratio"]
 
 
 def test_two_applications_count_apart(tmp_path):
-    configuration = {"learner": "aci-rank"}
     with (
-        TestClient(app(tmp_path / "first", **configuration)) as first,
-        TestClient(app(tmp_path / "second", **configuration)) as second,
+        TestClient(app(tmp_path / "first", **CONFIGURATION)) as first,
+        TestClient(app(tmp_path / "second", **CONFIGURATION)) as second,
     ):
         decide(first)
         assert samples(first)["exaul_decide_seconds_count",] == 1
@@ -165,7 +129,7 @@ def test_without_the_journal_the_counters_remain(client):
     assert client.post("/v1/decide", json={"score": 1}).status_code == 503
     values = samples(client)
     assert values["exaul_journal_failures_total", ("reply", "refuse")] == 1
-    assert not [labels for labels in values if labels[0].startswith("exaul_key")]
+    assert values["exaul_questions_total", ("key", "a")] == 1
 
 
 def test_undecided_replies_are_counted_by_reason(client):
@@ -173,19 +137,39 @@ def test_undecided_replies_are_counted_by_reason(client):
     assert samples(client)["exaul_undecided_replies_total", ("reason", "tools")] == 1
 
 
-def test_each_key_of_a_scrape_is_a_call_of_its_own(client, monkeypatch):
+def test_each_key_of_a_scrape_is_a_call_of_its_own(tmp_path, monkeypatch):
     """So a decision waits for one key at most: the thread of the file takes calls in their order."""
-    for key in "abc":
-        decide(client, key=key)
-    call, calls = client.app.state.call, []
+    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+        for key in "abc":
+            decide(client, key=key)
+        call, calls = client.app.state.call, []
 
-    async def recorded(function, *arguments):
-        calls.append((function.__name__, *arguments))
-        return await call(function, *arguments)
+        async def recorded(function, *arguments):
+            calls.append((function.__name__, *arguments))
+            return await call(function, *arguments)
 
-    monkeypatch.setattr(client.app.state, "call", recorded)
-    samples(client)
+        monkeypatch.setattr(client.app.state, "call", recorded)
+        samples(client)
     assert [call for call in calls if call[0] == "figures"] == [("figures", key) for key in "abc"]
+
+
+def test_the_alert_rules_name_metrics_and_labels_that_are_exported(tmp_path):
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules} == {
+        *("ExaulLimitAboveTarget", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved")
+    }
+    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+        report(client, answered(client, key="a"), 1)
+        values = samples(client)
+    exported = {labels[0] for labels in values}
+    of_key = {labels[0] for labels in values if ("key", "a") in labels}
+    for rule in rules:
+        named = set(re.findall(r"exaul_\w+", rule["expr"]))
+        assert named
+        assert named <= exported
+        assert named - of_key <= {"exaul_alpha_ratio"}  # a rule is about a key, which its sentence names
+        assert "$labels.key" in rule["annotations"]["summary"]
+        assert set(re.findall(r'outcome="(\w+)"', rule["expr"])) <= {"counted"}
 
 
 def test_a_scope_is_needed(tmp_path):

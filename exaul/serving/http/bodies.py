@@ -1,0 +1,111 @@
+"""The bodies of requests and replies, which pydantic checks and describes in OpenAPI."""
+
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from exaul.engine.checks import check_holds
+from exaul.serving.abstainer import as_error, as_score, as_text
+
+MOST_FEEDBACK = 1000  # items of one request
+MOST_FIELDS = 16  # of an object in a request
+LONGEST_TEXT = 256  # characters of an id or a key
+
+
+def _check_text(name: str, least: int, value: Any) -> str:
+    # an empty id is a variable that was not set: the decision of another answer would be returned
+    fits = least <= len(as_text(name, value)) <= LONGEST_TEXT
+    check_holds(name, value, fits, f"{least} to {LONGEST_TEXT} characters long")
+    return str(value)
+
+
+def _check_error(value: Any) -> float:
+    check_holds("error", value, not isinstance(value, str), "a number in [0, 1], true or false")
+    return as_error(value)
+
+
+_TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
+_UNIT = {"type": "number", "minimum": 0, "maximum": 1}
+Key = Annotated[str, PlainValidator(partial(_check_text, "key", 0)), WithJsonSchema(_TEXT)]
+Id = Annotated[str, PlainValidator(partial(_check_text, "id", 1)), WithJsonSchema(_TEXT | {"minLength": 1})]
+Score = Annotated[float, PlainValidator(as_score), WithJsonSchema(_UNIT)]
+Error = Annotated[float, PlainValidator(_check_error), WithJsonSchema({"anyOf": [_UNIT, {"type": "boolean"}]})]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number(cls, value: Any) -> Any:
+        # pydantic describes each unknown field: for 1 MiB of them that takes most of a second
+        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+            raise ValueError(f"fields: {len(value)} found; there must be at most {MOST_FIELDS}")
+        return value
+
+
+class DecideBody(_Body):
+    """An answer with a score."""
+
+    score: Score
+    key: Key = ""
+    id: Id | None = None
+
+
+class DecideReply(BaseModel):
+    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so."""
+
+    id: str | None
+    answer: bool
+    probability: float | None
+    audit: bool
+    error: str | None = None
+
+
+class FeedbackBody(_Body):
+    """Feedback on a decision: an error or a thumb, and not both."""
+
+    id: Id
+    error: Error | None = None
+    thumb: Literal["up", "down"] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.error is None) == (self.thumb is None):
+            raise ValueError("error, thumb: one of the two is needed, and not both")
+        return self
+
+    @property
+    def rating(self) -> Any:
+        """The error, or the thumb."""
+        return self.thumb if self.error is None else self.error
+
+
+FeedbackBodies = Annotated[
+    Annotated[FeedbackBody, Tag("item")]
+    | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK, fail_fast=True), Tag("list")],
+    Discriminator(lambda body: "list" if isinstance(body, list) else "item"),
+]
+
+
+class WithdrawBody(_Body):
+    """The decision whose answer was not shown."""
+
+    id: Id
+
+
+class Accepted(BaseModel):
+    """Whether feedback or a withdrawal changed something, and the outcome as of ``Abstainers.feedback``."""
+
+    accepted: bool
+    reason: str

@@ -1,0 +1,99 @@
+"""Metrics of a service in the text format of Prometheus.
+
+Counters begin at 0 when the process starts. Each value of a label is a time series, and a key may be any text of a
+client, so only the first keys of a file have a label of their own.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from exaul.serving.settings import ON_ERROR
+
+MOST_KEYS = 100  # keys with a label of their own: those that were used first
+OTHER = "other"  # label of all other keys, of feedback on unknown ids, and of a key of this name
+SECONDS = 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120
+SCORES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1
+
+
+class ServiceMetrics:
+    """Metrics of one service, in a registry of its own: a process can have several services."""
+
+    def __init__(self, keys: Iterable[str], alpha: float) -> None:
+        """Start all counters at 0.
+
+        Args:
+            keys: those of the file, in the order of first use.
+            alpha: the target of the FDR, in (0, 1).
+        """
+        self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._questions = counter("exaul_questions", "Questions that were decided", ["key"])
+        self._answers = counter("exaul_answers", "Questions whose answer was shown", ["key"])
+        self._feedback = counter("exaul_feedback", "Feedback by outcome", ["key", "outcome"])
+        self._wrong = counter("exaul_wrong", "Sum of the errors of counted feedback", ["key"])
+        self._scores = histogram("exaul_score", "Scores of the questions, in [0, 1]", ["key"], buckets=SCORES)
+        self._limits = gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"])
+        self._limit = gauge("exaul_fdr_limit_ratio", "Bound of the FDR over all keys, from audits")
+        gauge("exaul_alpha_ratio", "Target of the FDR").set(alpha)
+        self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
+        self.decide_seconds = histogram(
+            "exaul_decide_seconds", "Seconds of a decision, with waiting and the journal", buckets=SECONDS
+        )
+        self.upstream_seconds = histogram(
+            "exaul_upstream_seconds", "Seconds of the calls to the gateway's model for an answer", buckets=SECONDS
+        )
+        self._failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
+        for reply in ON_ERROR:
+            self._failures.labels(reply)
+        self._undecided = counter("exaul_undecided_replies", "Replies without a decision", ["reason"])
+        self.keys = dict[str, None]()  # with a label of their own, in order
+        for key in keys:
+            self._label_of(key)
+        self.set_limits({}, math.nan)
+
+    def count_decision(self, key: str, score: float, answer: bool) -> None:
+        """Count a new decision; score in [0, 1]."""
+        label = self._label_of(key)
+        self._questions.labels(label).inc()
+        self._answers.labels(label).inc(answer)
+        self._scores.labels(label).observe(score)
+
+    def count_feedback(self, key: str | None, outcome: str, error: float) -> None:
+        """Count feedback with an error in [0, 1]; the key is None if the id is unknown."""
+        label = OTHER if key is None else self._label_of(key)
+        self._feedback.labels(label, outcome).inc()
+        if outcome == "counted":
+            self._wrong.labels(label).inc(error)
+
+    def count_failure(self, reply: str) -> None:
+        """Count a request that could not use the journal; the reply is ``refuse``, ``abstain`` or ``answer``."""
+        self._failures.labels(reply).inc()
+
+    def count_undecided(self, reason: str) -> None:
+        """Count a reply that the gateway passed on without a decision. Reasons are few and ours, not a client's."""
+        self._undecided.labels(reason).inc()
+
+    def set_limits(self, limits: Mapping[str, float], limit: float) -> None:
+        """Set the bounds of the FDR by key, and that over all keys; NaN is none."""
+        self._limits.clear()
+        for key, each in limits.items():
+            self._limits.labels(key).set(each)
+        self._limit.set(limit)
+
+    def text(self) -> bytes:
+        """Return all metrics."""
+        return generate_latest(self._registry)
+
+    def _label_of(self, key: str) -> str:
+        if key not in self.keys:
+            if len(self.keys) >= MOST_KEYS:
+                return OTHER
+            self.keys[key] = None
+            for metric in (self._questions, self._answers, self._wrong):  # 0, so that the first increase is seen
+                metric.labels(key)
+            self._feedback.labels(key, "counted")
+        return key

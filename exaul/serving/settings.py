@@ -1,0 +1,125 @@
+"""What a person sets of the service: the flags of ``exaul serve``, and bearer tokens with what each may do."""
+
+import hmac
+import ipaddress
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
+
+ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # in the Host header
+SCOPES = "decide", "feedback", "read", "metrics", "keys"
+VARIABLE = "env:"  # prefix of the name of an environment variable
+log = logging.getLogger("exaul.serving")
+_TOKEN = re.compile(r"[!-~]{16,512}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeFlags(Configuration):
+    """Where the service listens and what it keeps. Every field is a flag of ``exaul serve``.
+
+    Raises:
+        BadInput: a field is out of its range; the message names it.
+    """
+
+    state: str = setting("", "SQLite file of all decisions (required); created if it is missing", "FILE")
+    host: str = setting("127.0.0.1", "address to listen on; another than loopback needs --tokens", "HOST")
+    port: int = setting(8321, "port to listen on; 0: any free one", "N")
+    tokens: str | None = setting(
+        None, "bearer tokens: a file with lines 'decide,feedback TOKEN', or env:NAME", "FILE"
+    )
+    on_error: str = setting(
+        "refuse", "reply if the file cannot be written: refuse (status 503), abstain or answer", "NAME"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.state:
+            raise BadInput("state: missing; --state is required")
+        check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
+        check_known("on_error", (self.on_error,), ON_ERROR)
+        if self.tokens is None and not is_loopback(self.host):
+            raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Tokens:
+    """The tokens of a file, or of an environment variable (``env:NAME``), with their scopes.
+
+    Each line has scopes and a token, such as ``decide,feedback 3f9c...``. Empty lines and those that begin with
+    ``#`` are skipped.
+    """
+
+    def __init__(self, source: str) -> None:
+        """Read the tokens.
+
+        Raises:
+            BadInput: the source is missing, or a line is invalid. The message never has a token.
+        """
+        self._source, self._scopes = source, _read_tokens(source)
+
+    def reload(self) -> None:
+        """Read the tokens again. If that is not possible, the old ones stay, and the log says why."""
+        try:
+            self._scopes = _read_tokens(self._source)
+        except BadInput as error:
+            log.error("the tokens stay as they were: %s", error)
+
+    def scopes_of(self, token: str) -> frozenset[str]:
+        """Return the scopes of a token, none if it is unknown, in a time that does not depend on it."""
+        given, matching = token.encode(errors="replace"), frozenset[str]()
+        for known, scopes in self._scopes.items():
+            if hmac.compare_digest(known, given):
+                matching = scopes
+        return matching
+
+
+def _read_tokens(source: str) -> dict[bytes, frozenset[str]]:
+    tokens: dict[bytes, frozenset[str]] = {}
+    for number, line in enumerate(_text_of(source).splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where, parts = f"{source}, line {number}", line.split()
+        if len(parts) != 2:
+            raise BadInput(f"{where}: it must have scopes and a token, such as: decide,feedback TOKEN")
+        names, token = parts
+        if not _TOKEN.fullmatch(token):
+            raise BadInput(f"{where}: the token must have 16 to 512 ASCII characters")
+        if token.encode() in tokens:
+            raise BadInput(f"{where}: the token occurs twice")
+        tokens[token.encode()] = scopes = frozenset(names.split(","))
+        if not scopes <= set(SCOPES):  # the first word may be the token: never print it
+            raise BadInput(f"{where}: the scopes must be of {', '.join(SCOPES)}")
+    if not tokens:
+        raise BadInput(f"{source}: no token; at least one is needed")
+    return tokens
+
+
+def _text_of(source: str) -> str:
+    if source.startswith(VARIABLE):
+        name = source.removeprefix(VARIABLE)
+        if name not in os.environ:
+            raise BadInput(f"tokens: the environment variable {name} is not set")
+        return os.environ[name]
+    try:
+        path = Path(source)
+        if path.stat().st_mode & 0o007:
+            log.warning("%s: all users of this machine can read the tokens; chmod 600 changes that", source)
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{source}: it must be UTF-8") from error
+    except OSError as error:
+        # a line with scopes and a token, given instead of a file: never print it
+        name = "tokens: the file" if source.partition(" ")[0].split(",")[0] in SCOPES else f"{source}:"
+        raise BadInput(f"{name} cannot be read ({error.strerror})") from error

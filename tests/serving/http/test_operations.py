@@ -1,0 +1,77 @@
+"""What docs/operations.md says of scopes, limits, metrics and backups is so."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from starlette.testclient import TestClient
+
+from exaul import Abstainers
+from exaul.commands.main import main
+from exaul.serving.http import guard, server, upstream
+from exaul.serving.http.application import app
+from exaul.serving.settings import SCOPES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def block(title, language):
+    """The first block of code of a section in a language."""
+    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
+    return re.search(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[1]
+
+
+def column(header):
+    """The first column of the table with this header."""
+    table = re.search(rf"^\| {header} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1]
+    return [re.split(r" \| ", row.strip("| "))[0] for row in table.splitlines()]
+
+
+def test_scopes():
+    assert {name.strip("`") for name in column("Scope")} == set(SCOPES)
+    tokens = [line.split() for line in block("Tokens", "text").splitlines() if not line.startswith("#")]
+    assert {scope for names, _ in tokens for scope in names.split(",")} <= set(SCOPES)
+
+
+def test_limits():
+    for part in (
+        f"| {server.HEAD_BYTES // 1024} KiB, and what arrives with it at once; {server.HEAD_SECONDS} s |",
+        f"| {guard.BODY_BYTES // 2**20} MiB, {guard.BODY_SECONDS:g} s |",
+        f"| {server.CONNECTIONS}; with more",
+        f"| {upstream.MOST_CALLS} |",
+        f"(SIGTERM) | {server.SHUTDOWN_SECONDS} s |",
+    ):
+        assert part in PAGE
+
+
+def test_metrics(tmp_path):
+    with TestClient(app(tmp_path / "state", audit=0.5)) as client:
+        exported = re.findall(r"^# TYPE (\w+)", client.get("/metrics").text, re.MULTILINE)
+    named = {name for cell in column("Metric") for name in re.findall(r"`(\w+)`", cell)}
+    assert named == {name for name in exported if not name.endswith("_created")}
+
+
+def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (copy,) = re.findall(r'sqlite3 state\.sqlite "(.*?)"', block("Backup", "sh"))
+    code = f"import sqlite3; sqlite3.connect('state.sqlite', isolation_level=None).execute({copy!r})"
+    with TestClient(app("state.sqlite", learner="aci-rank")) as client:
+        ids = [client.post("/v1/decide", json={"score": 0.5}).json()["id"] for _ in range(50)]
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
+    assert main(["journal", "verify", "backup.sqlite"]) == 0
+    with Abstainers("backup.sqlite") as abstainers:
+        assert [abstainers.entries_of(id)[0].id for id in ids] == ids
+        assert abstainers.figures()["questions"] == len(ids)
+
+
+def test_one_process_at_a_time_in_kubernetes(tmp_path):
+    deployment = yaml.safe_load(block("Kubernetes", "yaml"))["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS
+    with TestClient(app(tmp_path / "state")) as client:
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert client.get(pod["containers"][0][probe]["httpGet"]["path"]).status_code == 200

@@ -14,8 +14,7 @@ from exaul.serving.abstainers import Abstainers
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
 
-LATEST = 100  # decisions that ``overview`` shows
-SHOWN = 20  # keys that ``overview`` shows: those used last
+LATEST, SHOWN = 100, 20  # decisions, and keys, that ``overview`` shows: the latest
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
@@ -42,8 +41,7 @@ class Service:
         self._lock = threading.RLock()
         self._used = dict[str, None]()  # keys, the one used last at the end
         self._latest = dict[str, dict[str, Any]]()  # rows of ``overview`` by id, the oldest first
-        # each of the latest decisions may be followed by feedback and a withdrawal
-        for entry in made.latest_entries(3 * LATEST):
+        for entry in made.latest_entries(3 * LATEST):  # a decision may have feedback and a withdrawal
             if entry.kind == DECIDE:
                 self._note_decision(_decision_of(entry), entry.at, key=entry.key, score=entry.score)
             else:
@@ -140,8 +138,7 @@ class Service:
     def _note_decision(self, decision: AbstainerDecision, at: float, key: str, **fields: Any) -> None:
         row = {"at": at, "error": None, "withdrawn": False, "question": None, "text": None}  # at: Unix time
         self._latest[decision.id] = decision._asdict() | row | {"key": key} | fields
-        for oldest in list(self._latest)[:-LATEST]:
-            del self._latest[oldest]
+        self._latest = dict(list(self._latest.items())[-LATEST:])
         self._note_use(key)
 
     def _note_close(self, id: str, key: str, kind: str, error: float | None) -> None:

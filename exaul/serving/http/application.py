@@ -7,7 +7,7 @@ import math
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,28 +16,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.exceptions import HTTPException as StarletteException
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
-from exaul.serving.http.bodies import MOST_FEEDBACK, Accepted, DecideBody, DecideReply, FeedbackBodies, WithdrawBody
-from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
+from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, WithdrawBody
+from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.journal import FEEDBACK, WITHDRAW
-from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
+from exaul.serving.service import ACCEPTED, Service, without_nan
 from exaul.serving.settings import ON_ERROR, Tokens
 
 MOST_KEYS = 100  # keys in one reply
-SENTENCES = {  # for Starlette's and FastAPI's own words
-    "Not Found": "no such path",
-    "Method Not Allowed": "the path does not allow this method",
-    "There was an error parsing the body": "the body is not JSON",
-}
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
@@ -106,7 +99,7 @@ def app(
     state.service, state.call, state.metrics = service, call, service.metrics
     state.on_error, state.tokens, state.secured, state.require = on_error, known_tokens, tokens is not None, require
     state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
-    for kind in (StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError):
+    for kind in HANDLED:
         application.add_exception_handler(kind, reply_to_error)
     _add_decisions(application, service)
     _add_figures(application, service)
@@ -122,48 +115,6 @@ def require(*scopes: str) -> Any:
             raise HTTPException(403, f"the token lacks the scope {scopes[0]}")
 
     return Depends(check)
-
-
-async def reply_to_error(request: Request, error: Exception) -> Response:
-    """Return the reply with an error of a request."""
-    match error:
-        case StarletteException():
-            return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
-        case RequestValidationError():
-            return error_reply(400, *_sentence_of(error.errors()[0]))
-        case BadInput():
-            return error_reply(400, str(error), str(error).partition(":")[0])
-        case Conflict():
-            return error_reply(409, str(error), "id")
-        case RecursionError():
-            return error_reply(400, "the body is nested too deeply")
-    log.error("the journal cannot be used: %s", getattr(error, "strerror", error))
-    request.app.state.metrics.count_failure("refuse")
-    return error_reply(503, "the journal cannot be used; repeat the request later")
-
-
-def _sentence_of(error: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return one sentence about an error of pydantic, and the field."""
-    param = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "item", "list"))
-    field = param or "the body"
-    match error["type"]:
-        case "json_invalid":
-            return "the body is not JSON", None
-        case "missing":
-            rule = "missing; it is required"
-        case "extra_forbidden":
-            rule = "unknown; it must be a field of the API (/openapi.json)"
-        case "value_error":  # of our own checks
-            name, _, rule = str(error["ctx"]["error"]).partition(": ")
-            position = f"{field}." if field.isdecimal() else ""  # in a list of feedback
-            field = field if field.endswith(name) else position + name
-        case "too_long":
-            rule = f"{error['ctx']['actual_length']} items found; it must have at most {MOST_FEEDBACK}"
-        case "model_attributes_type":
-            rule = f"{quote(error['input'])} found; it must be an object"
-        case _:
-            rule = f"{quote(error['input'])} found; it must be {error['msg'].removeprefix('Input should be ')}"
-    return f"{field}: {rule}", param or None
 
 
 def _accepted(kind: str, outcome: str) -> Accepted:

@@ -1,10 +1,17 @@
 """Errors of the service in OpenAI's form, and the headers of every reply."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from exaul.engine.checks import BadInput, quote
+from exaul.serving.service import Conflict
 
 ERRORS = {  # by status: type, and meaning for the description of the API
     400: ("invalid_request_error", "A field is invalid; `param` names it."),
@@ -18,12 +25,19 @@ ERRORS = {  # by status: type, and meaning for the description of the API
     503: ("server_error", "The journal cannot be used, or too much is open; repeat the request later."),
 }
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}  # of errors, by status
+SENTENCES = {  # for Starlette's and FastAPI's own words
+    "Not Found": "no such path",
+    "Method Not Allowed": "the path does not allow this method",
+    "There was an error parsing the body": "the body is not JSON",
+}
+HANDLED = StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError
 SECURITY_HEADERS = {  # of every reply; one that the application sets stays as it is
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
+log = logging.getLogger("exaul.serving")
 
 
 class ErrorDetail(BaseModel):
@@ -58,3 +72,45 @@ def error_reply(
     """Return the reply with an error, as ``error_body``."""
     every = SECURITY_HEADERS | HEADERS.get(status, {}) | dict(headers or {})
     return JSONResponse(error_body(status, message, param), status, every)
+
+
+async def reply_to_error(request: Request, error: Exception) -> Response:
+    """Return the reply with an error of a request."""
+    match error:
+        case StarletteException():
+            return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
+        case RequestValidationError():
+            return error_reply(400, *_sentence_of(error.errors()[0]))
+        case BadInput():
+            return error_reply(400, str(error), str(error).partition(":")[0])
+        case Conflict():
+            return error_reply(409, str(error), "id")
+        case RecursionError():
+            return error_reply(400, "the body is nested too deeply")
+    log.error("the journal cannot be used: %s", getattr(error, "strerror", error))
+    request.app.state.metrics.count_failure("refuse")
+    return error_reply(503, "the journal cannot be used; repeat the request later")
+
+
+def _sentence_of(error: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return one sentence about an error of pydantic, and the field."""
+    param = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "item", "list"))
+    field = param or "the body"
+    match error["type"]:
+        case "json_invalid":
+            return "the body is not JSON", None
+        case "missing":
+            rule = "missing; it is required"
+        case "extra_forbidden":
+            rule = "unknown; it must be a field of the API (/openapi.json)"
+        case "value_error":  # of our own checks
+            name, _, rule = str(error["ctx"]["error"]).partition(": ")
+            position = f"{field}." if field.isdecimal() else ""  # in a list of feedback
+            field = field if field.endswith(name) else position + name
+        case "too_long":
+            rule = f"{error['ctx']['actual_length']} items found; it must have at most {error['ctx']['max_length']}"
+        case "model_attributes_type":
+            rule = f"{quote(error['input'])} found; it must be an object"
+        case _:
+            rule = f"{quote(error['input'])} found; it must be {error['msg'].removeprefix('Input should be ')}"
+    return f"{field}: {rule}", param or None

@@ -35,25 +35,23 @@ class TimedConnection(H11Protocol):
         """Parse data. Uvicorn would stop the timer here, though the rest of a head may never come."""
         self.conn.receive_data(data)
         self.handle_events()
-        if self._in_progress():
+        if self.cycle is not None and not self.cycle.response_complete:
             self._unset_keepalive_if_required()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP; uvicorn calls this while it handles h11's error, which has the status."""
-        if self._in_progress() and not self.cycle.more_body:  # it follows a complete request, which is answered
+        in_progress = self.cycle is not None and not self.cycle.response_complete
+        if in_progress and not self.cycle.more_body:  # it follows a complete request, which is answered
             self.cycle.keep_alive = False
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no reply has started
             status = getattr(sys.exception(), "error_status_hint", 400)
             error = error_reply(status, "The request is not valid HTTP/1.1.", headers={"Connection": "close"})
             head = h11.Response(status_code=status, headers=error.raw_headers, reason=STATUS_PHRASES[status])
-            without_body = self._in_progress() and self.scope["method"] == "HEAD"
-            for event in (head, h11.Data(data=b"" if without_body else bytes(error.body)), h11.EndOfMessage()):
+            body = b"" if in_progress and self.scope["method"] == "HEAD" else bytes(error.body)
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
-
-    def _in_progress(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
 
 
 class BoundedServer(uvicorn.Server):
@@ -89,9 +87,9 @@ class BoundedServer(uvicorn.Server):
         """Stop on SIGINT and SIGTERM with status 0; uvicorn would raise the signal again."""
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
-            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         yield
 
 
@@ -101,10 +99,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
-            reason = f"port: {port} is in use on {host}; choose another, or 0 for any that is free"
-        else:
-            reason = f"host: {quote(host)} found; it must be one where this user may open port {port}"
-        raise BadInput(reason) from None
+            raise BadInput(f"port: {port} is in use on {host}; it must be free, or 0 for any that is") from None
+        raise BadInput(f"host: {quote(host)} found; it must be one where this user may open port {port}") from None
 
 
 def address_of(listener: socket.socket) -> str:

@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.testclient import TestClient
 
 from exaul import Abstainers, BadInput
-from exaul.serving.http.application import MOST_FEEDBACK, app
+from exaul.serving.http.application import app
+from exaul.serving.http.bodies import MOST_FEEDBACK
 from exaul.serving.service import LEAST_BYTES
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}

@@ -10,8 +10,9 @@ from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput
 from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags
+from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
+OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 
@@ -31,7 +32,11 @@ def main(given: Mapping[str, Any]) -> int:
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
         application = app(
-            config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration
+            config.state,
+            hosts=hosts,
+            keys=read_keys(config.keys),
+            **{name: getattr(config, name) for name in OF_APP},
+            **configuration,
         )
         try:
             if gateway_flags is not None:

@@ -279,6 +279,11 @@ class Abstainers:
         return self._journal.open_audits(limit)
 
     @_uses_file
+    def count_open_audits(self) -> int:
+        """Return the number of audited answers that wait for feedback."""
+        return self._journal.count_open_audits()
+
+    @_uses_file
     def begin(self, key: str, alpha: float | None = None, warm_start: Any = None) -> str:
         """Begin a key anew, because its model changed: what it has learned is forgotten, and its figures go on.
 

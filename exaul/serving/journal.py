@@ -80,6 +80,8 @@ class JournalEntry(NamedTuple):
 
 
 _OF_KIND = "kind = ? AND kind IN ('start', 'snapshot', 'shown')"  # so that the index by_kind is used
+_LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
+_OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
 _OF_ALL = {"seq", "at", "key", "kind", "id"}
 _COLUMNS = ", ".join(JournalEntry._fields)
 _APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
@@ -412,8 +414,11 @@ class Journal:
 
     def open_audits(self, limit: int) -> list[JournalEntry]:
         """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""
-        later = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.seq > journal.seq"
-        return list(self._entries(f"WHERE audit = 1 AND NOT EXISTS ({later}) ORDER BY seq LIMIT ?", limit))
+        return list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ?", limit))
+
+    def count_open_audits(self) -> int:
+        """Return the number of such answers."""
+        return int(self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()[0])
 
     def entries_between_starts(self, key: str, seq: int) -> Iterator[JournalEntry]:
         """Yield the entries of a key from its first start to its start ``seq``; nothing if that is the first."""

@@ -38,6 +38,7 @@ class ServiceMetrics:
         self._scores = histogram("exaul_score", "Scores of the questions, in [0, 1]", ["key"], buckets=SCORES)
         self._limits = gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"])
         self._limit = gauge("exaul_fdr_limit_ratio", "Bound of the FDR over all keys, from audits")
+        self.audits_open = gauge("exaul_audits_open", "Audited answers without a verdict, which count as wrong")
         gauge("exaul_alpha_ratio", "Target of the FDR").set(alpha)
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = histogram(

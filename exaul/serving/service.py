@@ -11,10 +11,11 @@ from typing import Any
 from exaul.engine.checks import quote
 from exaul.serving.abstainer import AbstainerDecision, as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry
+from exaul.serving.journal import DECIDE, FEEDBACK, SHOWN, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
+from exaul.serving.texts import AnswerText, AnswerTexts
 
-LATEST, SHOWN = 100, 20  # decisions, and keys, that ``overview`` shows: the latest
+LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
@@ -30,21 +31,41 @@ class Service:
     ``all_keys``, ``count_keys``, ``figures``, ``fdr_limit`` and ``close`` are those of ``Abstainers``.
     """
 
-    def __init__(self, path: str | Path, **configuration: Any) -> None:
-        """Open or create a file; arguments and errors are those of ``Abstainers``."""
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        shadow: bool = False,
+        texts: str | None = None,
+        retain_days: float = 30.0,
+        **configuration: Any,
+    ) -> None:
+        """Open or create a file.
+
+        Args:
+            path: of the file.
+            shadow: show every answer, as ``Abstainers.show``.
+            texts: one of TEXTS, the answers of which texts are kept; None: the audited ones.
+            retain_days: days to keep a text after its verdict, >= 0.
+            configuration: as of ``Abstainers``, whose errors these are, too.
+        """
         self._abstainers = made = Abstainers(path, **configuration)
         self.all_keys, self.count_keys, self.close = made.all_keys, made.count_keys, made.close
+        self.count_open_audits = made.count_open_audits
         self.figures, self.fdr_limit, self.configuration = made.figures, made.fdr_limit, made.configuration
         self._folder = made.path.resolve().parent  # now: the process may change its folder
         self.metrics = ServiceMetrics(made.all_keys(MOST_KEYS), self.configuration["alpha"])
+        self.shadow, self._kept = shadow, texts or "audited"
+        keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
+        self._texts = AnswerTexts(made.path, retain_days) if keeps else None
         self.changes = 0  # decisions, feedback and withdrawals since the start
         self._lock = threading.RLock()
         self._used = dict[str, None]()  # keys, the one used last at the end
         self._latest = dict[str, dict[str, Any]]()  # rows of ``overview`` by id, the oldest first
         for entry in made.latest_entries(3 * LATEST):  # a decision may have feedback and a withdrawal
-            if entry.kind == DECIDE:
+            if entry.kind in (DECIDE, SHOWN):
                 self._note_decision(_decision_of(entry), entry.at, key=entry.key, score=entry.score)
-            else:
+            elif entry.id:
                 self._note_close(entry.id, entry.key, entry.kind, entry.error)
 
     def decide(
@@ -58,7 +79,7 @@ class Service:
     ) -> AbstainerDecision:
         """Decide whether to show an answer, as ``Abstainers.decide``; repeat the decision of the same id.
 
-        ``question`` and ``text``, the answer, are for the latest decisions, and kept in memory only.
+        ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
 
         Raises:
             BadInput: an argument is invalid.
@@ -72,7 +93,9 @@ class Service:
                 if (entries[0].score, entries[0].key) != (score, key):  # another client's: they are not named
                     raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
                 return _decision_of(entries[0])
-            decision = self._abstainers.decide(score, key, id, ref)
+            decision = (self._abstainers.show if self.shadow else self._abstainers.decide)(score, key, id, ref)
+            if self._texts is not None and text is not None and (decision.audit or self._kept == "all"):
+                self._texts.add(decision.id, AnswerText(question or "", text))
             self.metrics.count_decision(key, score, decision.answer)
             self._note_decision(decision, time.time(), key=key, score=score, question=question, text=text)
             self.changes += 1
@@ -90,12 +113,25 @@ class Service:
         """Record that an answer was not shown, as ``Abstainers.withdraw``."""
         return self._close_answer(id, WITHDRAW, None)
 
-    def overview(self) -> dict[str, Any]:
+    def audits(self, limit: int) -> list[dict[str, Any]]:
+        """Return the oldest audited answers without a verdict, as rows of ``overview``, at most ``limit``."""
+        with self._lock:
+            return [self._row_of(entry) for entry in self._abstainers.open_audits(limit)]
+
+    def _row_of(self, entry: JournalEntry) -> dict[str, Any]:
+        text = None if self._texts is None else self._texts.of(entry.id)
+        question, answer = (None, None) if text is None else text
+        known = {"key": entry.key, "score": entry.score, "question": question, "text": answer}
+        return _decision_of(entry)._asdict() | {"at": entry.at, "error": None, "withdrawn": False} | known
+
+    def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
         Beside the figures, a key has ``fdr_interval``, that of ``fdr_observed`` by ``wilson_interval``. NaN stands
-        for figures that are not defined. ``OSError`` as in ``decide``.
+        for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
+        ``decide``.
         """
+        hidden = {} if texts else {"question": None, "text": None}
         with self._lock:
             keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._used)]
             for each in keys:
@@ -105,7 +141,7 @@ class Service:
                 "fdr_limit": self.fdr_limit(),
                 "total": self.count_keys(),
                 "keys": keys,
-                "latest": [row.copy() for row in reversed(self._latest.values())],
+                "latest": [row | hidden for row in reversed(self._latest.values())],
             }
 
     def has_key(self, key: str) -> bool:
@@ -131,6 +167,8 @@ class Service:
                 self.metrics.count_feedback(key, outcome, error)
             # to withdraw again has the outcome of the first time, but changes nothing
             if key is not None and outcome == ACCEPTED[kind] and kind not in {entry.kind for entry in entries}:
+                if self._texts is not None:
+                    self._texts.close_text(id)
                 self._note_close(id, key, kind, error)
                 self.changes += 1
         return outcome
@@ -148,10 +186,12 @@ class Service:
 
     def _note_use(self, key: str) -> None:
         self._used.pop(key, None)
-        self._used = dict.fromkeys([*self._used, key][-SHOWN:])
+        self._used = dict.fromkeys([*self._used, key][-LATEST_KEYS:])
 
 
 def _decision_of(entry: JournalEntry) -> AbstainerDecision:
+    if entry.kind == SHOWN:
+        return AbstainerDecision(entry.id, True, 1.0, bool(entry.audit))
     return AbstainerDecision(entry.id, bool(entry.answered), entry.probability or 0.0, bool(entry.audit))
 
 

@@ -3,16 +3,20 @@
 import hmac
 import ipaddress
 import logging
+import math
 import os
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, join_lines, quote, setting
 
 ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # in the Host header
-SCOPES = "decide", "feedback", "read", "metrics", "keys"
+TEXTS = "none", "audited", "all"  # of which answers the texts are kept
+SCOPES = "decide", "feedback", "read", "metrics", "keys", "audit"
 VARIABLE = "env:"  # prefix of the name of an environment variable
 log = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")
@@ -35,6 +39,14 @@ class ServeFlags(Configuration):
     on_error: str = setting(
         "refuse", "reply if the file cannot be written: refuse (status 503), abstain or answer", "NAME"
     )
+    warm_start: str | None = setting(None, "log from which each new key starts: score, and correct or error", "LOG")
+    keys: str | None = setting(None, "TOML file with the alpha and warm_start of some keys: [NAME]", "FILE")
+    shadow: bool = setting(False, "show every answer, and keep scores and feedback for a later start")
+    texts: str | None = setting(
+        None, "texts to keep for audits: none, audited or all (default: audited, with --audit)", "NAME"
+    )
+    retain_days: float = setting(30.0, "days to keep a text after its verdict", "N")
+    accept_loss: bool = setting(False, "go on with a file that may lack its latest entries")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,6 +54,8 @@ class ServeFlags(Configuration):
             raise BadInput("state: missing; --state is required")
         check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
         check_known("on_error", (self.on_error,), ON_ERROR)
+        check_known("texts", () if self.texts is None else (self.texts,), TEXTS)
+        check_holds("retain_days", self.retain_days, 0 <= self.retain_days < math.inf, "a number of at least 0")
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
 
@@ -52,6 +66,20 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def read_keys(path: str | None) -> dict[str, dict[str, Any]]:
+    """Return the ``keys`` of ``Abstainers`` in a TOML file. Raise BadInput unless it can be read."""
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            keys = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read ({join_lines(str(error))})") from error
+    for name, fields in keys.items():
+        check_holds(f"{path}: {quote(name)}", fields, isinstance(fields, dict), "a table: [NAME]")
+    return keys
 
 
 class Tokens:

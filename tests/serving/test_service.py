@@ -83,7 +83,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
 
 
 def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
-    monkeypatch.setattr(module, "SHOWN", 3)
+    monkeypatch.setattr(module, "LATEST_KEYS", 3)
     ids = [service.decide(1.0, key).id for key in "abcde"]
     assert [row["key"] for row in service.overview()["keys"]] == ["e", "d", "c"]
     for key in "abcde":
@@ -96,7 +96,7 @@ def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch)
     assert [row["key"] for row in service.overview()["keys"]] == ["b", "a", "e"]
 
 
-def test_texts_are_in_memory_only(service, tmp_path):
+def test_texts_are_in_memory_only_unless_they_wait_for_an_audit(service, tmp_path):
     service.decide(0.5, "a", "x", question="a secret question", text="a secret answer")
     (row,) = service.overview()["latest"]
     assert (row["question"], row["text"]) == ("a secret question", "a secret answer")
@@ -170,3 +170,27 @@ def test_without_nan():
     value = {"a": [math.nan, 1.0, {"b": math.inf}], "c": "nan", "d": True}
     assert without_nan(value) == {"a": [None, 1.0, {"b": None}], "c": "nan", "d": True}
     json.dumps(without_nan(value), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "audit", "kept"), [(None, 1.0, 2), ("none", 1.0, 0), (None, None, 0), ("all", None, 2)]
+)
+def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
+    """Also over a restart; and not in the journal."""
+    path = tmp_path / "audited"
+    known = {"alpha": 0.1, "warm_start": ([0.5] * 50, [0] * 50), "audit": audit}
+    with contextlib.closing(Service(path, texts=texts, **known)) as service:
+        ids = [service.decide(0.5, id=id, question=f"secret {id}?", text=f"secret {id}!").id for id in "ab"]
+    with contextlib.closing(Service(path, texts=texts, **known)) as service:
+        waiting = service.audits(10)
+        assert [row["id"] for row in waiting] == (ids if audit else [])
+        if audit and kept:
+            assert [(row["question"], row["text"]) for row in waiting] == [
+                ("secret a?", "secret a!"),
+                ("secret b?", "secret b!"),
+            ]
+            assert service.feedback("a", "down") == "counted"
+            assert [row["id"] for row in service.audits(10)] == ["b"]
+    assert not any(b"secret" in file.read_bytes() for file in (path, *tmp_path.glob("audited-*")))
+    stored = path.with_name("audited.texts")
+    assert (b"secret b!" in stored.read_bytes() if stored.exists() else False) == bool(kept)

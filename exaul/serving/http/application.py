@@ -23,7 +23,14 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
-from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, WithdrawBody
+from exaul.serving.http.bodies import (
+    Accepted,
+    DecideBody,
+    DecideReply,
+    FeedbackBodies,
+    FeedbackBody,
+    WithdrawBody,
+)
 from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.journal import FEEDBACK, WITHDRAW
@@ -31,6 +38,7 @@ from exaul.serving.service import ACCEPTED, Service, without_nan
 from exaul.serving.settings import ON_ERROR, Tokens
 
 MOST_KEYS = 100  # keys in one reply
+MOST_AUDITS = 100  # audits in one reply
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
@@ -63,7 +71,7 @@ def app(
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
         hosts: names that the Host header may have, as ``Guard``; None: any.
-        configuration: fields of ``AbstainersConfiguration``.
+        configuration: as of ``Service``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
@@ -97,6 +105,7 @@ def app(
     application.add_middleware(Guard, tokens=known_tokens, hosts=hosts)
     state = application.state
     state.service, state.call, state.metrics = service, call, service.metrics
+    state.keys = frozenset(configuration.get("keys") or ())  # that clients of a gateway may name
     state.on_error, state.tokens, state.secured, state.require = on_error, known_tokens, tokens is not None, require
     state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     for kind in HANDLED:
@@ -182,16 +191,28 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         except BadInput as error:
             raise HTTPException(404, str(error)) from error
 
+    @application.get("/v1/audits", dependencies=[require("audit")])
+    async def audits(limit: Annotated[int, Query(ge=1, le=MOST_AUDITS)] = MOST_AUDITS) -> dict[str, Any]:
+        """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
+        rows = await state.call(service.audits, limit)
+        return {"total": await state.call(service.count_open_audits), "audits": without_nan(rows)}
+
+    @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))
+    async def judge(body: FeedbackBody) -> Accepted:
+        """Give the verdict on an answer, as ``/v1/feedback``."""
+        return _accepted(FEEDBACK, await state.call(service.feedback, body.id, body.rating))
+
     @application.get("/v1/overview", dependencies=[require("read")])
     async def overview(request: Request) -> Response:
         """Return what the page shows: the keys used last, and the latest decisions. Its ETag changes with it."""
         nonlocal latest
         async with computing:  # once for all that wait for it
-            tag = f'"{start}-{service.changes}"'
+            texts = "audit" in request.state.scopes
+            tag = f'"{start}-{service.changes}-{int(texts)}"'
             if tag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers={"ETag": tag})
             if latest[0] != tag:
-                latest = tag, json.dumps(without_nan(await state.call(service.overview)))
+                latest = tag, json.dumps(without_nan(await state.call(service.overview, texts)))
             return Response(latest[1], media_type="application/json", headers={"ETag": tag})
 
     @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT})
@@ -200,6 +221,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         try:
             state.metrics.free_bytes.set(service.free_bytes())
             if service.configuration["audit"] is not None:
+                state.metrics.audits_open.set(await state.call(service.count_open_audits))
                 figures = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
                 limits = {key: each["fdr_limit"] for key, each in figures.items()}
                 state.metrics.set_limits(limits, await state.call(service.fdr_limit))

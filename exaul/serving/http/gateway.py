@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -67,7 +67,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
-        return GatedReply(gateway, checked_request(body, request.headers, flags))
+        return GatedReply(gateway, checked_request(body, request.headers, flags, state.keys))
 
     @application.get("/v1/models", dependencies=allowed)
     @application.get("/v1/models/{name:path}", dependencies=allowed)
@@ -104,8 +104,13 @@ async def warning_of(flags: GatewayFlags) -> str | None:
     return f"--score {flags.score}: {trouble}"
 
 
-def checked_request(body: dict[str, Any], headers: Mapping[str, str], flags: GatewayFlags) -> ChatRequest:
-    """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid."""
+def checked_request(
+    body: dict[str, Any], headers: Mapping[str, str], flags: GatewayFlags, keys: Collection[str]
+) -> ChatRequest:
+    """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid.
+
+    ``keys`` are those that a client may name. With each new key a client would get a new budget of wrong answers.
+    """
     for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
         raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
     model, n, metadata = body.get("model"), body.get("n"), body.get("metadata")
@@ -117,7 +122,12 @@ def checked_request(body: dict[str, Any], headers: Mapping[str, str], flags: Gat
         check_holds(name, body.get(name), isinstance(body.get(name), bool | None), "true or false")
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
     key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
-    check_holds(KEY_HEADER, key, len(as_text(KEY_HEADER, key)) <= LONGEST_TEXT, f"up to {LONGEST_TEXT} characters")
+    if flags.key == "header":
+        check_known(KEY_HEADER, (as_text(KEY_HEADER, key),), keys)
+    elif key:
+        raise BadInput(f"{KEY_HEADER}: given; this service does not let clients choose a key (--key header)")
+    elif flags.key == "model":
+        key = str(model)
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
@@ -140,6 +150,7 @@ class Gateway:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
+        self._shadow: bool = application.state.service.shadow
         self._asked = set[str]()  # refs of requests in progress
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
@@ -179,14 +190,14 @@ class Gateway:
             decision = await self._decide(chat, score, text)
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
-            on_error = "answer" if flags.shadow else self._state.on_error
+            on_error = "answer" if self._shadow else self._state.on_error
             self._state.metrics.count_failure(on_error)
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
         exaul = {"score": score, **{name: getattr(decision, name) for name in ("answer", "probability", "audit")}}
-        exaul |= {"shadow": True} if flags.shadow else {}
-        return self._reply(chat, completion, flags.shadow or decision.answer, exaul)
+        exaul |= {"shadow": True} if self._shadow else {}
+        return self._reply(chat, completion, decision.answer, exaul)
 
     async def _score(self, chat: ChatRequest, request: Any, completion: Any) -> tuple[float, str | None]:
         """Return the score of an answer and None, or NaN and the reason."""
@@ -224,7 +235,7 @@ class Gateway:
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> dict[str, Any]:
         self._state.metrics.count_undecided(reason)
-        show = self._flags.shadow or rule == "answer"
+        show = self._shadow or rule == "answer"
         exaul = {"decided": False, "answer": show, "reason": reason}
         if rule == "error" and not show:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")

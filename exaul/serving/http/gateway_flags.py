@@ -11,6 +11,7 @@ from exaul.llm.scores import scorer_of
 from exaul.serving.http.completions import MODES
 
 RULES = "answer", "abstain", "error"  # for what is not decided
+KEYS = "fixed", "model", "header"
 MOST_SAMPLES = 64
 
 
@@ -44,7 +45,7 @@ class GatewayFlags(Configuration):
     without_score: str = setting("abstain", "answers without score: answer, abstain, or error (status 502)", "NAME")
     models: tuple[str, ...] = setting((), "models that clients may name (default: any)", "NAME")
     pass_fields: tuple[str, ...] = setting((), "fields to pass on that OpenAI has not; any: all", "NAME")
-    shadow: bool = setting(False, "show every answer; the reply says what would have been withheld")
+    key: str = setting("fixed", "key of a request: fixed, model, or header (x-exaul-key, a name in --keys)", "NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,6 +70,11 @@ class GatewayFlags(Configuration):
             raise BadInput(f"withheld_json: {quote(self.withheld_json)} found; it must be JSON") from None
         check_known("undecided", (self.undecided,), RULES)
         check_known("tools", (self.tools,), RULES[:2])
+        check_known("key", (self.key,), KEYS)
+        if self.key == "model" and not self.models:
+            raise BadInput(
+                "models: missing; --key model requires them, since each is a key with a bound of its own"
+            )
         check_known("without_score", (self.without_score,), RULES)
 
     @property

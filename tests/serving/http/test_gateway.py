@@ -70,8 +70,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", **flags):
-    application = app(path / "state.sqlite", tokens=tokens, on_error=on_error, learner=learner)
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, keys=None, **flags):
+    how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow, "keys": keys}
+    application = app(path / "state.sqlite", **how)
     add_gateway(application, GatewayFlags(upstream=url, **flags))
     started = threading.Event()
     with listen("127.0.0.1", 0) as listener:
@@ -237,17 +238,27 @@ def test_what_is_no_json_becomes_null(town, tmp_path):
         assert client.json()["numbers"] == [None, None, 1.5]
 
 
-def test_the_key_selects_an_abstainer(town, tmp_path):
+def test_a_client_makes_no_key(town, tmp_path):
+    """H5: 300 requests with 300 keys are refused, or all on one key; a client can only choose a key that is named."""
+    names = ["", "billing", "zażółć"]
     with gateway(tmp_path, town.url) as client:
-        for key in ("", "billing", "zażółć"):
+        for number in range(300):
+            status, _, raw = client.ask(x_exaul_key=f"key {number}".encode())
+            assert (status, json.loads(raw)["error"]["param"]) == (400, "x-exaul-key")
+        assert client.ask()[0] == 200
+        assert client.service.all_keys() == [""]
+    with gateway(tmp_path, town.url, key="header", keys={name: {} for name in names}) as client:
+        for key in names:
             status, headers, _ = client.ask(x_exaul_key=key.encode())
             assert (status, headers["x-exaul-key"].encode("latin-1").decode()) == (200, key)
-        assert client.ask()[0] == 200
-        assert client.service.all_keys() == ["", "billing", "zażółć"]
-        for key in (b"a" * 257, b"\xff"):
+        for key in (b"another", b"a" * 257, b"\xff"):
             status, _, raw = client.ask(x_exaul_key=key)
             assert (status, json.loads(raw)["error"]["param"]) == (400, "x-exaul-key")
-        assert len(town.asked) == 4
+        assert client.service.all_keys() == names
+    model = QUESTION["model"]
+    with gateway(tmp_path, town.url, key="model", models=(model,)) as client:
+        assert client.ask()[1]["x-exaul-key"] == model
+        assert client.service.all_keys() == [*names, model]
 
 
 UNDECIDED = {
@@ -427,13 +438,15 @@ def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypa
     assert len(served) == len(stub.asked) == 2
 
 
-def test_shadow_shows_everything(town, tmp_path):
+def test_shadow_mode_shows_everything_and_keeps_feedback(town, tmp_path):
     with gateway(tmp_path, town.url, ABSTAIN, shadow=True) as client:
         reply = client.json()
         assert reply["choices"][0]["message"]["content"] == f"It is {SECRET}"
         decision = reply["exaul"]
-        assert (decision["answer"], decision["shadow"]) == (False, True)
-        assert client.service.feedback(decision["id"], "up") == "withheld"
+        assert (decision["answer"], decision["shadow"]) == (True, True)
+        assert client.service.feedback(decision["id"], "up") == "counted"
+        figures = client.service.figures("")
+        assert (figures["questions"], figures["shadow_answers"], figures["shadow_observed"]) == (0, 1, 1)
 
 
 def test_an_audit_is_announced(town, tmp_path):
@@ -928,7 +941,7 @@ def test_a_client_leaves_when_its_answer_is_ready(exaul):
     async def receive():
         return {"type": "http.disconnect"}
 
-    chat = gateway_module.checked_request(QUESTION, {}, GatewayFlags(upstream="http://h"))
+    chat = gateway_module.checked_request(QUESTION, {}, GatewayFlags(upstream="http://h"), ())
     asyncio.run(gateway_module.GatedReply(Ready(), chat)({}, receive, None))
     assert withdrawn == ([] if "decided" in exaul else [chat.id])
 

@@ -141,7 +141,7 @@ def test_bad_refs(undecided, ref):  # noqa: F811
 
 
 def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url) as client:
+    with gateway(tmp_path, town.url, key="header", keys={"k": {}, "": {}}) as client:
         _, headers, raw = client.ask(x_exaul_key="k")
         exaul = json.loads(raw)["exaul"]
         named = {name: headers[f"x-exaul-{name}"] for name in ("id", "answer", "score", "key")}

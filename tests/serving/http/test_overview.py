@@ -21,10 +21,10 @@ def test_the_overview_is_computed_once_for_all_that_wait(application, monkeypatc
     service, computed = application.state.service, []
     overview = service.overview
 
-    def slow_overview():
+    def slow_overview(texts):
         computed.append(service.changes)
         time.sleep(0.1)
-        return overview()
+        return overview(texts)
 
     monkeypatch.setattr(service, "overview", slow_overview)
 

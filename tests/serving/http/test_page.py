@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import SHOWN, Service, wilson_interval
+from exaul.serving.service import LATEST_KEYS, Service, wilson_interval
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -60,7 +60,7 @@ def test_wilson_interval() -> None:
 
 
 def test_the_overview_keeps_the_order_of_use(tmp_path: Path) -> None:
-    keys = [f"key {i}" for i in range(SHOWN + 2)]
+    keys = [f"key {i}" for i in range(LATEST_KEYS + 2)]
     with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
         for key in keys:
             service.decide(0.5, key)
@@ -72,7 +72,7 @@ def test_the_overview_keeps_the_order_of_use(tmp_path: Path) -> None:
         assert [each["key"] for each in service.overview()["keys"]] == [keys[0], *keys[:2:-1]]
     with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
         service.decide(0.5, keys[0])
-        assert len(service.overview()["keys"]) == SHOWN  # also of those not used since the start
+        assert len(service.overview()["keys"]) == LATEST_KEYS  # also of those not used since the start
 
 
 @pytest.fixture

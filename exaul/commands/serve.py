@@ -10,6 +10,7 @@ from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags
 
+STARTUP_FAILURE = 3  # exit status, as uvicorn's
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 
@@ -43,7 +44,7 @@ def main(given: Mapping[str, Any]) -> int:
             server.run(sockets=[listener])
         finally:
             application.state.service.close()
-    return 0
+    return 0 if server.started else STARTUP_FAILURE
 
 
 COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, AbstainersConfiguration), main)}

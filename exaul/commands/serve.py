@@ -13,6 +13,7 @@ from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
+STARTUP_FAILURE = 3  # exit status, as uvicorn's
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 
@@ -53,7 +54,7 @@ def main(given: Mapping[str, Any]) -> int:
             server.run(sockets=[listener])
         finally:
             application.state.service.close()
-    return 0
+    return 0 if server.started else STARTUP_FAILURE
 
 
 COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, AbstainersConfiguration), main)}

@@ -1,5 +1,6 @@
 """The service without HTTP: repeated decisions, what comes back after a restart, and what is kept in memory."""
 
+import contextlib
 import json
 import math
 import threading

@@ -80,7 +80,8 @@ class BoundedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
         await super().startup(sockets)
-        self._on_started()
+        if self.started:
+            self._on_started()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

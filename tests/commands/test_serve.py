@@ -1,6 +1,7 @@
 """`exaul serve`: what ends it with one line, and how it ends."""
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -52,11 +53,20 @@ def refused(capsys, *flags):
         ("--state s --tokens env:NONE", "NONE is not set"),
         ("--state no/such/folder/s", "no/such/folder/s"),
         ("--state .", "is not a file"),
+        ("--state s --warm-start none.csv", "none.csv: no such file"),
+        ("--state s --keys none.toml", "none.toml: cannot be read"),
+        ("--state s --keys other", "other: cannot be read"),
+        ("--state s --keys flat.toml", "flat.toml: 'billing': 3 found; it must be a table: [NAME]"),
+        ("--state s --keys unknown.toml", "'beta' is unknown; one of alpha, warm_start"),
+        ("--state s --texts some", "texts: 'some' is unknown"),
+        ("--state s --retain-days -1", "retain_days: -1"),
         ("--state other", "not a database"),
     ],
 )
 def test_bad_flags_are_one_line(folder, capsys, flags, part):
     (folder / "other").write_text("x" * 5000)
+    (folder / "flat.toml").write_text("billing = 3")
+    (folder / "unknown.toml").write_text("[billing]\nbeta = 0.1")
     assert part in refused(capsys, *flags.split())
     assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
 
@@ -164,3 +174,32 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
             connection.close()
     assert running.returncode == 0
     assert "Traceback" not in output
+
+
+def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
+    """The flags of the service reach its Abstainers."""
+    (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
+    (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
+    (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
+    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--warm-start", "log.csv"]
+    answers = {}
+    for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
+        with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as running:
+            port = int(running.stdout.readline().rsplit(":", 1)[1])
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            for key, score in (("", 0.95), ("", 0.1), ("billing", 0.95)):
+                body = json.dumps({"score": score, "key": key})
+                connection.request("POST", "/v1/decide", body, {"Content-Type": "application/json"})
+                answers[name, key, score] = json.loads(connection.getresponse().read())["answer"]
+            connection.close()
+            running.terminate()
+    assert answers == {
+        ("gate", "", 0.95): True,
+        ("gate", "", 0.1): False,
+        ("gate", "billing", 0.95): False,  # no threshold of its log reaches its target
+        ("shadow", "", 0.95): True,
+        ("shadow", "", 0.1): True,
+        ("shadow", "billing", 0.95): True,
+    }
+    with Abstainers("s") as abstainers:
+        assert abstainers.figures("billing")["aim"] == 0.2

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import LATEST_KEYS, Service, wilson_interval
+from exaul.serving.service import LATEST, LATEST_KEYS, Service, wilson_interval
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -160,6 +160,28 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     browser.evaluate(click("Wrong", foreign))
     browser.wait(f"{row(foreign)}.innerText.includes('repeated')")
     assert service.figures("billing")["wrong"] == 1
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+    application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=([0.5] * 50, [0] * 50))
+    service = application.state.service
+    ids = [service.decide(0.5, id=f"id-{n}", question=f"Q{n}?", text=f"A{n}.").id for n in range(LATEST + 2)]
+    browser.open(serve(application))
+    browser.wait(f"!!({row(ids[-1])})")
+    assert not browser.evaluate(f"!!({row(ids[0])})")  # one of long ago
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait(f"!!({row(ids[0])})")
+    assert "A0." in browser.evaluate(f"{row(ids[0])}.innerText")
+    browser.wait(
+        f"document.getElementById('latest-title').textContent == 'Open audits: {len(ids)}, the oldest first'"
+    )
+    browser.evaluate(click("Wrong", ids[0]))
+    browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {len(ids) - 1}')")
+    assert service.figures("")["wrong"] == 1
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ ROUTES = {  # method, path, body: scopes, of which each is enough
     ("GET", "/v1/keys/", None): ("read",),
     ("GET", "/v1/overview", None): ("read",),
     ("GET", "/metrics", None): ("metrics", "read"),
+    ("GET", "/v1/audits", None): ("audit",),
+    ("POST", "/v1/audits", '{"id": "x", "error": 1}'): ("audit",),
 }
 OPEN = ("GET", "/", None), ("GET", "/healthz", None), ("GET", "/readyz", None), ("GET", "/openapi.json", None)
 
@@ -278,3 +280,27 @@ def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
     for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):
         assert secret not in text
         assert secret.encode() not in files
+
+
+def test_a_text_is_shown_to_those_who_audit_alone(tmp_path, source):
+    """Whatever route is read, with whatever other scopes (M5)."""
+    made = app(tmp_path / "state", tokens=str(source), audit=1.0, warm_start=([0.5] * 50, [0] * 50))
+    made.state.service.decide(0.5, id="asked", question="a secret question", text="a secret answer")
+    with TestClient(made) as client:
+        for route in (*ROUTES, *OPEN):
+            for scope, secret in SECRETS.items():
+                shows = b"secret" in request(client, route, f"Bearer {secret}").content
+                assert not shows or scope == "audit"
+        waiting = request(client, ("GET", "/v1/audits", None), f"Bearer {ALL}").json()["audits"][0]
+        assert (waiting["id"], waiting["text"]) == ("asked", "a secret answer")
+        assert "secret" in request(client, ("GET", "/v1/overview", None), f"Bearer {ALL}").text
+        verdict = client.post(
+            "/v1/audits", json={"id": "asked", "thumb": "down"}, headers={"Authorization": f"Bearer {ALL}"}
+        )
+        assert verdict.json() == {"accepted": True, "reason": "counted"}
+        left = request(client, ("GET", "/v1/audits", None), f"Bearer {ALL}").json()
+        assert all(row["id"] != "asked" for row in left["audits"])
+        assert (
+            f"exaul_audits_open {left['total']:.1f}"
+            in request(client, ("GET", "/metrics", None), f"Bearer {ALL}").text
+        )

@@ -87,7 +87,8 @@ def main(given: Mapping[str, Any]) -> int:
             print(f"{COMMAND}{finding.command}")
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     print(f"\n{wrap(f'{SHARES} ({config.arms} arms per grid)', width)}")
-    print(format_table(_grid_columns(best), width))
+    by_grid = {name: [f"{each[name]:.1%}" for each in best.values()] for name in next(iter(best.values()))}
+    print(format_table({"alpha": align_decimals(best), **by_grid}, width))
     chosen = _best_grid(best)
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
@@ -104,12 +105,6 @@ def main(given: Mapping[str, Any]) -> int:
     if config.out is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
-
-
-def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> dict[str, list[str]]:
-    """Return the columns of the shares by alpha and grid."""
-    shares = {name: [f"{by_grid[name]:.1%}" for by_grid in best.values()] for name in next(iter(best.values()))}
-    return {"alpha": align_decimals(best), **shares}
 
 
 def _score_columns(config: Inspect) -> tuple[str, ...]:

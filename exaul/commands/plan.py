@@ -49,10 +49,9 @@ class Plan(RatingFlags):
         check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if (self.per_day is None) != (self.audits_per_day is None):
             raise BadInput("per_day, audits_per_day: one of the two given; audits are planned with both")
-        if self.per_day is not None and self.audits_per_day is not None:
-            answers = self.per_day * self.coverage
-            fits = 0 < self.audits_per_day <= answers
-            check_holds("audits_per_day", self.audits_per_day, fits, f"from 1 to {answers:g}, the answers of a day")
+        answers, audits = (self.per_day or 0) * self.coverage, self.audits_per_day
+        fits = audits is None or 0 < audits <= answers
+        check_holds("audits_per_day", audits, fits, f"from 1 to {answers:g}, the answers of a day")
         if self.slack is not None:
             check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
 
@@ -72,14 +71,15 @@ def planned_audits(plan: Plan, width: int | None) -> str:
     assert plan.per_day is not None
     assert plan.audits_per_day is not None
     probability = plan.audits_per_day / (plan.per_day * plan.coverage)
-    columns: dict[str, list[str]] = {name: [] for name in ("weeks", "answers", "audits", "FDR at most")}
+    rows = []
     for weeks in WEEKS:
         answers = 7 * weeks * plan.per_day * plan.coverage
-        wrong = plan.alpha * answers * probability
-        limit = fdr_limit(wrong, answers, answers, probability, (0.0, 0.0), plan.delta)
-        row = weeks, round(answers), round(answers * probability), rounded_up(limit)
-        for cells, value in zip(columns.values(), row, strict=True):
-            cells.append(value if isinstance(value, str) else f"{value:,}")
+        audits = answers * probability
+        limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
+        rows.append((f"{weeks}", f"{answers:,.0f}", f"{audits:,.0f}", rounded_up(limit)))
+    columns = dict(
+        zip(("weeks", "answers", "audits", "FDR at most"), map(list, zip(*rows, strict=True)), strict=True)
+    )
     head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
     rest = (
         f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "

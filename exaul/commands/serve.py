@@ -14,6 +14,10 @@ from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
+COLD = (
+    "without --warm-start LOG, a new key withholds most answers at first, and may show wrong ones; --shadow shows "
+    "all, and collects what a start needs"
+)
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 
@@ -40,6 +44,8 @@ def main(given: Mapping[str, Any]) -> int:
             **configuration,
         )
         try:
+            if not (config.warm_start or config.keys or config.shadow or application.state.service.count_keys()):
+                print(f"exaul: {COLD}", file=sys.stderr, flush=True)
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
                 warning = asyncio.run(warning_of(gateway_flags))

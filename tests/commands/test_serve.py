@@ -16,6 +16,7 @@ from exaul.commands.main import main
 from exaul.engine.checks import BadInput
 from exaul.serving.settings import ServeFlags
 
+SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
 TOKEN = "decide,feedback,read 0123456789abcdef"
 
 
@@ -90,7 +91,7 @@ def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
 
 def test_a_file_in_use_is_one_line(folder, capsys):
     with Abstainers("s"):
-        command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
+        command = SERVE
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "exaul: s: is in use by another process\n"
@@ -104,7 +105,7 @@ def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
-    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--tokens", "env:TOKENS"]
+    command = [*SERVE, "--tokens", "env:TOKENS", "--shadow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         line = running.stdout.readline()
         connection = http.client.HTTPConnection("127.0.0.1", int(line.rsplit(":", 1)[1]), timeout=20)
@@ -124,7 +125,7 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
     assert output == ""
     assert not os.path.exists("s-wal")  # the file was closed
     with Abstainers("s") as abstainers:
-        assert abstainers.figures()["questions"] == 1
+        assert abstainers.figures()["shadow_answers"] == 1
 
 
 def status_of(port, token):
@@ -139,7 +140,19 @@ def test_sighup_reads_the_tokens_again(folder):
     tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
     tokens.touch(0o600)
     tokens.write_text(f"read {old}\n")
-    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--tokens", "tokens"]
+    command = [
+        sys.executable,
+        "-m",
+        "exaul",
+        "serve",
+        "--state",
+        "s",
+        "--port",
+        "0",
+        "--tokens",
+        "tokens",
+        "--shadow",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         port = int(running.stdout.readline().rsplit(":", 1)[1])
         assert [status_of(port, token) for token in (old, new)] == [200, 401]
@@ -163,7 +176,7 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
     """The model never replies; the server waits 20 s for it."""
     with socket.create_server(("127.0.0.1", 0)) as model:
         url = f"http://127.0.0.1:{model.getsockname()[1]}/v1"
-        command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--upstream", url]
+        command = [*SERVE, "--upstream", url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             connection = http.client.HTTPConnection("127.0.0.1", int(running.stdout.readline().rsplit(":", 1)[1]))
             body = '{"model": "m", "messages": [{"role": "user", "content": "When?"}], "stream": true}'
@@ -181,7 +194,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
     (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
     (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
-    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--warm-start", "log.csv"]
+    command = [*SERVE, "--warm-start", "log.csv"]
     answers = {}
     for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
         with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as running:
@@ -203,3 +216,15 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     }
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
+
+
+def test_a_start_without_a_log_is_warned_of(folder):
+    command = SERVE
+    for warned in (True, False):  # not once there are keys
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            running.stdout.readline()
+            running.terminate()
+            _, printed = running.communicate(timeout=60)
+        assert printed.startswith("exaul: without --warm-start LOG, a new key withholds most answers") == warned
+        with Abstainers("s") as abstainers:
+            abstainers.decide(0.5)

@@ -78,41 +78,6 @@ def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
     assert figures == alone.figures()
 
 
-def test_feedback_returns_the_same_after_a_restart(tmp_path):
-    path = tmp_path / "state"
-    with Abstainers(path, learner="answers", expires=3, **SMALL) as abstainers:
-        ids = [abstainers.decide(0.9, id=name).id for name in ("a", "b", "c")]
-        assert abstainers.feedback("a", "up") == "counted"
-        assert abstainers.withdraw("b") == "withdrawn"
-    with Abstainers(path) as abstainers:
-        assert [abstainers.feedback(id, 1) for id in ids] == ["repeated", "withdrawn", "counted"]
-        abstainers.decide(0.9, id="d")
-        for _ in range(5):
-            abstainers.decide(0.9)
-        assert abstainers.feedback("d", 1) == "late"
-        assert abstainers.feedback("never", 1) == "unknown"
-        assert abstainers.withdraw("d") == "withdrawn"
-        with pytest.raises(BadInput, match="id: 'a' found"):
-            abstainers.decide(0.5, id="a")
-        assert abstainers.figures()["observed"] == 2
-
-
-def test_an_audit_is_in_the_journal(tmp_path, capsys):
-    """Audits are the same after a restart; feedback on other answers returns ``unaudited`` and changes nothing."""
-    path = tmp_path / "state"
-    with Abstainers(path, learner="answers", audit=0.3, **SMALL) as abstainers:
-        decisions = [abstainers.decide(0.9) for _ in range(100)]
-    audited = [decision.id for decision in decisions if decision.audit]
-    assert 15 < len(audited) < 45
-    with Abstainers(path) as abstainers:
-        told = {decision.id: abstainers.feedback(decision.id, "up") for decision in decisions}
-        assert [id for id, what in told.items() if what == "counted"] == audited
-        assert {what for id, what in told.items() if id not in audited} == {"unaudited"}
-        assert abstainers.figures()["observed"] == len(audited)
-    assert main(["journal", "verify", str(path)]) == 0
-    assert "same decisions: yes" in capsys.readouterr().out
-
-
 def simulated(path, rounds, start=0, **more):
     """Use three keys, a tenth of whose answers are withdrawn; return the decisions and the sums of all keys."""
     rng, decisions = np.random.default_rng(start), []
@@ -155,35 +120,6 @@ def test_a_limit_of_no_answers_is_not_a_number(tmp_path):
     simulated(tmp_path / "no audits", 10)
     with Abstainers(tmp_path / "no audits") as abstainers:
         assert math.isnan(abstainers.fdr_limit())
-
-
-def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
-    """The journal knows all ids, so that also the replay of all entries has the figures of the file."""
-    path = tmp_path / "state"
-    with Abstainers(path, learner="answers", audit=0.5, expires=20, **SMALL) as abstainers:
-        decisions = [abstainers.decide(0.9) for _ in range(15)]
-        audited = [decision.id for decision in decisions if decision.audit]
-        unaudited = next(decision.id for decision in decisions if not decision.audit)
-        observed, late = audited[:2]
-        abstainers.feedback(observed, "down")
-        for _ in range(1200):
-            abstainers.feedback(abstainers.decide(0.9).id, "up")
-        assert abstainers.feedback(late, "up") == "late"
-        limit = abstainers.figures()["fdr_limit"]
-    for n, id in enumerate((unaudited, observed, late), 1):
-        with Abstainers(path) as abstainers:
-            assert abstainers.withdraw(id) == abstainers.withdraw(id) == "withdrawn"
-            assert abstainers.feedback(id, "up") == "withdrawn"
-            assert abstainers.withdraw("never given") == "unknown"
-            figures = abstainers.figures()
-            assert figures["withdrawn"] == n
-            assert figures["fdr_limit"] == abstainers.fdr_limit() == pytest.approx(limit * 1215 / (1215 - n))
-    assert main(["journal", "verify", str(path)]) == 0
-    assert "same decisions: yes" in capsys.readouterr().out
-    with read_journal(path) as journal:
-        alone = Abstainer(**journal.config | {"key": 1})
-        repeat(alone, journal.entries())
-    assert alone.figures() == figures
 
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
@@ -601,30 +537,3 @@ def test_neither_a_new_key_nor_a_snapshot_takes_longer_in_a_large_file(tmp_path)
     assert max(instructions[1000:]) <= max(instructions[10:20])
     assert len(sizes) == 2
     assert sizes[1] < 1.1 * sizes[0]
-
-
-@pytest.mark.parametrize("missing", ["skip", "wrong"])
-def test_calls_that_the_journal_does_not_have_change_nothing_that_follows(tmp_path, capsys, missing):
-    """Late feedback and figures have no entry: a replay, which does without them, comes to the same.
-
-    When question n was decided, answer n - 3 is too late, but the next call alone finds that.
-    """
-    path = tmp_path / "state"
-    with Abstainers(path, learner="answers", expires=3, missing=missing, **SMALL) as abstainers:
-        for n in range(100):
-            abstainers.decide(0.9, id=str(n))
-            if n % 3 == 0:
-                assert n < 5 or abstainers.feedback(str(n - 5), 1) in ("late", "withdrawn")
-            elif n % 3 == 1:
-                abstainers.figures()
-            if n > 3 and n % 5:
-                abstainers.withdraw(str(n - 3))
-        abstainers.feedback("95", 1)
-        figures = abstainers.figures()
-    assert main(["journal", "verify", str(path)]) == 0, capsys.readouterr().out
-    with read_journal(path) as journal:
-        alone = Abstainer(**journal.config | {"key": 1})
-        alone.REMEMBERED = 0
-        repeat(alone, journal.entries())
-    alone.feedback("95", 1)
-    assert alone.figures() == pytest.approx(figures, nan_ok=True)

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import math
-import threading
 
 import pytest
 
-from exaul import Abstainers, BadInput
+from exaul import BadInput
 from exaul.serving import service as module
-from exaul.serving.service import Conflict, Service, without_nan
+from exaul.serving.service import Service, without_nan
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 
@@ -38,25 +37,6 @@ def use(service, count=300, keys=("a", "b", "c")):
         elif decision.answer:
             still_open.append(decision.id)
     return still_open
-
-
-def test_the_same_id_returns_the_same_decision_and_changes_nothing(service, tmp_path):
-    first = service.decide(0.5, "a", "x")
-    before = service.figures("a")
-    assert service.decide(0.5, "a", "x") == first
-    assert service.figures("a") == before
-    again = reopened(service, tmp_path)
-    assert again.decide(0.5, "a", "x") == first
-    again.close()
-
-
-@pytest.mark.parametrize(("score", "key"), [(0.6, "a"), (0.5, "b"), (0.5, "")])
-def test_an_id_of_another_decision_is_a_conflict(service, score, key):
-    service.decide(0.5, "a", "x")
-    with pytest.raises(Conflict, match=r"'x' was decided with another score or key; it must be new$"):
-        service.decide(score, key, "x")
-    assert service.all_keys() == ["a"]
-    assert service.changes == 1
 
 
 def test_bad_input_changes_nothing(service):
@@ -132,39 +112,6 @@ def test_a_fault_leaves_everything_as_it_was(service, tmp_path):
     assert without_nan(service.overview()) == without_nan(before)
     assert service.changes == changes
     assert service.feedback(still_open[0], 1) == "counted"
-
-
-def test_decisions_are_those_of_abstainers_with_restarts(service, tmp_path):
-    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
-        for n in range(90):
-            if n % 30 == 29:
-                service = reopened(service, tmp_path)
-            decision = service.decide(n / 90, str(n % 2))
-            assert decision.probability == twin.decide(n / 90, str(n % 2), decision.id).probability
-            if decision.answer:
-                assert service.feedback(decision.id, n % 9 == 0) == twin.feedback(decision.id, n % 9 == 0)
-        assert without_nan(service.figures("1")) == without_nan(twin.figures("1"))
-    service.close()
-
-
-def test_threads_lose_nothing(service):
-    counted = []
-
-    def work(number):
-        for n in range(40):
-            decision = service.decide(1.0, str(n % 3), f"{number}-{n}")
-            if decision.answer:
-                counted.append(service.feedback(decision.id, n % 2))
-            service.decide(1.0, str(n % 3), f"{number % 2}-{n}")  # of another thread, or again
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    figures = [service.figures(str(key)) for key in range(3)]
-    assert sum(each["questions"] for each in figures) == 4 * 40
-    assert sum(each["observed"] for each in figures) == counted.count("counted")
 
 
 def test_without_nan():

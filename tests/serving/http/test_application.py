@@ -11,7 +11,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.testclient import TestClient
 
-from exaul import Abstainers, BadInput
+from exaul import Abstainers
 from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
 from exaul.serving.service import LEAST_BYTES
@@ -169,36 +169,6 @@ def test_a_body_of_many_errors_costs_no_more_than_of_one(client, monkeypatch, ur
     assert len(described[0]) <= 18
 
 
-@pytest.mark.parametrize("as_list", [False, True])
-@pytest.mark.parametrize(
-    ("rating", "error"),
-    [
-        ({"error": 0}, 0),
-        ({"error": 0.25}, 0.25),
-        ({"error": False}, 0),
-        ({"error": True}, 1),
-        ({"error": 1, "thumb": None}, 1),
-        ({"thumb": "up"}, 0),
-        ({"thumb": "down", "error": None}, 1),
-    ],
-)
-def test_every_form_of_feedback_is_journaled_as_an_error(client, path, rating, error, as_list):
-    item = {"id": answered(client)} | rating
-    reply = client.post("/v1/feedback", json=[item] if as_list else item)
-    expected = {"accepted": True, "reason": "counted"}
-    assert reply.json() == ([expected] if as_list else expected)
-    assert entries(path)[-1][1:] == ("feedback", item["id"], None, error)
-
-
-def test_items_of_a_list_are_counted_in_order(client):
-    first, second = answered(client), answered(client)
-    withheld = client.post("/v1/decide", json={"score": 0}).json()["id"]
-    ids = [first, "never", first, withheld, second]
-    replies = client.post("/v1/feedback", json=[{"id": id, "error": 1} for id in ids]).json()
-    assert [each["reason"] for each in replies] == ["counted", "unknown", "repeated", "withheld", "counted"]
-    assert [each["accepted"] for each in replies] == [True, False, False, False, True]
-
-
 def test_the_last_of_duplicate_fields_counts(client, path):
     client.post("/v1/decide", content='{"score": 0.25, "score": 0.75}', headers=JSON)
     assert entries(path)[0][3] == 0.75
@@ -264,13 +234,6 @@ def test_texts_are_not_normalised(client, path):
         client.post("/v1/decide", json={"score": 0.5, "key": text, "id": text})
     assert [entry[:3] for entry in entries(path)] == [(text, "decide", text) for text in ("\u00e9", "e\u0301")]
     assert client.get("/v1/keys").json()["total"] == 2
-
-
-def test_the_decisions_are_those_of_abstainers(client, tmp_path):
-    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
-        for n in range(30):
-            reply = client.post("/v1/decide", json={"score": n / 30}).json()
-            assert reply["probability"] == twin.decide(n / 30).probability
 
 
 FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "wal cut off"
@@ -387,11 +350,6 @@ def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_re
     assert client.post("/v1/feedback", json=items).status_code == 503
     reasons = [each["reason"] for each in client.post("/v1/feedback", json=items).json()]
     assert reasons == ["repeated", "repeated", "counted", "counted"]
-
-
-def test_a_second_service_on_one_file_is_refused(client, path):
-    with pytest.raises(BadInput, match="is in use by this process"):
-        app(path)
 
 
 def test_every_status_of_the_errors_is_described(client):

@@ -434,7 +434,7 @@ def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypa
         served.append(sockets)
 
     monkeypatch.setattr("exaul.serving.http.server.BoundedServer.run", run)
-    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url, "--port", "0"]
+    argv = ["serve", "--state", str(tmp_path / "s"), "--upstream", stub.url, "--port", "0", "--shadow"]
     for logprobs, line in ((None, ""), ([9], "exaul: --score logprob: the answers of stub-1 have none")):
         stub.rule = lambda asked, before, logprobs=logprobs: completion("Paris", logprobs)
         assert main(argv) == 0

@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from starlette.testclient import TestClient
 
 from exaul import Abstainers
+from exaul.serving.abstainers import replayed
 from exaul.serving.http.application import app
 
 CONFIGURATION = {"learner": "aci-rank", "expires": 2, "seed": 3}
@@ -157,6 +158,8 @@ class ServiceMachine(RuleBasedStateMachine):
             figures = self.twin.figures(each.pop("key"))
             assert each == {name: value if math.isfinite(value) else None for name, value in figures.items()}
         self.client.__exit__(None, None, None)
+        # calls that have no entry, such as late feedback, have changed nothing that follows
+        assert all(same for _, same in replayed(Path(self.folder.name) / "state"))
         self.twin.close()
         self.folder.cleanup()
 

@@ -53,8 +53,9 @@ def main(given: Mapping[str, Any]) -> int:
     if config.each or is_folder(config.log):
         print(_inspect_traces(config))
         return 0
-    several = () if "score" in given else _score_columns(config)
-    if several:
+    present = () if "score" in given else files.columns(parse_log(config.log)[0])
+    several = [name for name in present if name.startswith(f"{config.score}_")]
+    if config.score not in present and len(several) > 1:
         print(_side_by_side(config, several))
         return 0
     machine.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
@@ -70,7 +71,11 @@ def main(given: Mapping[str, Any]) -> int:
         from exaul.engine.results import figures
 
         drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
-        folder.write(config.out, {"risk-coverage": _table(grids, curves)}, drawn)
+        points = [
+            files.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
+            for name, (coverage, risk) in curves.items()
+        ]
+        folder.write(config.out, {"risk-coverage": files.stack(points)}, drawn)
     rows = [
         ("log", records.name),
         ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
@@ -105,13 +110,6 @@ def main(given: Mapping[str, Any]) -> int:
     if config.out is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
-
-
-def _score_columns(config: Inspect) -> tuple[str, ...]:
-    """Return the columns ``score_...`` of a log that has several of them, and no column ``score``; else nothing."""
-    present = files.columns(parse_log(config.log)[0])
-    columns = tuple(name for name in present if name.startswith(f"{config.score}_"))
-    return () if config.score in present or len(columns) < 2 else columns
 
 
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
@@ -232,15 +230,6 @@ def _typed_log(config: Inspect, log: str, score: str) -> list[str]:
     columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
     flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
     return [log, *flags, *(["--drop-missing"] if config.drop_missing else [])]
-
-
-def _table(grids: dict[str, Any], curves: dict[str, Any]) -> files.Table:
-    return files.stack(
-        [
-            files.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
-            for name, (coverage, risk) in curves.items()
-        ]
-    )
 
 
 COMMANDS = {"inspect": Command((Inspect,), main)}

@@ -66,14 +66,12 @@ class Plan(RatingFlags):
         return Setting(*(getattr(self, name) for name in Setting._fields))
 
 
-def planned_audits(plan: Plan, width: int | None) -> str:
+def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | None) -> str:
     """Return the probability of an audit, and what audits will have shown after some weeks."""
-    assert plan.per_day is not None
-    assert plan.audits_per_day is not None
-    probability = plan.audits_per_day / (plan.per_day * plan.coverage)
+    probability = audits_per_day / (per_day * plan.coverage)
     rows = []
     for weeks in WEEKS:
-        answers = 7 * weeks * plan.per_day * plan.coverage
+        answers = 7 * weeks * per_day * plan.coverage
         audits = answers * probability
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
         rows.append((f"{weeks}", f"{answers:,.0f}", f"{audits:,.0f}", rounded_up(limit)))
@@ -143,8 +141,8 @@ def main(given: Mapping[str, Any]) -> int:
     config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
-    if config.per_day is not None:
-        print(planned_audits(config, terminal_width()))
+    if config.per_day is not None and config.audits_per_day is not None:
+        print(planned_audits(config, config.per_day, config.audits_per_day, terminal_width()))
         return 0
     shown = {name: x for name, x in learners().items() if config.setting.perfect or x.risk_bound}
     left_out = [name for name in learners() if name not in shown]

@@ -14,10 +14,7 @@ from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
-COLD = (
-    "without --warm-start LOG, a new key withholds most answers at first, and may show wrong ones; --shadow shows "
-    "all, and collects what a start needs"
-)
+COLD = "a new key withholds most answers at first; --warm-start LOG, or first --shadow, spares your users that"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 

@@ -219,12 +219,11 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
 
 
 def test_a_start_without_a_log_is_warned_of(folder):
-    command = SERVE
     for warned in (True, False):  # not once there are keys
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(SERVE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             running.stdout.readline()
             running.terminate()
             _, printed = running.communicate(timeout=60)
-        assert printed.startswith("exaul: without --warm-start LOG, a new key withholds most answers") == warned
+        assert printed.startswith("exaul: a new key withholds most answers at first; --warm-start LOG") == warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)

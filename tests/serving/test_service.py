@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from exaul import BadInput
 from exaul.serving import service as module
 from exaul.serving.service import Service, without_nan
 
@@ -37,16 +36,6 @@ def use(service, count=300, keys=("a", "b", "c")):
         elif decision.answer:
             still_open.append(decision.id)
     return still_open
-
-
-def test_bad_input_changes_nothing(service):
-    for arguments in ((2.0,), (0.5, 3), (0.5, "a", 3), (0.5, "\0"), (math.nan,)):
-        with pytest.raises(BadInput):
-            service.decide(*arguments)
-    for id, error in (("x", 2), ("x", "sideways"), (3, 1)):
-        with pytest.raises(BadInput):
-            service.feedback(id, error)
-    assert (service.changes, service.all_keys(), service.metrics.keys) == (0, [], {})
 
 
 def test_the_overview_is_the_same_after_a_restart(service, tmp_path):

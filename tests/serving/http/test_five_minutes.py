@@ -16,7 +16,6 @@ from tests.models.conftest import small_model  # noqa: F401  # a fixture
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 ENDPOINT, SERVICE = "http://127.0.0.1:8000/v1", "http://127.0.0.1:8321"
-LOG = [(0.95, 0.0)] * 200  # right answers, after which a score of 0.95 is answered
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +33,7 @@ def blocks(title, language):
 def serving(command, folder):
     """Run the command that starts the service, on a free port; yield its address."""
     assert command.startswith("uv run --extra serve exaul serve ")
-    arguments = command.split()[5:]
+    arguments = command.replace("\\\n", "").split()[5:]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-m", "exaul", *arguments, "--port", "0"],
@@ -60,7 +59,7 @@ def asked(command, address):
 def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
     start, ask, rate = blocks("Five minutes", "sh")
     monkeypatch.chdir(tmp_path)
-    exec(blocks("Five minutes", "python")[0], {"rows_of_my_log": LOG})
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(start.replace(ENDPOINT, small_model), tmp_path) as address:
         for _ in range(3):
             reply = asked(ask, address)

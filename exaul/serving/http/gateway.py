@@ -34,6 +34,7 @@ KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul
 REF = "exaul_ref"  # in ``metadata``
 PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
+FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
 NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
 # of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
 FIELDS = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens
@@ -43,6 +44,14 @@ stop store stream stream_options temperature tool_choice tools top_logprobs top_
 web_search_options"""
 
 log = logging.getLogger("exaul.serving")
+
+
+class GatedAnswer(NamedTuple):
+    """An answer of a model, and what was decided."""
+
+    completion: dict[str, Any]
+    show: bool
+    exaul: dict[str, Any]  # what the client is told of the decision
 
 
 class ChatRequest(NamedTuple):
@@ -151,6 +160,7 @@ class Gateway:
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = application.state.service.shadow
+        self.has_fallback = flags.fallback is not None
         self._asked = set[str]()  # refs of requests in progress
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
@@ -170,6 +180,27 @@ class Gateway:
             self._asked.remove(chat.ref)
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
+        """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
+        second, flags = self._flags.fallback, self._flags
+        # feedback by ``ref`` concerns the answer that is shown
+        gated = await self._ask(chat if second is None else chat._replace(ref=None))
+        if second is not None and not gated.show and gated.exaul.get("decided", True):
+            body, key = chat.body | {"model": second}, f"{chat.key}{FALLBACK}"
+            other = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
+            with suppress(CompletionFailed):  # the abstention stays
+                answer = await self._ask(other)
+                if answer.show:
+                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": second})
+        exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
+        if not gated.show and chat.form == "error":
+            raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
+        shown = gated.completion
+        if not gated.show:
+            shown = completions.withheld(gated.completion, chat.form, flags.abstention, flags.fixed)
+        return shown | {"id": chat.id, "exaul": exaul}
+
+    async def _ask(self, chat: ChatRequest) -> GatedAnswer:
+        """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
         wanted, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wanted else ("logprobs", "top_logprobs"))
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
@@ -197,7 +228,7 @@ class Gateway:
             return self._undecided(chat, completion, "journal", on_error)
         exaul = {"score": score, **{name: getattr(decision, name) for name in ("answer", "probability", "audit")}}
         exaul |= {"shadow": True} if self._shadow else {}
-        return self._reply(chat, completion, decision.answer, exaul)
+        return GatedAnswer(completion, decision.answer, exaul)
 
     async def _score(self, chat: ChatRequest, request: Any, completion: Any) -> tuple[float, str | None]:
         """Return the score of an answer and None, or NaN and the reason."""
@@ -233,27 +264,16 @@ class Gateway:
         except OSError as error:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
-    def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> dict[str, Any]:
+    def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> GatedAnswer:
         self._state.metrics.count_undecided(reason)
         show = self._shadow or rule == "answer"
         exaul = {"decided": False, "answer": show, "reason": reason}
         if rule == "error" and not show:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")
             message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
-            raise CompletionFailed(status, message, exaul=_named(chat, exaul), code="undecided")
-        return self._reply(chat, completion, show, exaul)
-
-    def _reply(self, chat: ChatRequest, completion: Any, show: bool, exaul: dict[str, Any]) -> dict[str, Any]:
-        """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
-        exaul, flags = _named(chat, exaul), self._flags
-        if not show and chat.form == "error":
-            raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
-        shown = completion if show else completions.withheld(completion, chat.form, flags.abstention, flags.fixed)
-        return shown | {"id": chat.id, "exaul": exaul}
-
-
-def _named(chat: ChatRequest, exaul: dict[str, Any]) -> dict[str, Any]:
-    return {"id": chat.id, "ref": chat.ref} | exaul
+            named = {"id": chat.id, "ref": chat.ref} | exaul
+            raise CompletionFailed(status, message, exaul=named, code="undecided")
+        return GatedAnswer(completion, show, exaul)
 
 
 class GatedReply(Response):
@@ -278,7 +298,7 @@ class GatedReply(Response):
             return
         if left:
             if completion is not None and completion["exaul"].get("decided", True):
-                await self._gateway.withdraw(chat.id)
+                await self._gateway.withdraw(completion["id"])
         elif streams:
             options = chat.body.get("stream_options")
             with_usage = isinstance(options, dict) and options.get("include_usage") is True
@@ -293,7 +313,8 @@ class GatedReply(Response):
         if not self._started:  # the head may go out before the decision, and has the id alone
             self._started = True
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-            headers.append((b"x-exaul-id", self._chat.id.encode()))
+            if not self._gateway.has_fallback:  # else the id may be that of the second answer
+                headers.append((b"x-exaul-id", self._chat.id.encode()))
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text.encode(), "more_body": not last})
 
@@ -302,7 +323,8 @@ class GatedReply(Response):
         exaul = body.get("exaul", {})
         values = {name: json.dumps(exaul[name]) for name in ("answer", "score") if name in exaul}
         key = self._chat.key.encode().decode("latin-1")  # as Starlette encodes it
-        return {f"x-exaul-{name}": value for name, value in (values | {"id": self._chat.id, "key": key}).items()}
+        values |= {"id": exaul.get("id", self._chat.id), "key": key}
+        return {f"x-exaul-{name}": value for name, value in values.items()}
 
 
 async def _unless_left(

@@ -43,6 +43,9 @@ class GatewayFlags(Configuration):
     undecided: str = setting("error", "replies that are no text: answer, abstain, or error (status 400)", "NAME")
     tools: str = setting("answer", "tool calls, which are not decided: answer or abstain", "NAME")
     without_score: str = setting("abstain", "answers without score: answer, abstain, or error (status 502)", "NAME")
+    fallback: str | None = setting(
+        None, "second model of the endpoint, asked if an answer is withheld, and gated by a key of its own", "NAME"
+    )
     models: tuple[str, ...] = setting((), "models that clients may name (default: any)", "NAME")
     pass_fields: tuple[str, ...] = setting((), "fields to pass on that OpenAI has not; any: all", "NAME")
     key: str = setting("fixed", "key of a request: fixed, model, or header (x-exaul-key, a name in --keys)", "NAME")

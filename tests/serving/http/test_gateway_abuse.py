@@ -153,3 +153,41 @@ def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):  # noqa: F81
         _, headers, _ = client.ask(x_exaul_key="k")
         assert headers["x-exaul-id"].startswith("chatcmpl-")
         assert (headers["x-exaul-key"], "x-exaul-answer" in headers) == ("k", False)
+
+
+NEVER, ALWAYS = ({"warm_start": ([0.5] * 99, [wrong] * 99)} for wrong in (1, 0))
+
+
+@pytest.mark.parametrize(("second", "shown"), [(ALWAYS, True), (NEVER, False), (None, False)])
+def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tmp_path, second, shown):  # noqa: F811
+    """The client has the id of the answer that it sees; each model has a key and a bound of its own."""
+    if second is None:
+        town.rule = lambda asked, before: error(500)() if asked["model"] == "large" else None
+    keys = {"": NEVER} | ({} if second is None else {"/fallback": second})
+    with gateway(tmp_path, town.url, learner="aci-rank", keys=keys, fallback="large") as client:
+        status, headers, raw = client.ask(x_exaul_ref="theirs")
+        reply = json.loads(raw)
+        assert status == 200
+        assert [asked["model"] for asked in town.asked] == ["m", "large"]
+        assert (SECRET.encode() in raw) == shown
+        exaul = reply["exaul"]
+        assert (exaul["answer"], exaul.get("fallback")) == (shown, "large" if shown else None)
+        assert reply["id"] == exaul["id"] == headers["x-exaul-id"]
+        assert client.service.feedback("theirs" if shown else exaul["id"], "up") == (
+            "counted" if shown else "withheld"
+        )
+        figures = {key: client.service.figures(key) for key in client.service.all_keys()}
+        assert figures[""]["answers"] == 0
+        assert second is None or figures["/fallback"]["answers"] == shown
+        if shown:  # the head of a stream goes out before it is known which answer is shown
+            _, headers, raw = client.ask(QUESTION | {"stream": True})
+            assert SECRET.encode() in raw
+            assert not [name for name in headers if name.startswith("x-exaul")]
+
+
+def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F811
+    with gateway(
+        tmp_path, town.url, learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large"
+    ) as client:
+        assert client.ask(x_exaul_withheld="error")[0] == 400
+        assert [asked["model"] for asked in town.asked] == ["m", "large"]

@@ -577,7 +577,7 @@ ANY = st.recursive(
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
 def test_any_reply(withholding, data):
-    """Anywhere in a completion is anything: the reply is valid, or 502, and leaks nothing that is withheld."""
+    """Anywhere in a completion is anything: the reply is valid or an error, and leaks nothing that is withheld."""
     endpoint, client = withholding
     body = completion(f"It is {SECRET}")
     part = body
@@ -591,8 +591,8 @@ def test_any_reply(withholding, data):
     stream = data.draw(st.booleans())
     status, _, raw = client.ask(QUESTION | {"stream": stream, "stream_options": {"include_usage": True}})
     assert status in (200, 400, 502)
-    if status == 502:
-        assert set(json.loads(raw)) == {"error"}
+    if status != 200:
+        assert json.loads(raw)["error"]["message"]
         assert SECRET.encode() not in raw
         return
     replies = events(raw) if stream else [json.loads(raw, parse_constant=pytest.fail)]

@@ -21,7 +21,7 @@ TARGETS = {  # upper limits; lower limits of rates
     "aci-rank, a decision and its feedback": 20e-6,
     "exaul, a decision and its feedback": 40e-6,
     "import in a new process": 0.3,
-    "import and first decision, programs stored": 1.0,
+    "import and first decision": 1.0,
     "decisions and feedback a second with the journal": 5_000,
     "start with all keys": 2.0,
     "memory of all keys": 200e6,
@@ -44,7 +44,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         more = {"p99": float(np.quantile(times, 0.99))}
         add(f"{name}, a decision and its feedback", float(np.median(times)), **more)
     add("import in a new process", _process("pass"))
-    add("import and first decision, programs stored", _process("Abstainer().decide(0.5)"))
+    add("import and first decision", _process("Abstainer().decide(0.5)"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.sqlite"
         add("decisions and feedback a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))

@@ -28,6 +28,8 @@ from exaul.llm.prompts import filled
 from exaul.llm.replies import content_text, first_tokens, score_of, text_of
 
 SAMPLE_TEMPERATURE = 1.0  # of samples, as in ``exaul collect``
+# with the same seed, or with these of a client, all samples could be the same
+NOT_OF_SAMPLES = "seed", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs"
 LIKELIEST = 20  # value of top_logprobs, the largest that endpoints allow
 WEBHOOK_SECONDS = 60.0  # for the reply of a program that scores
 NONE_SAME = re.compile(r"\W*none\b", re.IGNORECASE)
@@ -201,8 +203,7 @@ def _request(model: str | None, request: Body, prompt: str) -> dict[str, Any]:
 
 async def _samples(request: Body, ask: Ask, count: int) -> list[str]:
     """Return the texts of further answers to a request."""
-    dropped = "seed", "logprobs", "top_logprobs"  # with the same seed, all would be the same
-    sample = {name: value for name, value in request.items() if name not in dropped}
+    sample = {name: value for name, value in request.items() if name not in NOT_OF_SAMPLES}
     sample["temperature"] = SAMPLE_TEMPERATURE
     async with asyncio.TaskGroup() as group:  # the first failure ends all
         tasks = [group.create_task(_text(ask, sample)) for _ in range(count)]

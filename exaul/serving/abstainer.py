@@ -668,4 +668,4 @@ def _number(name: str, value: Any, flag: bool = False) -> float:
         except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
             number = math.nan
     check_holds(name, value, 0 <= number <= 1, "a number in [0, 1]")
-    return number
+    return number + 0.0  # SQLite has no -0.0

@@ -56,7 +56,6 @@ from exaul.serving.journal import (
     WITHDRAW,
     Journal,
     JournalEntry,
-    JournalTotals,
     UnreadableJournal,
     read_journal,
 )
@@ -202,17 +201,13 @@ class Abstainers:
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
         self._starts = dict[tuple[str, float], dict[str, Any] | None]()
+        self._shadow = dict[str, tuple[int, list[float]]]()  # by key, an entry and the sums up to it
         self._coins = Uniforms(self._config["seed"], FEEDBACK_STREAM, OF_SHADOW)
 
     @property
     def configuration(self) -> dict[str, Any]:
         """The fields of ``AbstainerConfiguration`` that all keys share, without the seed, which is secret."""
         return {name: value for name, value in self._config.items() if name not in ("seed", "key")}
-
-    @property
-    def aim(self) -> float:
-        """The error rate of feedback at which the FDR is alpha, as in ``figures``."""
-        return AbstainerConfiguration(**self._config).aim
 
     @_uses_file
     def decide(
@@ -373,18 +368,21 @@ class Abstainers:
 
     def _shadow_figures(self, key: str) -> dict[str, float]:
         """Return the figures of shadow mode, if any answer of a key was shown in it."""
-        shown = self._journal.shown(key)
-        if not shown:
+        seq, known = self._shadow.get(key, (0, [0.0] * 6))
+        latest = self._journal.last_seq()
+        if latest > seq:  # the entries since the last call
+            known = [old + new for old, new in zip(known, self._journal.shadow_counts(key, seq), strict=True)]
+            self._shadow[key] = latest, known
+        answers, audited, observed, wrong, judged, found = known
+        if not answers:
             return {}
-        audited = [error for _, audit, error in shown if audit]
-        observed = [error for _, _, error in shown if error is not None]
-        found = sum(1.0 if error is None else error for error in audited)
+        config = AbstainerConfiguration(**self._config)
         return {
-            "shadow_answers": float(len(shown)),
-            "shadow_audited": float(len(audited)),
-            "shadow_observed": float(len(observed)),
-            "shadow_wrong": float(sum(observed)),
-            "shadow_fdr_limit": limit_of(AbstainerConfiguration(**self._config), found, len(shown), 0),
+            "shadow_answers": float(answers),
+            "shadow_audited": float(audited),
+            "shadow_observed": float(observed),
+            "shadow_wrong": wrong,
+            "shadow_fdr_limit": limit_of(config, found + audited - judged, answers, 0),
         }
 
     @_uses_file
@@ -402,11 +400,6 @@ class Abstainers:
         totals = self._journal.load_totals()
         found = totals.wrong + totals.audited - totals.observed
         return limit_of(config, found, totals.answers, totals.withdrawn)
-
-    @_uses_file
-    def totals(self) -> JournalTotals:
-        """Return sums over all keys. The first call takes longer, as that of ``fdr_limit``."""
-        return self._journal.load_totals()
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.

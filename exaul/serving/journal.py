@@ -34,7 +34,6 @@ from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfigurat
 
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
-WRITE_VERSION, WAL_MODE = 18, 2  # position and value of a byte in the header of a file of SQLite
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
 SHOWN, VERDICT = "shown", "verdict"  # in shadow mode: an answer that nobody decided on, and its feedback
 
@@ -54,7 +53,7 @@ _SCHEMA = (  # the first table is that of all versions
     "CREATE UNIQUE INDEX by_ref ON journal (ref) WHERE ref NOT NULL",
     "CREATE INDEX by_key ON journal (key, seq)",
     "CREATE INDEX by_audit ON journal (seq) WHERE audit = 1",
-    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown')",
+    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown', 'verdict')",
 )
 
 
@@ -79,7 +78,7 @@ class JournalEntry(NamedTuple):
     data: str | None = None  # JSON: of a start {"alpha", "start"}, of a snapshot ``Abstainer.summary``
 
 
-_OF_KIND = "kind = ? AND kind IN ('start', 'snapshot', 'shown')"  # so that the index by_kind is used
+_OF_KIND = "kind = ? AND kind IN ('start', 'snapshot', 'shown', 'verdict')"  # so that the index by_kind is used
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
 _OF_ALL = {"seq", "at", "key", "kind", "id"}
@@ -152,8 +151,11 @@ class Journal:
         """
         if not reads and not self._absolute.stat().st_size:
             return None
-        check_wal(self._wal)
+        if not (reads and _is_locked(self._absolute)):  # else it changes while it is read
+            check_wal(self._wal)
         alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
+        # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
+        bare = alone and _is_in_wal_mode(self._absolute)
         if not (alone or reads):
             self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
             try:
@@ -165,7 +167,7 @@ class Journal:
         try:
             self._file.execute("PRAGMA query_only = TRUE")
             self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
-            known = self._checked(alone, last_words, accept_loss) if reads or self._schema() else None
+            known = self._checked(bare, last_words, accept_loss) if reads or self._schema() else None
         except BaseException:
             self._file.close()
             raise
@@ -183,10 +185,6 @@ class Journal:
         )
         return {sql for (sql,) in self._file.execute(query)}
 
-    def _write_version(self) -> int:
-        with self._absolute.open("rb") as file:
-            return file.read(WRITE_VERSION + 1)[-1]
-
     def _last_words(self) -> tuple[Any, Any] | None:
         """Return the configuration and the latest entry, if they can be read: a kill may tear the file itself."""
         with suppress(*FILE_ERRORS):
@@ -195,11 +193,11 @@ class Journal:
             return text, entry
         return None
 
-    def _checked(self, alone: bool, last_words: tuple[Any, Any] | None, accept_loss: bool) -> dict[str, Any]:
+    def _checked(self, bare: bool, last_words: tuple[Any, Any] | None, accept_loss: bool) -> dict[str, Any]:
         """Return the configuration after all checks of a file.
 
         Args:
-            alone: nothing is beside it.
+            bare: nothing is beside it, though Abstainers left it with something beside it, or closed it.
             last_words: its configuration and latest entry without what is beside it, if known.
             accept_loss: its latest entries may be missing.
         """
@@ -224,14 +222,12 @@ class Journal:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = _digest_of(str(VERSION), meta["config"])
         closed = meta.get("in_use") == "0"
-        # ``VACUUM INTO`` writes all entries, and a file that is not in SQLite's mode WAL
-        is_copy = self._write_version() == WAL_MODE
-        if alone and is_copy and not closed and not accept_loss:
+        if bare and not closed and not accept_loss:
             raise UnreadableJournal(
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed: the latest entries "
                 "may be missing; accept_loss (--accept-loss) goes on with those that are there"
             )
-        self._check_chain(self.last_seq() if closed and alone else 1)
+        self._check_chain(self.last_seq() if closed and bare else 1)
         return config
 
     def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
@@ -411,6 +407,22 @@ class Journal:
             f"SELECT score, audit, ({later} AND kind = ?) FROM journal WHERE key = ? AND {_OF_KIND} ORDER BY seq"
         )
         return self._file.execute(query, (VERDICT, key, SHOWN)).fetchall()
+
+    def shadow_counts(self, key: str, seq: int) -> list[float]:
+        """Return sums over the entries of shadow mode of a key after an entry.
+
+        They are: answers; audited ones; feedback; its errors; feedback on audited answers; its errors.
+        """
+        shown = "SELECT count(*), coalesce(sum(audit), 0) FROM journal"
+        first = "SELECT first.audit FROM journal AS first WHERE first.id = journal.id AND first.id <> ''"
+        given = f"""
+            SELECT count(*), coalesce(sum(error), 0), coalesce(sum(audited), 0), coalesce(sum(error * audited), 0)
+            FROM (SELECT error, ({first} AND first.kind = 'shown') AS audited FROM journal"""
+        where = f"WHERE key = ? AND {_OF_KIND} AND seq > ?"
+        return [
+            *self._file.execute(f"{shown} {where}", (key, SHOWN, seq)).fetchone(),
+            *self._file.execute(f"{given} {where})", (key, VERDICT, seq)).fetchone(),
+        ]
 
     def open_audits(self, limit: int) -> list[JournalEntry]:
         """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""
@@ -648,6 +660,28 @@ def _lock(path: Path) -> BinaryIO:
         status = os.fstat(handle.fileno())
         _locks[status.st_dev, status.st_ino] = handle
         return handle
+
+
+def _is_in_wal_mode(path: Path) -> bool:
+    """Return whether SQLite keeps the newest pages of a file beside it ("Database Header" of its documentation).
+
+    Nobody may have the file open in this process: to close any handle of it releases SQLite's locks.
+    """
+    with path.open("rb") as handle:
+        return handle.read(19)[-1:] == b"\x02"
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether this or another process has a file open to change it."""
+    known = _locks.get((path.stat().st_dev, path.stat().st_ino))
+    if known is not None:
+        return not known.closed
+    with path.open("rb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _forget_locks() -> None:

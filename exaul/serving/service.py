@@ -1,10 +1,13 @@
 """Abstainers as a service needs them, without HTTP: repeatable decisions, the latest ones, and metrics."""
 
 import errno
+import logging
 import math
 import shutil
+import sqlite3
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,14 @@ from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
 LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
+LONGEST = 4000  # characters of a question and an answer in memory, for the latest decisions
+READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
+
+
+log = logging.getLogger("exaul.serving")
 
 
 class Conflict(ValueError):
@@ -58,6 +66,7 @@ class Service:
         self.shadow, self._kept = shadow, texts or "audited"
         keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
         self._texts = AnswerTexts(made.path, retain_days) if keeps else None
+        self._ready_at = -math.inf  # when the file was last found usable
         self.changes = 0  # decisions, feedback and withdrawals since the start
         self._lock = threading.RLock()
         self._used = dict[str, None]()  # keys, the one used last at the end
@@ -76,8 +85,11 @@ class Service:
         ref: str | None = None,
         question: str | None = None,
         text: str | None = None,
+        repeats: bool = True,
     ) -> AbstainerDecision:
-        """Decide whether to show an answer, as ``Abstainers.decide``; repeat the decision of the same id.
+        """Decide whether to show an answer, as ``Abstainers.decide``.
+
+        If it ``repeats``, another call with the same id, score and key returns the same decision.
 
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
 
@@ -90,12 +102,18 @@ class Service:
         with self._lock:
             entries = self._abstainers.entries_of(as_text("id", id)) if id is not None else []
             if entries:
-                if (entries[0].score, entries[0].key) != (score, key):  # another client's: they are not named
+                if not repeats or (entries[0].score, entries[0].key) != (
+                    score,
+                    key,
+                ):  # another client's: they are not named
                     raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
                 return _decision_of(entries[0])
             decision = (self._abstainers.show if self.shadow else self._abstainers.decide)(score, key, id, ref)
             if self._texts is not None and text is not None and (decision.audit or self._kept == "all"):
-                self._texts.add(decision.id, AnswerText(question or "", text))
+                try:
+                    self._texts.add(decision.id, AnswerText(question or "", text))
+                except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
+                    log.error("a text for an audit cannot be kept: %s", error)
             self.metrics.count_decision(key, score, decision.answer)
             self._note_decision(decision, time.time(), key=key, score=score, question=question, text=text)
             self.changes += 1
@@ -105,9 +123,14 @@ class Service:
         """Return whether an answer has this id or ref. ``OSError`` as in ``decide``."""
         return bool(self._abstainers.entries_of(name))
 
-    def feedback(self, id: str, error: float | bool | str) -> str:
-        """Learn from feedback, as ``Abstainers.feedback``."""
-        return self._close_answer(id, FEEDBACK, as_error(error))
+    def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
+        """Learn from feedback, as ``Abstainers.feedback``; unless it ``judges``, it is no verdict on an audit."""
+        error = as_error(error)
+        if not judges and self.configuration["audit"] is not None:
+            entries = self._abstainers.entries_of(as_text("id", id))
+            if entries and entries[0].audit and len(entries) == 1:
+                return "unaudited"
+        return self._close_answer(id, FEEDBACK, error)
 
     def withdraw(self, id: str) -> str:
         """Record that an answer was not shown, as ``Abstainers.withdraw``."""
@@ -154,9 +177,11 @@ class Service:
 
     def check_usable(self) -> None:
         """Raise OSError if nothing can be committed, or less than LEAST_BYTES are free on the disk."""
-        self._abstainers.check_usable()
         if self.free_bytes() < LEAST_BYTES:
             raise OSError(errno.ENOSPC, "less than 64 MiB are free")
+        if time.monotonic() - self._ready_at > READY_SECONDS:
+            self._abstainers.check_usable()
+            self._ready_at = time.monotonic()
 
     def _close_answer(self, id: str, kind: str, error: float | None) -> str:
         with self._lock:
@@ -168,13 +193,15 @@ class Service:
             # to withdraw again has the outcome of the first time, but changes nothing
             if key is not None and outcome == ACCEPTED[kind] and kind not in {entry.kind for entry in entries}:
                 if self._texts is not None:
-                    self._texts.close_text(id)
+                    with suppress(sqlite3.Error):  # as above
+                        self._texts.close_text(id)
                 self._note_close(id, key, kind, error)
                 self.changes += 1
         return outcome
 
     def _note_decision(self, decision: AbstainerDecision, at: float, key: str, **fields: Any) -> None:
         row = {"at": at, "error": None, "withdrawn": False, "question": None, "text": None}  # at: Unix time
+        fields |= {name: fields[name][:LONGEST] for name in ("question", "text") if fields.get(name)}
         self._latest[decision.id] = decision._asdict() | row | {"key": key} | fields
         self._latest = dict(list(self._latest.items())[-LATEST:])
         self._note_use(key)

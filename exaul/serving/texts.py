@@ -9,6 +9,7 @@ from typing import NamedTuple
 from exaul.engine.checks import BadInput
 
 LONGEST = 20_000  # characters that are kept of a question and of an answer (chosen)
+CUT = " [cut]"  # after a text that was longer
 DAY = 86_400.0  # seconds
 
 
@@ -48,7 +49,7 @@ class AnswerTexts:
 
     def add(self, id: str, text: AnswerText) -> None:
         """Keep the text of a decision, cut after LONGEST characters each."""
-        row = id, text.question[:LONGEST], text.answer[:LONGEST]
+        row = id, _storable(text.question), _storable(text.answer)
         self._file.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)", row)
 
     def of(self, id: str) -> AnswerText | None:
@@ -68,3 +69,9 @@ class AnswerTexts:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _storable(text: str) -> str:
+    """Return a text of at most LONGEST characters, and valid Unicode: JSON may have half a surrogate pair."""
+    cut = text if len(text) <= LONGEST else text[: LONGEST - len(CUT)] + CUT
+    return cut.encode(errors="replace").decode()

@@ -197,6 +197,15 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert main(["journal", "start", str(path), "--alpha", "2"]) == 2
 
 
+def test_a_negative_zero_is_zero(tmp_path):
+    """SQLite has none: an entry with one would not be that which its digest was made of."""
+    with Abstainers(tmp_path / "state", warm_start=([0.0] * 50, [0] * 50)) as abstainers:
+        for score in (-0.0, 0.0, 1.0):
+            assert abstainers.feedback(abstainers.decide(score).id, -0.0) in ("counted", "withheld")
+        abstainers.show(-0.0)
+    assert main(["journal", "verify", str(tmp_path / "state")]) == 0
+
+
 def test_an_answer_has_a_second_name_for_feedback(tmp_path):
     with Abstainers(tmp_path / "state", warm_start=([0.5] * 50, [0] * 50)) as abstainers:
         id = abstainers.decide(0.5, ref="theirs").id

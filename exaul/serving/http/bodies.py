@@ -19,6 +19,7 @@ from exaul.serving.abstainer import as_error, as_score, as_text
 
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
+PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 LONGEST_TEXT = 256  # characters of an id or a key
 
 
@@ -27,6 +28,15 @@ def _check_text(name: str, least: int, value: Any) -> str:
     fits = least <= len(as_text(name, value)) <= LONGEST_TEXT
     check_holds(name, value, fits, f"{least} to {LONGEST_TEXT} characters long")
     return str(value)
+
+
+def _check_new_id(value: Any) -> str:
+    # else a client could decide on an answer of the gateway that is on its way
+    id = _check_text("id", 1, value)
+    check_holds(
+        "id", value, not id.startswith(PREFIX), f"an id that does not begin as those of the gateway, {PREFIX}"
+    )
+    return id
 
 
 def _check_error(value: Any) -> float:
@@ -38,6 +48,7 @@ _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
 _UNIT = {"type": "number", "minimum": 0, "maximum": 1}
 Key = Annotated[str, PlainValidator(partial(_check_text, "key", 0)), WithJsonSchema(_TEXT)]
 Id = Annotated[str, PlainValidator(partial(_check_text, "id", 1)), WithJsonSchema(_TEXT | {"minLength": 1})]
+NewId = Annotated[str, PlainValidator(_check_new_id), WithJsonSchema(_TEXT | {"minLength": 1})]
 Score = Annotated[float, PlainValidator(as_score), WithJsonSchema(_UNIT)]
 Error = Annotated[float, PlainValidator(_check_error), WithJsonSchema({"anyOf": [_UNIT, {"type": "boolean"}]})]
 
@@ -59,7 +70,7 @@ class DecideBody(_Body):
 
     score: Score
     key: Key = ""
-    id: Id | None = None
+    id: NewId | None = None
 
 
 class DecideReply(BaseModel):

@@ -10,6 +10,7 @@ from exaul.llm.replies import content_text, text_of
 MODES = "auto", "text", "refusal", "json", "error"  # of a withheld answer
 STRUCTURED = "json_object", "json_schema"  # types of ``response_format`` with JSON
 THOUGHTS = "reasoning", "reasoning_content"  # texts of a message beside its content
+LONGEST_SCHEMA = 64 * 1024  # characters of a JSON schema that is checked in some milliseconds
 NAMES = {"created": int, "model": str}  # what a withheld completion keeps, with its type
 COUNTS = "prompt_tokens", "completion_tokens", "total_tokens"
 NOTES = {"title", "description", "default", "examples", "$schema"}  # of a JSON schema
@@ -57,7 +58,8 @@ def form_of(mode: str, request: Mapping[str, Any], fixed: Any) -> str:
         return "refusal" if kind in STRUCTURED else "text"
     if mode == "json" and kind == "json_schema":
         with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of a schema that is none
-            return "json" if fits(fixed, form["json_schema"]["schema"]) else "refusal"
+            schema = form["json_schema"]["schema"]
+            return "json" if len(json.dumps(schema)) <= LONGEST_SCHEMA and fits(fixed, schema) else "refusal"
         return "refusal"
     return mode
 
@@ -137,10 +139,12 @@ def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
     return delta
 
 
-def question_of(request: Mapping[str, Any]) -> str:
-    """Return the text of the last message of the user; empty if there is none."""
+def conversation_of(request: Mapping[str, Any]) -> str:
+    """Return the texts of a request: of its only message, or of all with the roles, the last at the end."""
     messages = request.get("messages")
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, dict) and message.get("role") == "user":
-            return content_text(message.get("content"))
-    return ""
+    texts = [
+        (str(message.get("role")), content_text(message.get("content")))
+        for message in (messages if isinstance(messages, list) else [])
+        if isinstance(message, dict)
+    ]
+    return texts[0][1] if len(texts) == 1 else "\n\n".join(f"{role}: {text}" for role, text in texts)

@@ -22,17 +22,17 @@ from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, 
 from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
-from exaul.serving.http.bodies import LONGEST_TEXT
+from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import error_reply
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream
+from exaul.serving.service import Conflict
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
-LONGEST_SHOWN = 4000  # characters of a question and an answer that the page shows
+MOST_MESSAGES = 4096  # of a request: a thousand bytes of memory may belong to each
 KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
 REF = "exaul_ref"  # in ``metadata``
-PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
 FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
 NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
@@ -71,7 +71,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
     gateway = Gateway(application, flags, upstream)
     state.closing.append(upstream.close)
-    allowed = [state.require("decide")]
+    allowed = [state.require("ask", "decide")]
 
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
@@ -129,10 +129,13 @@ def checked_request(
     check_holds("n", n, n is None or (type(n) is int and n == 1), "1, since one choice is decided")
     for name in ("stream", "logprobs"):
         check_holds(name, body.get(name), isinstance(body.get(name), bool | None), "true or false")
+    messages = body.get("messages")
+    few = not isinstance(messages, list) or len(messages) <= MOST_MESSAGES
+    check_holds("messages", f"{0 if few else len(messages or ())}", few, f"at most {MOST_MESSAGES}")
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
     key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
     if flags.key == "header":
-        check_known(KEY_HEADER, (as_text(KEY_HEADER, key),), keys)
+        check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "a key that the service has a place for")
     elif key:
         raise BadInput(f"{KEY_HEADER}: given; this service does not let clients choose a key (--key header)")
     elif flags.key == "model":
@@ -212,6 +215,9 @@ class Gateway:
             text, reason = completions.answer_of(completion)
         except (LookupError, TypeError, AttributeError):
             raise CompletionFailed(502, NO_COMPLETION) from None
+        if not reason:  # what is shown is what is scored, without thoughts before it
+            message = completion["choices"][0]["message"] | {"content": text}
+            completion["choices"] = [completion["choices"][0] | {"message": message}]
         score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion)
         completion = completion if wanted else completions.without_logprobs(completion)
         if reason is not None:
@@ -219,6 +225,8 @@ class Gateway:
             return self._undecided(chat, completion, reason, rules.get(reason, flags.undecided))
         try:
             decision = await self._decide(chat, score, text)
+        except (BadInput, Conflict):  # somebody used the id or the ref while the model was asked
+            raise CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF) from None
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
             on_error = "answer" if self._shadow else self._state.on_error
@@ -245,9 +253,9 @@ class Gateway:
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        texts = {"question": completions.question_of(chat.body)[:LONGEST_SHOWN], "text": text[:LONGEST_SHOWN]}
+        more = {"question": completions.conversation_of(chat.body), "text": text, "repeats": False}
         deciding = asyncio.ensure_future(
-            self._state.call(self._state.service.decide, score, chat.key, chat.id, chat.ref, **texts)
+            self._state.call(self._state.service.decide, score, chat.key, chat.id, chat.ref, **more)
         )
         try:
             with self._state.metrics.decide_seconds.time():

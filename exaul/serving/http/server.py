@@ -97,7 +97,9 @@ class BoundedServer(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; port 0 is any that is free. ``BadInput``: it cannot."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        # With its protocol, which create_server leaves out: asyncio sends at once (TCP_NODELAY) only if it is TCP.
+        return socket.socket(fileno=listener.detach())
     except (OSError, UnicodeError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise BadInput(f"port: {port} is in use on {host}; it must be free, or 0 for any that is") from None

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import sqlite3
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from exaul import Abstainers
 from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
+from exaul.serving.http.server import listen
 from exaul.serving.service import LEAST_BYTES
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
@@ -339,11 +341,11 @@ def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_re
     ids = [answered(client) for _ in range(4)]
     feedback, calls = client.app.state.service.feedback, []
 
-    def failing(id, error):
+    def failing(id, error, judges):
         calls.append(id)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
-        return feedback(id, error)
+        return feedback(id, error, judges)
 
     monkeypatch.setattr(client.app.state.service, "feedback", failing)
     items = [{"id": id, "error": 1} for id in ids]
@@ -411,3 +413,15 @@ def test_a_page_of_keys_does_not_read_all_keys(client, monkeypatch):
     assert client.get("/v1/keys?limit=1&offset=1").json()["total"] == 3
     assert client.get("/v1/overview").json()["total"] == 3
     assert read == [["1"]]
+
+
+def test_an_id_of_the_gateway_cannot_be_decided_before_it(client):
+    """A stream has its id before its decision; whoever decided on it first would know the decision, or break it."""
+    error = error_of(client.post("/v1/decide", json={"score": 0.5, "id": "chatcmpl-1"}), 400)
+    assert error["param"] == "id"
+
+
+def test_connections_send_at_once():
+    """Without TCP_NODELAY, a reply waits some 40 ms for the acknowledgement of its head."""
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -706,16 +706,16 @@ def test_messages_are_the_endpoints_business(town, tmp_path, messages):
         assert client.service.overview()["latest"][0]["question"] == ""
 
 
-def test_the_page_gets_the_last_question(town, tmp_path):
+def test_the_page_gets_the_conversation(town, tmp_path):
     parts = [
         {"type": "text", "text": "a"},
         {"type": "image_url", "image_url": {}},
         {"type": "text", "text": "b" * 5000},
     ]
-    messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}, {"role": "assistant"}]
+    messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}]
     with gateway(tmp_path, town.url) as client:
         client.json(messages=messages)
-        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 3998
+        assert client.service.overview()["latest"][0]["question"] == "user: first\n\nuser: a\n" + "b" * 3979
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "abstain", "answer"])

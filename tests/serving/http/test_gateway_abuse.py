@@ -191,3 +191,30 @@ def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F
     ) as client:
         assert client.ask(x_exaul_withheld="error")[0] == 400
         assert [asked["model"] for asked in town.asked] == ["m", "large"]
+
+
+def test_what_is_shown_is_what_was_scored(town, tmp_path):  # noqa: F811
+    """A text before the end of a thought has no part in the score, and nobody would audit it."""
+    body = completion("The answer is 5</think>4")
+    town.rule = lambda asked, before: JSONResponse(body)
+    with gateway(tmp_path, town.url) as client:
+        assert client.json()["choices"][0]["message"]["content"] == "4"
+        assert client.service.overview()["latest"][0]["text"] == "4"
+
+
+def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, tmp_path):  # noqa: F811
+    with gateway(tmp_path, town.url) as client:
+
+        def used_meanwhile(asked, before):
+            client.service.decide(0.5, id="taken")
+
+        town.rule = used_meanwhile
+        status, _, raw = client.ask(QUESTION | {"stream": True}, x_exaul_ref="taken")
+        assert (status, SECRET.encode() in raw) == (409, False)
+
+
+def test_messages_are_few(town, tmp_path):  # noqa: F811
+    with gateway(tmp_path, town.url) as client:
+        status, _, raw = client.ask(QUESTION | {"messages": [{}] * 5000})
+        assert (status, json.loads(raw)["error"]["param"]) == (400, "messages")
+    assert not town.asked

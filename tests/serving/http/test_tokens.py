@@ -190,7 +190,7 @@ BAD_SOURCES = [
     ("decide short", "16 to 512 ASCII"),
     ("decide " + "x" * 513, "16 to 512 ASCII"),
     (f"decide é{ALL}", "16 to 512 ASCII"),
-    (f"write {ALL}", "the scopes must be of decide, feedback, read, metrics, keys"),
+    (f"write {ALL}", "the scopes must be of ask, decide, feedback, read, metrics, keys"),
     (f"decide,, {ALL}", "the scopes must be of"),
     (f"{ALL} {SECRETS['read']}", "the scopes must be of"),
     (f"decide {ALL}\nread {ALL}", "line 2: the token occurs twice"),

@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -375,39 +374,6 @@ def test_progress_as_json_lines(capsys):
 
 def environment():
     return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
-    """Twenty moments of a sweep of about half a minute, compilation included, then resumed until it ends."""
-    script = (
-        "import sys; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
-        "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    program = [sys.executable, "-c", script, "sweep"]
-    fields = ["--trials", "40", "--horizon", "30000", "--learners", "exaul", "no-abstention", "best-fixed"]
-    fields += ["--backend", "dense", "--arms", "50", "--environment", "single-shift"]
-    whole = tmp_path / "whole"
-    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
-    rng = np.random.default_rng(0)
-    for i in range(20):
-        out = tmp_path / f"{i}"
-        argv = [*program, *fields, "--out", str(out), "--save-every", "0"]
-        process = subprocess.Popen(argv, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while not out.exists() and process.poll() is None:
-            time.sleep(0.05)
-        time.sleep(rng.random() * 12)
-        process.send_signal(number)
-        process.wait()
-        if (out / "manifest.json").exists():
-            done = subprocess.run(
-                [*program, "--resume", str(out)], check=False, env=environment(), capture_output=True, text=True
-            )
-        else:
-            done = subprocess.run([*program, *fields, "--out", str(out)], check=False, env=environment())
-        assert done.returncode == 0, done.stderr
-        assert files(out) == files(whole)
 
 
 @pytest.mark.slow

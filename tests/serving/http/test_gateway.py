@@ -27,7 +27,7 @@ from exaul.serving.http.server import BoundedServer, address_of, listen
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken, Cut
-from tests.serving.http.apps import connected, request, until
+from tests.serving.http.apps import until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
@@ -219,16 +219,6 @@ def test_a_shown_stream(town, tmp_path, wanted, usage):
         assert (content["choices"][0]["logprobs"] is not None) == wanted
         assert [chunk["choices"][0]["finish_reason"] for chunk in (first, content, last)] == [None, None, "stop"]
         assert more == ([content | {"choices": [], "usage": town.body["usage"]}] if usage else [])
-
-
-def test_names_of_a_withheld_answer_are_no_objects(town, tmp_path):
-    town.body |= {"id": {"text": SECRET}, "created": SECRET, "model": [SECRET]}
-    town.rule = lambda asked, before: town.body
-    with gateway(tmp_path, town.url, ABSTAIN) as client:
-        status, _, raw = client.ask()
-        assert status == 200
-        assert SECRET.encode() not in raw
-        assert json.loads(raw).keys() == {"id", "object", "choices", "usage", "exaul"}
 
 
 def test_what_is_no_json_becomes_null(town, tmp_path):
@@ -758,25 +748,6 @@ def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
         assert client.questions() == 3
 
 
-def test_a_list_of_models_that_nobody_waits_for_is_not_asked_for(stub, tmp_path):  # noqa: F811
-    stub.delay = 10
-    with gateway(tmp_path, stub.url) as client:
-        leaving = connected(client.port, request("/v1/models", method=b"GET"))
-        until(lambda: len(stub.headers) == 1)
-        leaving.close()
-        until(lambda: stub.cancelled == 1)
-
-
-def test_lists_of_models_are_calls(stub, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(upstream_module, "MOST_CALLS", 1)
-    stub.delay = 10
-    with gateway(tmp_path, stub.url) as client:
-        waiting = connected(client.port, request("/v1/models", method=b"GET"))
-        until(lambda: len(stub.headers) == 1)
-        assert client.ask(b"", "/v1/models", "GET")[0] == 503
-        waiting.close()
-
-
 def test_long_replies_are_read_in_turn_and_short_ones_at_once(stub, tmp_path, monkeypatch):  # noqa: F811
     """Six threads that read replies of 8 MiB delayed a decision by 16 s."""
     reading, most, release = [], [], threading.Event()
@@ -949,22 +920,6 @@ def test_a_client_leaves_when_its_answer_is_ready(exaul):
     chat = gateway_module.checked_request(QUESTION, {}, GatewayFlags(upstream="http://h"), ())
     asyncio.run(gateway_module.GatedReply(Ready(), chat)({}, receive, None))
     assert withdrawn == ([] if "decided" in exaul else [chat.id])
-
-
-def test_a_client_that_leaves_a_server(town, tmp_path):
-    """As above, with sockets."""
-    town.delay = 10
-    with gateway(tmp_path, town.url) as client:
-        connection = http.client.HTTPConnection("127.0.0.1", client.port)
-        connection.request(
-            "POST", "/v1/chat/completions", json.dumps(QUESTION), {"content-type": "application/json"}
-        )
-        until(lambda: len(town.asked) == 1)
-        connection.close()
-        until(lambda: town.cancelled == 1)
-        town.delay = 0
-        client.json()
-        assert client.questions() == 1
 
 
 @pytest.mark.parametrize(

@@ -636,7 +636,7 @@ def refuse_copy(self: object) -> NoReturn:
 def as_text(name: str, value: Any) -> str:
     """Return a key or an id. Raise BadInput unless it is a text of valid Unicode, without null characters."""
     check_holds(name, value, isinstance(value, str), "a text")
-    return check_legible(name, value)
+    return check_legible(name, str.__str__(value))  # of subclasses, as NumPy's, the plain text
 
 
 def new_seed() -> int:

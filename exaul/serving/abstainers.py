@@ -17,7 +17,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import groupby
@@ -143,11 +143,20 @@ def _uses_file(
         if self._lock._is_owned():  # type: ignore[attr-defined]  # no public name
             raise OSError(errno.EDEADLK, "is in use by the call that this one interrupts", str(self.path))
         with self._lock:
+            if not self._settled:  # Ctrl-C ended the last call: what is in memory may be ahead of the journal
+                self._forget()
+            self._settled = False
             try:
-                return method(self, *given, **named)
+                result = method(self, *given, **named)
             except (*FILE_ERRORS, UnreadableJournal) as error:
+                self._settled = True
                 reason = str(error).removeprefix(f"{self.path}: ")
                 raise OSError(errno.EIO, reason, str(self.path)) from error
+            except Exception:
+                self._settled = True
+                raise
+            self._settled = True
+            return result
 
     return call
 
@@ -197,6 +206,7 @@ class Abstainers:
                 self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": own["alpha"]}).alpha
             if "warm_start" in own:
                 self._logs[key] = read_start_log(own["warm_start"], layout)
+        self._settled = True  # the last call came to its end
         self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
@@ -226,8 +236,9 @@ class Abstainers:
             OSError: the journal cannot be written; do not show the answer. In both cases the state is unchanged.
         """
         score, key = as_score(score), as_text("key", key)
-        self._check_new(id=id, ref=ref)
-        with self._changing(key) as abstainer:
+        id, ref = self._new("id", id), self._new("ref", ref)
+
+        def decide(abstainer: _KeyAbstainer) -> AbstainerDecision:
             decision = abstainer.decide(score, id)
             self._journal.append(
                 key=key,
@@ -239,7 +250,9 @@ class Abstainers:
                 answered=int(decision.answer),
                 audit=int(decision.audit),
             )
-        return decision
+            return decision
+
+        return self._change(key, decide)
 
     @_uses_file
     def show(self, score: float, key: str = "", id: str | None = None, ref: str | None = None) -> AbstainerDecision:
@@ -254,8 +267,7 @@ class Abstainers:
             A decision to answer. Feedback on it is kept, and moves no learner.
         """
         score, key = as_score(score), as_text("key", key)
-        self._check_new(id=id, ref=ref)
-        id = secrets.token_hex(16) if id is None else id
+        id, ref = self._new("id", id) or secrets.token_hex(16), self._new("ref", ref)
         with self._journal.transaction():
             self._journal.add_key(key)
             audit, coin = self._config["audit"], self._coins.at(self._journal.last_seq())
@@ -263,10 +275,14 @@ class Abstainers:
             self._journal.append(key=key, kind=SHOWN, id=id, ref=ref, score=score, audit=int(is_audited))
         return AbstainerDecision(id, True, 1.0, is_audited)
 
-    def _check_new(self, **names: str | None) -> None:
-        for name, given in names.items():
-            if given is not None and self._journal.entries_of(as_text(name, given)):
-                raise BadInput(f"{name}: {quote(given)} found; it must not have been used before")
+    def _new(self, name: str, given: str | None) -> str | None:
+        """Return a name of an answer. Raise BadInput if it was used before."""
+        if given is None:
+            return None
+        given = as_text(name, given)
+        if not given or self._journal.entries_of(given):
+            raise BadInput(f"{name}: {quote(given)} found; it must not be empty, nor have been used before")
+        return given
 
     @_uses_file
     def open_audits(self, limit: int) -> list[JournalEntry]:
@@ -296,7 +312,8 @@ class Abstainers:
             BadInput: an argument is invalid; nothing has changed.
             OSError: as in ``decide``.
         """
-        known = self._journal.latest_start(as_text("key", key))
+        key = as_text("key", key)
+        known = self._journal.latest_start(key)
         stays = self._journal.start_of(known[0])[0] if known else self._alphas.get(key, self._config["alpha"])
         config = AbstainerConfiguration(**{**self._config, "alpha": stays if alpha is None else alpha})
         log = self._logs.get(key, self._logs[""])
@@ -426,9 +443,8 @@ class Abstainers:
 
     @_uses_file
     def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
-        as_text("id", id)
         # the journal answers first: it knows all ids, an Abstainer only the open ones
-        entries = self._journal.entries_of(id)
+        entries = self._journal.entries_of(as_text("id", id))
         if not entries:
             return "unknown"
         first, kinds = entries[0], {entry.kind for entry in entries}
@@ -442,7 +458,8 @@ class Abstainers:
             return "unaudited"
         if kind == FEEDBACK and FEEDBACK in kinds:
             return "repeated"
-        with self._changing(first.key) as abstainer:
+
+        def close(abstainer: _KeyAbstainer) -> str:
             if error is None:
                 abstainer.withdraw(first.id)  # counts one, also if the id is not open and so not known to it
                 outcome = "withdrawn"
@@ -450,8 +467,10 @@ class Abstainers:
                 outcome = abstainer.feedback(first.id, error)
             if outcome in ("counted", "withdrawn"):
                 self._journal.append(key=first.key, kind=kind, id=first.id, error=error)
-        # shown, without feedback, and no longer open: expired
-        return outcome if outcome in ("counted", "withdrawn") else "late"
+            # shown, without feedback, and no longer open: expired
+            return outcome if outcome in ("counted", "withdrawn") else "late"
+
+        return self._change(first.key, close)
 
     def _judge_shown(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
         if error is None:  # a withdrawal: the answer is as good a sample as if it had been seen
@@ -462,13 +481,18 @@ class Abstainers:
             self._journal.append(key=first.key, kind=VERDICT, id=first.id, error=error)
         return "counted"
 
-    @contextmanager
-    def _changing(self, key: str) -> Iterator[_KeyAbstainer]:
-        """Yield the Abstainer of a key, and commit the body's entries."""
+    def _forget(self) -> None:
+        """Undo what is not committed, and forget what was computed from it; the journal has the rest."""
+        self._journal.roll_back()
+        self._loaded.clear()
+        self._shadow.clear()
+
+    def _change(self, key: str, act: Callable[[_KeyAbstainer], Returned]) -> Returned:
+        """Return what a function returns for the Abstainer of a key, and commit its entries."""
         try:
             with self._journal.transaction():
                 loaded = self._load(key)
-                yield loaded.abstainer
+                result = act(loaded.abstainer)
         except BaseException:
             self._loaded.pop(key, None)  # it may be ahead of the journal; rebuild it when next used
             raise
@@ -478,6 +502,7 @@ class Abstainers:
             with suppress(OSError, UnreadableJournal, *FILE_ERRORS), self._journal.transaction():
                 self._journal.append(key=key, kind=SNAPSHOT, data=json.dumps(loaded.abstainer.summary()))
         self._unload_oldest()
+        return result
 
     def _load(self, key: str) -> _LoadedKey:
         if key not in self._loaded:
@@ -569,7 +594,7 @@ def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
     if entry.kind in (SHOWN, VERDICT):
         return True  # nobody decided on it
     if entry.kind == SNAPSHOT:
-        return _is_same(json.loads(entry.data or ""), abstainer.summary())
+        return _is_same(entry.data or "", abstainer.summary())
     assert entry.error is not None
     return abstainer.feedback(entry.id, entry.error) == "counted"
 
@@ -610,14 +635,14 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
                 yield entry, same
 
 
-def _is_same(state: Any, other: dict[str, Any]) -> bool:
-    """Return whether two summaries are equal up to rounding."""
+def _is_same(text: str, other: dict[str, Any]) -> bool:
+    """Return whether two summaries, one of them as JSON, are equal up to rounding."""
 
     def numbers(summary: dict[str, Any]) -> list[float]:
         counts = [summary[name] for name in ("answers", "audited", "withdrawn")]
         return [*summary["numbers"], *summary["table"], *summary["sums"].values(), *counts]
 
     try:
-        return np.allclose(numbers(state), numbers(other), rtol=1e-6, atol=1e-6)
+        return np.allclose(numbers(json.loads(text)), numbers(other), rtol=1e-6, atol=1e-6)
     except UNUSABLE_STATE:
         return False

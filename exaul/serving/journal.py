@@ -81,6 +81,7 @@ class JournalEntry(NamedTuple):
 _OF_KIND = "kind = ? AND kind IN ('start', 'snapshot', 'shown', 'verdict')"  # so that the index by_kind is used
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
+_LAST = "coalesce((SELECT seq || ' ' || chain FROM journal ORDER BY seq DESC LIMIT 1), '0')"
 _OF_ALL = {"seq", "at", "key", "kind", "id"}
 _COLUMNS = ", ".join(JournalEntry._fields)
 _APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
@@ -95,6 +96,27 @@ class JournalTotals(NamedTuple):
     observed: int = 0  # feedback
     wrong: float = 0.0  # sum of its errors
     withdrawn: int = 0
+
+
+class _Transaction:
+    """The context of ``Journal.transaction``.
+
+    It is no generator: one that Ctrl-C interrupts is closed when its traceback is freed, and would then undo the
+    transaction of another call.
+    """
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+
+    def __enter__(self) -> None:
+        self._journal.begin()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._journal.commit()
+        finally:
+            self._journal.roll_back()
 
 
 class Journal:
@@ -149,20 +171,23 @@ class Journal:
         A file that another process uses is opened read-only: who closes a file last moves FILE-wal into it, and a
         reader can take itself for the last, since a process that copies the file it uses loses its locks.
         """
+        if not self._absolute.stat().st_size and self._wal.exists() and self._wal.stat().st_size:
+            raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
         if not reads and not self._absolute.stat().st_size:
             return None
-        if not (reads and _is_locked(self._absolute)):  # else it changes while it is read
+        changes = reads and _is_locked(self._absolute)  # while it is read
+        if not changes:
             check_wal(self._wal)
         alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
         bare = alone and _is_in_wal_mode(self._absolute)
-        if not (alone or reads):
+        if not (alone or changes):
             self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
             try:
                 last_words = self._last_words()
             finally:
                 self._file.close()
-        quiet = "mode=rw" if reads and self._is_writable() else "mode=ro&immutable=1"
+        quiet = "mode=rw" if reads and self._is_writable() and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(quiet if alone else "mode=ro")
         try:
             self._file.execute("PRAGMA query_only = TRUE")
@@ -177,6 +202,10 @@ class Journal:
 
     def _is_writable(self) -> bool:
         return os.access(self._absolute, os.W_OK) and os.access(self._absolute.parent, os.W_OK)
+
+    def _is_hot(self) -> bool:
+        """Return whether a program that is not exaul was interrupted as it changed the file."""
+        return self._absolute.with_name(f"{self._absolute.name}-journal").exists()
 
     def _schema(self) -> set[str]:
         # all but what SQLite itself adds: indexes without text, and the tables of ANALYZE
@@ -215,19 +244,30 @@ class Journal:
         with suppress(ValueError, LookupError, RecursionError):  # whoever edited it
             config = json.loads(meta["config"])
         config = saved_configuration(str(self.path), config)
+        if self._is_hot():
+            raise UnreadableJournal(
+                f"{self.path}: another program was interrupted, and left {self.path.name}-journal"
+            )
         text, entry = last_words or (None, None)
         query = "SELECT seq, chain FROM journal WHERE seq = ?"
         same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
         if text not in (None, (meta["config"],)) or not same:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = _digest_of(str(VERSION), meta["config"])
-        closed = meta.get("in_use") == "0"
+        closed = meta.get("closed")
         if bare and not closed and not accept_loss:
             raise UnreadableJournal(
-                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed: the latest entries "
-                "may be missing; accept_loss (--accept-loss) goes on with those that are there"
+                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed, perhaps by another "
+                "program after a crash: the latest entries may be missing; accept_loss (--accept-loss) goes on "
+                "with those that are there"
             )
-        self._check_chain(self.last_seq() if closed and bare else 1)
+        if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
+            raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
+        if closed and bare:
+            self._check_chain(self.last_seq())
+        else:
+            self._check_pages()
+            self._check_chain(1)
         return config
 
     def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
@@ -246,9 +286,9 @@ class Journal:
                 with self.transaction():  # a file has all or nothing, whenever the process ends
                     for sql in _SCHEMA:
                         self._file.execute(sql)
-                    rows = ("version", str(VERSION)), ("config", text), ("in_use", "0")
+                    rows = ("version", str(VERSION)), ("config", text), ("closed", "0")
                     self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-            _set_in_use(self._file, "1")
+            _set_in_use(self._file, True)
             self._wal_size = 0
         except BaseException:
             _leave(self._file, os.getpid())
@@ -271,21 +311,30 @@ class Journal:
         if self._lock is None or self._lock.closed:
             raise OSError(errno.EBADF, "is closed, or was opened before a fork; open it in this process", self.path)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit what the body writes, or nothing if it raises; raise OSError if the file was changed by others.
+    def transaction(self) -> "_Transaction":
+        """Return a context that commits what its body writes, or nothing if that raises.
 
-        It must not have been moved, removed or cut off: SQLite would go on to write what no later process reads.
+        It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
+        later process reads.
         """
+        return _Transaction(self)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
         self._check_files()
-        self._roll_back()  # Ctrl-C may have ended the last call before it did
-        try:
-            self._file.execute("BEGIN")
-            yield
-            self._file.execute("COMMIT")
-            self._wal_size = os.stat(self._wal).st_size
-        finally:
-            self._roll_back()
+        self.roll_back()  # Ctrl-C may have ended the last call before it did
+        self._file.execute("BEGIN")
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self._file.execute("COMMIT")
+        self._wal_size = os.stat(self._wal).st_size
+
+    def roll_back(self) -> None:
+        """Undo the transaction that is open, if any, and forget what was computed in it."""
+        if self._file.in_transaction:
+            self._file.execute("ROLLBACK")
+            self._totals = JournalTotals()
 
     def _check_files(self) -> None:
         status = os.stat(self._absolute)
@@ -302,10 +351,6 @@ class Journal:
         if status.st_size < self._wal_size:
             raise OSError(errno.EIO, "was cut off while it is open", str(self._wal))
         self._wal_inode = status.st_ino
-
-    def _roll_back(self) -> None:
-        if self._file.in_transaction:
-            self._file.execute("ROLLBACK")
 
     def count_keys(self) -> int:
         """Return the number of keys."""
@@ -361,18 +406,21 @@ class Journal:
         for *entry, written in rows:
             if entry[0] != expected:
                 raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
-            link = _digest_of(link, repr(entry))
+            link = _digest_of(link, json.dumps(entry, default=repr))
             if link != written:
                 raise UnreadableJournal(
                     f"{self.path}: entry {expected} or one before it was changed, or is of another file"
                 )
             expected += 1
 
-    def check_integrity(self) -> None:
-        """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
+    def _check_pages(self) -> None:
         (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
         if message != "ok":
             raise UnreadableJournal(f"{self.path}: is damaged ({message})")
+
+    def check_integrity(self) -> None:
+        """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
+        self._check_pages()
         self._check_chain(1)
         query = "SELECT key FROM journal GROUP BY key ORDER BY min(seq)"
         if [key for (key,) in self._file.execute(query)] != self.all_keys():
@@ -474,7 +522,7 @@ class Journal:
         row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
         seq, link = (0, self._first_link) if row is None else row
         entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
-        self._file.execute(_APPEND, (*entry, _digest_of(link, repr([*entry]))))
+        self._file.execute(_APPEND, (*entry, _digest_of(link, json.dumps(entry))))
 
     def load_totals(self) -> JournalTotals:
         """Return the totals of the journal: the known ones, and the entries after them."""
@@ -528,9 +576,13 @@ def _checksum(order: str, content: bytes, known: tuple[int, ...]) -> tuple[int, 
     return first, second
 
 
-def _set_in_use(file: sqlite3.Connection, in_use: str) -> None:
-    """Write into the file itself whether it is in use: a copy of it without FILE-wal lacks the last entries."""
-    file.execute("INSERT OR REPLACE INTO meta VALUES ('in_use', ?)", (in_use,))
+def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
+    """Write into the file itself that it is in use, or with which entry it was closed.
+
+    A copy of a file in use, without what is beside it, lacks the latest entries.
+    """
+    value = "''" if in_use else _LAST
+    file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
     file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -542,9 +594,9 @@ def _leave(file: sqlite3.Connection, process: int) -> None:
         if file.in_transaction:
             file.execute("ROLLBACK")
         try:
-            _set_in_use(file, "0")
+            _set_in_use(file, False)
         except KeyboardInterrupt:
-            _set_in_use(file, "0")
+            _set_in_use(file, False)
             raise
     file.close()
 

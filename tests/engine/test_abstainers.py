@@ -271,7 +271,7 @@ def test_an_entry_that_was_changed_or_is_missing_is_found_and_named(tmp_path, ca
     used(path)
     with sqlite3.connect(path) as file:
         file.execute(change.format("journal") + " WHERE seq = 50")
-        file.execute("UPDATE meta SET value = '1' WHERE name = 'in_use'")
+        file.execute("UPDATE meta SET value = '' WHERE name = 'closed'")
     assert main(["journal", "verify", str(path)]) == 2
     assert "entry 50" in capsys.readouterr().err
     with pytest.raises(BadInput, match="entry 50"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
+from exaul.serving.abstainers import replayed
 from exaul.serving.journal import read_journal
 
 LOG = "examples/log.csv"
@@ -285,3 +287,97 @@ def test_audits_wait_until_they_have_a_result(tmp_path):
         abstainers.withdraw(ids[2])
         assert [entry.id for entry in abstainers.open_audits(10)] == [ids[0], ids[3]]
         assert abstainers.all_keys() == ["new", "a", "b"]
+
+
+def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, monkeypatch):
+    """Also if the program goes on while it holds the traceback, and frees it in the middle of another call."""
+    monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 3)
+    path, kept, left = tmp_path / "state", [], [0]
+
+    def interrupt(frame, event, argument):
+        if "exaul/serving" not in frame.f_code.co_filename:
+            return None
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return interrupt
+
+    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50), seed=1) as abstainers:
+        for moment in range(1, 400, 3):
+            left[0], id = moment, f"{moment}"
+            try:
+                sys.settrace(interrupt)
+                abstainers.decide(0.5, key=f"k{moment % 5}", id=id)
+                abstainers.feedback(id, "up")
+            except KeyboardInterrupt as error:
+                kept.append(error)
+            finally:
+                sys.settrace(None)
+            if abstainers._lock._is_owned():  # the interrupt was at the very lock, as no signal can be
+                abstainers._lock.release()
+            found = abstainers.entries_of(id)
+            assert abstainers.feedback(id, "up") in (("counted", "repeated") if found else ("unknown",))
+            if moment % 7 == 0:
+                kept.clear()
+        figures = {key: abstainers.figures(key) for key in abstainers.all_keys()}
+    assert len(kept) > 1
+    with Abstainers(path) as abstainers:
+        assert {key: abstainers.figures(key) for key in abstainers.all_keys()} == pytest.approx(
+            figures, nan_ok=True
+        )
+    assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_names_are_plain_texts_and_not_empty(tmp_path):
+    """A subclass of str has another repr, and SQLite returns a plain one."""
+    path = tmp_path / "state"
+    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+        name = np.str_("\U0001fae8")
+        for id in (name, np.str_("b")):
+            abstainers.decide(0.5, key=np.str_("k"), id=id, ref=np.str_(f"ref {id}"))
+            assert abstainers.feedback(id, "up") == "counted"
+        abstainers.show(0.5, key=name, ref=np.str_("shown"))
+        abstainers.begin(name)
+        for given in ({"id": ""}, {"ref": ""}):
+            with pytest.raises(BadInput, match="must not be empty"):
+                abstainers.decide(0.5, **given)
+    assert main(["journal", "verify", str(path)]) == 0
+
+
+@pytest.mark.parametrize("damage", ["latest entries", "empty", "missing", "hot"])
+def test_what_is_gone_is_noticed(tmp_path, damage):
+    path = killed(tmp_path / "state")
+    if damage in ("latest entries", "hot"):
+        Abstainers(path).close()
+    if damage == "latest entries":
+        with sqlite3.connect(path) as file:
+            file.execute("DELETE FROM journal WHERE seq > 200")
+        file.close()
+    elif damage == "hot":
+        path.with_name("state-journal").write_bytes(b"of another program")
+    else:
+        path.write_bytes(b"")
+        if damage == "missing":
+            path.unlink()
+    beside = wal_of(path).read_bytes() if wal_of(path).exists() else b""
+    sentence = "the latest entries are not those|is empty or missing|another program was interrupted"
+    with pytest.raises(BadInput, match=sentence):
+        Abstainers(path)
+    if damage != "missing":
+        assert main(["journal", "verify", str(path)]) == 2
+    assert not beside or wal_of(path).read_bytes() == beside
+
+
+def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
+    """A reader that closes a handle of the file would release SQLite's locks of its process."""
+    path = tmp_path / "state"
+    with Abstainers(path, seed=1) as abstainers:
+        for n in range(20):
+            abstainers.decide(0.5, id=f"{n}")
+            assert all(same for _, same in replayed(path))
+            code = (
+                f"import sqlite3; sqlite3.connect({str(path)!r}).execute('SELECT count(*) FROM journal').fetchall()"
+            )
+            subprocess.run([sys.executable, "-c", code], check=True)
+    with Abstainers(path) as abstainers:
+        assert abstainers.figures()["questions"] == 20

@@ -107,7 +107,7 @@ def test_damage_is_one_sentence(state, capsys, statement):
 def test_entries_are_counted_from_one(state, capsys):
     """An entry with another number would be verified and never be replayed."""
     edit("state", "UPDATE journal SET seq = seq - 1000")
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: entry ")
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: ")
 
 
 def test_a_key_is_a_text(state):

@@ -1,6 +1,7 @@
 """The file of a journal: what is beside it, what a key starts with, and what it is when its model changes."""
 
 import hashlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -295,7 +296,7 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
     path, kept, left = tmp_path / "state", [], [0]
 
     def interrupt(frame, event, argument):
-        if "exaul/serving" not in frame.f_code.co_filename:
+        if not re.search(r"exaul/serving|contextlib", frame.f_code.co_filename):
             return None
         left[0] -= 1
         if left[0] == 0:
@@ -303,7 +304,7 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
         return interrupt
 
     with Abstainers(path, warm_start=([0.5] * 50, [0] * 50), seed=1) as abstainers:
-        for moment in range(1, 400, 3):
+        for moment in range(1, 700, 3):
             left[0], id = moment, f"{moment}"
             try:
                 sys.settrace(interrupt)

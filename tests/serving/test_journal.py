@@ -323,9 +323,8 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
         figures = {key: abstainers.figures(key) for key in abstainers.all_keys()}
     assert len(kept) > 1
     with Abstainers(path) as abstainers:
-        assert {key: abstainers.figures(key) for key in abstainers.all_keys()} == pytest.approx(
-            figures, nan_ok=True
-        )
+        for key in abstainers.all_keys():
+            assert abstainers.figures(key) == pytest.approx(figures[key], nan_ok=True)
     assert main(["journal", "verify", str(path)]) == 0
 
 

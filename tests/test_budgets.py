@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 28_836,
-    "test lines": 22_712,
-    "product tokens": 201_565,
-    "test tokens": 206_739,
-    "engine and commands, lines": 9_907,
+    "product lines": 27_969,
+    "test lines": 22_613,
+    "product tokens": 199_316,
+    "test tokens": 206_721,
+    "engine and commands, lines": 9_906,
     "engine and commands, files": 60,
-    "longest file": 720,
+    "longest file": 712,
     "path: files of engine and commands": 36,
     "path: files of kernels": 23,
     "path: functions": 537,

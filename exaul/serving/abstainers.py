@@ -56,9 +56,9 @@ from exaul.serving.journal import (
     WITHDRAW,
     Journal,
     JournalEntry,
-    UnreadableJournal,
     read_journal,
 )
+from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms

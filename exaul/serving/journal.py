@@ -19,7 +19,6 @@ import json
 import operator
 import os
 import sqlite3
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from weakref import WeakValueDictionary, finalize
 
 from exaul.engine.checks import BadInput, check_holds, check_legible, quote
 from exaul.serving.abstainer import AbstainerConfiguration, AbstainersConfiguration, new_seed, saved_configuration
+from exaul.serving.wal import UnreadableJournal, check_wal
 
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
@@ -55,10 +55,6 @@ _SCHEMA = (  # the first table is that of all versions
     "CREATE INDEX by_audit ON journal (seq) WHERE audit = 1",
     "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown', 'verdict')",
 )
-
-
-class UnreadableJournal(BadInput):
-    """A file whose content cannot be used, although it is a journal."""
 
 
 class JournalEntry(NamedTuple):
@@ -115,8 +111,10 @@ class _Transaction:
         try:
             if kind is None:
                 self._journal.commit()
+                kind = True  # it is done
         finally:
-            self._journal.roll_back()
+            if kind is not True:
+                self._journal.roll_back()
 
 
 class Journal:
@@ -134,6 +132,7 @@ class Journal:
         _check_path(path, must_exist=configuration is None)
         self.path = path
         self._totals = JournalTotals()
+        self._latest: tuple[int, str] | None = None  # number and digest of the latest entry, if known
         self._size = 0  # bytes of the file, which SQLite does not shrink
         # of ``PATH-wal``, which stays until the file is closed, and does not shrink
         self._wal_inode: int | None = None
@@ -322,7 +321,8 @@ class Journal:
     def begin(self) -> None:
         """Begin a transaction."""
         self._check_files()
-        self.roll_back()  # Ctrl-C may have ended the last call before it did
+        if self._file.in_transaction:  # Ctrl-C may have ended the last call before it was undone
+            self.roll_back()
         self._file.execute("BEGIN")
 
     def commit(self) -> None:
@@ -332,9 +332,9 @@ class Journal:
 
     def roll_back(self) -> None:
         """Undo the transaction that is open, if any, and forget what was computed in it."""
+        self._totals, self._latest = JournalTotals(), None  # first: Ctrl-C may come in between
         if self._file.in_transaction:
             self._file.execute("ROLLBACK")
-            self._totals = JournalTotals()
 
     def _check_files(self) -> None:
         status = os.stat(self._absolute)
@@ -519,10 +519,14 @@ class Journal:
 
     def append(self, **columns: Any) -> None:
         """Append an entry with the given fields of ``JournalEntry``."""
-        row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
-        seq, link = (0, self._first_link) if row is None else row
+        if self._latest is None:
+            row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+            self._latest = row or (0, self._first_link)
+        seq, link = self._latest
         entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
-        self._file.execute(_APPEND, (*entry, _digest_of(link, json.dumps(entry))))
+        link = _digest_of(link, json.dumps(entry))
+        self._file.execute(_APPEND, (*entry, link))
+        self._latest = seq + 1, link
 
     def load_totals(self) -> JournalTotals:
         """Return the totals of the journal: the known ones, and the entries after them."""
@@ -536,44 +540,6 @@ class Journal:
             added = [value or 0 for value in added]  # the sum of no numbers is None
             self._totals = JournalTotals(seq, *map(operator.add, known[1:], added))
         return self._totals
-
-
-def check_wal(path: Path) -> None:
-    """Raise UnreadableJournal if a file FILE-wal of SQLite is damaged before its last commit.
-
-    SQLite itself takes the frames from the first damaged one on for the rest of an earlier use, and drops them.
-    They are told apart by their salts: a frame with those of the header was written since the file began anew.
-    Damage to the very last frame looks like a power failure, and is allowed.
-
-    Source: "WAL File Format" of SQLite's documentation.
-    """
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    damaged = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
-    with path.open("rb") as file:
-        header = file.read(32)
-        magic, _, size, *_ = struct.unpack(">8I", header.ljust(32, b"\0"))
-        order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)  # of the words of the checksums
-        if order is None or _checksum(order, header[:24], (0, 0)) != struct.unpack(">2I", header[24:]):
-            raise damaged
-        known, broken = struct.unpack(">2I", header[24:]), False
-        while len(frame := file.read(24 + size)) == 24 + size:
-            current = frame[8:16] == header[16:24]
-            if current and broken:
-                raise damaged
-            if not broken:
-                known = _checksum(order, frame[24:], _checksum(order, frame[:8], known))
-                broken = not current or known != struct.unpack(">2I", frame[16:24])
-
-
-def _checksum(order: str, content: bytes, known: tuple[int, ...]) -> tuple[int, ...]:
-    """Return SQLite's checksum of the words of a content, after the checksum of what is before it."""
-    first, second = known
-    words = struct.unpack(f"{order}{len(content) // 4}I", content)
-    for x, y in zip(words[::2], words[1::2], strict=True):
-        first = (first + x + second) & 0xFFFFFFFF
-        second = (second + y + first) & 0xFFFFFFFF
-    return first, second
 
 
 def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:

@@ -203,7 +203,8 @@ class Service:
         row = {"at": at, "error": None, "withdrawn": False, "question": None, "text": None}  # at: Unix time
         fields |= {name: fields[name][:LONGEST] for name in ("question", "text") if fields.get(name)}
         self._latest[decision.id] = decision._asdict() | row | {"key": key} | fields
-        self._latest = dict(list(self._latest.items())[-LATEST:])
+        if len(self._latest) > LATEST:
+            del self._latest[next(iter(self._latest))]
         self._note_use(key)
 
     def _note_close(self, id: str, key: str, kind: str, error: float | None) -> None:

@@ -1,13 +1,11 @@
 """The Abstainer decides as the simulation does, and keeps its bounds with delayed feedback."""
 
-import asyncio
 import copy
 import json
 import math
 import pickle
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -538,37 +536,6 @@ def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
     withheld = Abstainer(learner="abstains", audit=0.5)
     assert withheld.withdraw(withheld.decide(0.9).id) == "withheld"
     assert withheld.figures()["withdrawn"] == 0
-
-
-def test_threads_lose_nothing_and_count_nothing_twice():
-    one = Abstainer(seed=0)
-    told = []
-
-    def work(seed):
-        rng = np.random.default_rng(seed)
-        for _ in range(1000):
-            decision = one.decide(rng.random())
-            told.append(one.feedback(decision.id, rng.random()))
-
-    async def one_of_many(rng):
-        decision = one.decide(rng.random())
-        await asyncio.sleep(0)
-        told.append(one.feedback(decision.id, rng.random()))
-
-    async def all_at_once():
-        rng = np.random.default_rng(8)
-        await asyncio.gather(*(one_of_many(rng) for _ in range(1000)))
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    threads.append(threading.Thread(target=lambda: asyncio.run(all_at_once())))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    figures = one.figures()
-    assert figures["questions"] == len(told) == 9000
-    assert told.count("counted") == figures["observed"] == figures["answers"]
-    assert told.count("withheld") + told.count("unknown") == 9000 - figures["answers"]  # the last 1,000 are known
 
 
 class FeedbackMachine(RuleBasedStateMachine):

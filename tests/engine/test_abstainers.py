@@ -1,7 +1,6 @@
 """Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
 import copy
-import math
 import os
 import shutil
 import signal
@@ -114,14 +113,6 @@ def test_one_limit_for_all_keys_adds_their_counts(tmp_path):
     assert main(["journal", "verify", str(path)]) == 0
 
 
-def test_a_limit_of_no_answers_is_not_a_number(tmp_path):
-    with Abstainers(tmp_path / "none", audit=0.3, **SMALL) as abstainers:
-        assert math.isnan(abstainers.fdr_limit())
-    simulated(tmp_path / "no audits", 10)
-    with Abstainers(tmp_path / "no audits") as abstainers:
-        assert math.isnan(abstainers.fdr_limit())
-
-
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     used(tmp_path / "all")
     monkeypatch.setattr("exaul.serving.abstainers.MOST_LOADED", 1)
@@ -129,28 +120,6 @@ def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     used(tmp_path / "few")
     with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
         assert [one.figures(key) for key in one.all_keys()] == [other.figures(key) for key in other.all_keys()]
-
-
-def test_bad_input_changes_nothing(tmp_path):
-    path = tmp_path / "state"
-    used(path)
-    with read_journal(path) as journal:
-        before = list(journal.entries())
-    with Abstainers(path) as abstainers:
-        for given in (
-            {"score": 2},
-            {"score": 0.5, "key": 3},
-            {"score": 0.5, "key": "\ud800"},
-            {"score": 0.5, "id": 3},
-        ):
-            with pytest.raises(BadInput):
-                abstainers.decide(**given)
-        with pytest.raises(BadInput, match="error: 'perhaps'"):
-            abstainers.feedback(before[0].id, "perhaps")
-        with pytest.raises(BadInput, match="key: 'new' found"):
-            abstainers.figures("new")
-    with read_journal(path) as journal:
-        assert list(journal.entries()) == before
 
 
 def test_a_file_is_refused_with_one_sentence(tmp_path):
@@ -260,23 +229,6 @@ while True:
     if chance.random() < 0.7:
         print("told", decision.id, abstainers.feedback(decision.id, chance.random()), flush=True)
 """
-
-
-@pytest.mark.parametrize(
-    "change", ["UPDATE {} SET score = score + 1e-12", "UPDATE {} SET at = at + 1", "DELETE FROM {}"]
-)
-def test_an_entry_that_was_changed_or_is_missing_is_found_and_named(tmp_path, capsys, change):
-    """By ``verify``, and, if the file was not closed, when it is opened."""
-    path = tmp_path / "state"
-    used(path)
-    with sqlite3.connect(path) as file:
-        file.execute(change.format("journal") + " WHERE seq = 50")
-        file.execute("UPDATE meta SET value = '' WHERE name = 'closed'")
-    assert main(["journal", "verify", str(path)]) == 2
-    assert "entry 50" in capsys.readouterr().err
-    with pytest.raises(BadInput, match="entry 50"):
-        Abstainers(path)
-    file.close()
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])

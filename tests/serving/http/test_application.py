@@ -171,11 +171,6 @@ def test_a_body_of_many_errors_costs_no_more_than_of_one(client, monkeypatch, ur
     assert len(described[0]) <= 18
 
 
-def test_the_last_of_duplicate_fields_counts(client, path):
-    client.post("/v1/decide", content='{"score": 0.25, "score": 0.75}', headers=JSON)
-    assert entries(path)[0][3] == 0.75
-
-
 @pytest.mark.parametrize(
     ("method", "url", "status", "kind"),
     [
@@ -229,13 +224,6 @@ def test_figures_of_any_key(client, key, url):
     assert client.post("/v1/decide", json={"score": 0.5, "key": key}).status_code == 200
     figures = client.get(url).json()
     assert (figures["key"], figures["questions"]) == (key, 1)
-
-
-def test_texts_are_not_normalised(client, path):
-    for text in ("\u00e9", "e\u0301"):
-        client.post("/v1/decide", json={"score": 0.5, "key": text, "id": text})
-    assert [entry[:3] for entry in entries(path)] == [(text, "decide", text) for text in ("\u00e9", "e\u0301")]
-    assert client.get("/v1/keys").json()["total"] == 2
 
 
 FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "wal cut off"

@@ -1,13 +1,31 @@
 """The overview: computed once for all that wait for it, and not sent again while nothing has changed."""
 
 import asyncio
+import json
 import time
 
 import pytest
 from starlette.testclient import TestClient
 
 from exaul.serving.http.application import app
-from tests.serving.http.test_turns import asked
+
+
+async def asked(application, method, path, body=None):
+    """Return the status of a reply."""
+    raw, status = json.dumps(body).encode() if body else b"", []
+    messages = [{"type": "http.request", "body": raw, "more_body": False}]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    headers += [(b"content-length", str(len(raw)).encode())] if body else []
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+
+    async def receive():
+        return messages.pop()
+
+    async def send(message):
+        status.append(message.get("status"))
+
+    await application(scope | {"http_version": "1.1"}, receive, send)
+    return status[0]
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""The file FILE-wal of SQLite, in which the latest changes of a journal are: is it whole?"""
+
+import struct
+from pathlib import Path
+
+from exaul.engine.checks import BadInput
+
+
+class UnreadableJournal(BadInput):
+    """A file whose content cannot be used, although it is a journal."""
+
+
+def check_wal(path: Path) -> None:
+    """Raise UnreadableJournal if a file FILE-wal of SQLite is damaged before its last commit.
+
+    SQLite itself takes the frames from the first damaged one on for the rest of an earlier use, and drops them.
+    They are told apart by their salts: a frame with those of the header was written since the file began anew.
+    Damage to the very last frame looks like a power failure, and is allowed.
+
+    Source: "WAL File Format" of SQLite's documentation.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    damaged = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
+    with path.open("rb") as file:
+        header = file.read(32)
+        magic, _, size, *_ = struct.unpack(">8I", header.ljust(32, b"\0"))
+        order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)  # of the words of the checksums
+        if order is None or _checksum(order, header[:24], (0, 0)) != struct.unpack(">2I", header[24:]):
+            raise damaged
+        known, broken = struct.unpack(">2I", header[24:]), False
+        while len(frame := file.read(24 + size)) == 24 + size:
+            current = frame[8:16] == header[16:24]
+            if current and broken:
+                raise damaged
+            if not broken:
+                known = _checksum(order, frame[24:], _checksum(order, frame[:8], known))
+                broken = not current or known != struct.unpack(">2I", frame[16:24])
+
+
+def _checksum(order: str, content: bytes, known: tuple[int, ...]) -> tuple[int, ...]:
+    """Return SQLite's checksum of the words of a content, after the checksum of what is before it."""
+    first, second = known
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
+    for x, y in zip(words[::2], words[1::2], strict=True):
+        first = (first + x + second) & 0xFFFFFFFF
+        second = (second + y + first) & 0xFFFFFFFF
+    return first, second

@@ -47,10 +47,12 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started, completed = True, MutableHeaders(scope=message)
-                for name, value in (SECURITY_HEADERS | {"x-request-id": id}).items():
+                for name, value in SECURITY_HEADERS.items():
                     completed.setdefault(name, value)
+                completed["x-request-id"] = id
             await send(message)
-            await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen
+            if message.get("more_body", False):
+                await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen
 
         async def refuse(status: int, sentence: str, *, unread: bool = False) -> None:
             if started:  # the server closes the connection, whose reply is incomplete

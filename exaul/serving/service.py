@@ -102,12 +102,10 @@ class Service:
         with self._lock:
             entries = self._abstainers.entries_of(as_text("id", id)) if id is not None else []
             if entries:
-                if not repeats or (entries[0].score, entries[0].key) != (
-                    score,
-                    key,
-                ):  # another client's: they are not named
+                first = entries[0]
+                if not repeats or (first.score, first.key) != (score, key):  # another client's: they are not named
                     raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
-                return _decision_of(entries[0])
+                return _decision_of(first)
             decision = (self._abstainers.show if self.shadow else self._abstainers.decide)(score, key, id, ref)
             if self._texts is not None and text is not None and (decision.audit or self._kept == "all"):
                 try:

@@ -184,7 +184,7 @@ class Gateway:
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
-        second, flags = self._flags.fallback, self._flags
+        flags, second = self._flags, self._flags.fallback
         # feedback by ``ref`` concerns the answer that is shown
         gated = await self._ask(chat if second is None else chat._replace(ref=None))
         if second is not None and not gated.show and gated.exaul.get("decided", True):
@@ -197,10 +197,10 @@ class Gateway:
         exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
         if not gated.show and chat.form == "error":
             raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
-        shown = gated.completion
+        reply = gated.completion
         if not gated.show:
-            shown = completions.withheld(gated.completion, chat.form, flags.abstention, flags.fixed)
-        return shown | {"id": chat.id, "exaul": exaul}
+            reply = completions.withheld(reply, chat.form, flags.abstention, flags.fixed)
+        return reply | {"id": chat.id, "exaul": exaul}
 
     async def _ask(self, chat: ChatRequest) -> GatedAnswer:
         """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""

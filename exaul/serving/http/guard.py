@@ -47,11 +47,10 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started, completed = True, MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
+                for name, value in (SECURITY_HEADERS | {"x-request-id": id}).items():
                     completed.setdefault(name, value)
-                completed["x-request-id"] = id
             await send(message)
-            if message.get("more_body", False):
+            if message.get("more_body"):
                 await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen
 
         async def refuse(status: int, sentence: str, *, unread: bool = False) -> None:
@@ -112,7 +111,7 @@ async def _read(receive: Receive) -> list[Message]:
                 if message["type"] != "http.request":
                     return []
                 body += message.get("body", b"")
-                more = message.get("more_body", False)
+                more = message.get("more_body")
                 if len(body) > BODY_BYTES:
                     raise HTTPException(413, TOO_LONG)
     except TimeoutError:

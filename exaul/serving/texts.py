@@ -49,8 +49,8 @@ class AnswerTexts:
 
     def add(self, id: str, text: AnswerText) -> None:
         """Keep the text of a decision, cut after LONGEST characters each."""
-        row = id, _storable(text.question), _storable(text.answer)
-        self._file.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)", row)
+        query = "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)"
+        self._file.execute(query, (id, *map(_storable, text)))
 
     def of(self, id: str) -> AnswerText | None:
         """Return the text of a decision, or None if it was not kept, or no longer is."""

@@ -111,7 +111,7 @@ async def _read(receive: Receive) -> list[Message]:
                 if message["type"] != "http.request":
                     return []
                 body += message.get("body", b"")
-                more = message.get("more_body")
+                more = message.get("more_body", False)
                 if len(body) > BODY_BYTES:
                     raise HTTPException(413, TOO_LONG)
     except TimeoutError:

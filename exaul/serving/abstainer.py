@@ -53,7 +53,7 @@ from exaul.kernels.feedback import (
 )
 from exaul.kernels.game import ARMS, LOG_ARMS, Parameters, Rates, compute_costs, compute_cuts, log_grid, logit_grid
 from exaul.kernels.learners.learner import Learner, Ranked, bound_risk
-from exaul.kernels.learners.start import count_log, first_counts
+from exaul.kernels.learners.start import start_of
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.rates import rates_of
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
@@ -199,18 +199,16 @@ def start_after(
 
     ``scores`` [M], the latest last, are those of all past answers, if the log is a sample of them.
     """
+    if log is None:
+        grid, cuts, past, described = _grid(), None, None, None
+    else:
+        grid, described = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
+        cuts = compute_cuts(grid, log.scores), log.errors
+        past = None if scores is None else compute_cuts(grid, scores)
     rule = learner_of(config.learner).rule
-    if log is not None and scores is None:
-        scores = log.scores
-    grid = _grid() if scores is None else log_grid(LOG_ARMS, scores)
-    described = None if log is None else describe_log(log)
-    if not isinstance(rule, Ranked):
-        return AbstainerStart(grid, [], [0.0] * len(grid), described)
-    if log is None or scores is None or rule.fit is None:
-        return AbstainerStart(grid, list(rule.start), first_counts(rule, len(grid)).tolist(), described)
-    counts = count_log(rule, compute_cuts(grid, scores), len(grid))
-    numbers = rule.fit(compute_cuts(grid, log.scores), log.errors, counts, config.alpha)
-    return AbstainerStart(grid, list(map(float, numbers)), counts.tolist(), described)
+    numbers, counts = start_of(rule, len(grid), [config.alpha], cuts, past)
+    known = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
+    return AbstainerStart(grid, [float(each[0]) for each in numbers], known, described)
 
 
 def read_start_log(log: Any, columns: Layout) -> Records:

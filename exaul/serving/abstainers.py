@@ -258,8 +258,8 @@ class Abstainers:
     def show(self, score: float, key: str = "", id: str | None = None, ref: str | None = None) -> AbstainerDecision:
         """Record an answer that is shown whatever its score: *shadow mode*, before a key begins to decide.
 
-        A key that begins to decide later starts from what was shown: it ranks scores among those, and first answers
-        the largest share whose audited answers keep alpha; without audits, whose rated ones do.
+        A key that begins to decide later ranks scores among those shown, and first answers above the lowest
+        threshold where at most alpha of the audited answers (of the rated, if none was audited) were wrong.
 
         Arguments and errors are those of ``decide``.
 
@@ -315,7 +315,7 @@ class Abstainers:
         key = as_text("key", key)
         known = self._journal.latest_start(key)
         stays = self._journal.start_of(known[0])[0] if known else self._alphas.get(key, self._config["alpha"])
-        config = AbstainerConfiguration(**{**self._config, "alpha": stays if alpha is None else alpha})
+        config = self._configuration_for(stays if alpha is None else alpha)
         log = self._logs.get(key, self._logs[""])
         if warm_start is not None:
             log = read_start_log(warm_start, self._layout)
@@ -514,16 +514,17 @@ class Abstainers:
         while len(self._loaded) > MOST_LOADED:
             self._loaded.popitem(last=False)
 
+    def _configuration_for(self, alpha: float) -> AbstainerConfiguration:
+        return AbstainerConfiguration(**{**self._config, "alpha": alpha})
+
     def _start_of_new(self, key: str) -> tuple[float, dict[str, Any] | None]:
         """Return the target of a new key, and what it begins with, or None."""
         alpha, name = self._alphas.get(key, self._config["alpha"]), key if key in self._logs else ""
-        shown = self._journal.shown(key)
+        config, shown = self._configuration_for(alpha), self._journal.shown(key)
         if any(error is not None for _, _, error in shown):
-            config = AbstainerConfiguration(**{**self._config, "alpha": alpha})
             return alpha, start_after_shadow(config, shown).as_json()
         log = self._logs[name]
         if (name, alpha) not in self._starts:
-            config = AbstainerConfiguration(**{**self._config, "alpha": alpha})
             self._starts[name, alpha] = None if log is None else start_after(config, log).as_json()
         return alpha, self._starts[name, alpha]
 

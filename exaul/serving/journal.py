@@ -225,7 +225,7 @@ class Journal:
         """Return the configuration after all checks of a file.
 
         Args:
-            bare: nothing is beside it, though Abstainers left it with something beside it, or closed it.
+            bare: nothing is beside a file of Abstainers, as after they closed it, or after a part of it was lost.
             last_words: its configuration and latest entry without what is beside it, if known.
             accept_loss: its latest entries may be missing.
         """

@@ -29,6 +29,7 @@ def start_of(
     arms: int,
     alphas: Sequence[float] | NDArray[np.float64],
     log: tuple[NDArray[np.integer], NDArray[np.float64]] | None = None,
+    past: NDArray[np.integer] | None = None,
 ) -> tuple[Any, Any]:
     """Return what a ``Start`` has of a rule, its state and its counts; () each if the rule is not ``Ranked``.
 
@@ -38,6 +39,7 @@ def start_of(
         alphas: [cells] target FDRs.
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
             ``fit`` does not use it.
+        past: cuts [M] in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
 
     Returns:
         The rule's numbers, a NamedTuple of [cells] each, and the counts [H].
@@ -48,7 +50,7 @@ def start_of(
         states, counts = [rule.start] * len(alphas), first_counts(rule, arms)
     else:
         cuts, errors = log
-        counts = count_log(rule, cuts, arms)
+        counts = count_log(rule, cuts if past is None else past, arms)
         states = [rule.fit(cuts, errors, counts, alpha) for alpha in alphas]
     return type(rule.start)(*np.array(states, np.float64).T), counts
 

@@ -85,9 +85,8 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
         finally:
             server.should_exit = True
             thread.join(20)
-            (close,) = application.state.closing
-            session = close.__self__._session
-            assert session is None or session.closed
+            sessions = [close.__self__._session for close in application.state.closing]
+            assert all(session is None or session.closed for session in sessions)
 
 
 def events(raw):

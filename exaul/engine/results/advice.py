@@ -173,10 +173,11 @@ def describe(table: Table, step: str = "") -> str:
 
 
 def describe_halves(is_perfect: bool) -> str:
-    """Return how the advice was found; ``is_perfect``: every answer of the sweep gets its feedback at once."""
+    """Return what the table of halves shows; ``is_perfect``: each answer of the sweep gets its feedback at once."""
     unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
     return (
-        f"mean (5% to 95%) of {HALVES} random halves; each learner starts from one half and plays the other{unlike}"
+        f"started from one half of the log, on the other: mean (5% to 95%) of {HALVES} random halves{unlike}. "
+        "At most: on any sequence, and 1 more for every 200 abstentions while it answers almost nothing"
     )
 
 

@@ -118,8 +118,8 @@ class Result:
             wrap(summary.describe_warm_start(played), width),
         ]
         if is_log and not self.advice.empty:
-            parts.append(summary.summarize_halves(self.advice, width))
             parts.append(wrap(advice.describe_halves(sweep.feedback == PERFECT_FEEDBACK), width))
+            parts.append(summary.summarize_halves(self.advice, width))
         parts.append(wrap(advice.describe(self.advice, self._step), width))
         better = [line for line in self._feasible().split("\n") if summary.OTHER_GRID in line]
         checks = summary.describe_checks(trials, sweep.delta)

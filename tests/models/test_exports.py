@@ -337,7 +337,7 @@ def test_other_scores_of_mlflow(tmp_path):
 def test_ratings_of_open_webui(tmp_path, capsys, name):
     status, log = converted(tmp_path, "open-webui", {name: RATINGS}, "--score-name", "confidence")
     assert status == 0
-    assert records(log) == [("m1", 0.9, 1), ("m2", 0.4, 0), ("m3", 0.5, 0)]
+    assert records(log) == [("c/m1", 0.9, 1), ("c/m2", 0.4, 0), ("c/m3", 0.5, 0)]
     assert list(log["source"]) == ["a", "b", "b"]
     assert "rated share: 75.00% of 4" in capsys.readouterr().out
 
@@ -381,7 +381,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
         ("langfuse", SCORES, ["--thumb-name", "x"], "thumb-name: no user's feedback 'x' in the files"),
         ("langfuse", SCORES, ["--score-name", "x", "--thumb-name", "x"], "score-name: 'x' is also the thumb"),
         ("langfuse", SCORES, ["--metric", "acc"], "metric: 'acc' found; it must be absent with langfuse"),
-        ("lm-eval", SCORES, ["--down", "0"], "down: ('0',) found; it must be absent with lm-eval"),
+        ("lm-eval", SCORES, ["--down", "0"], "down: ['0'] found; it must be absent with lm-eval"),
         (
             "langfuse",
             [{"id": 1}],
@@ -426,14 +426,19 @@ def test_values_that_mean_wrong(tmp_path, capsys):
             "files: no user's feedback besides",
         ),
         ("phoenix", [{"annotator_kind": "HUMAN"}], [], "x.jsonl: no column span_id; call reset_index() before"),
-        ("phoenix", [{"id": 1}], [], "x.jsonl: no column annotator_kind or context.span_id, so"),
+        ("phoenix", [{"id": 1}], [], "x.jsonl: no column context.span_id or annotator_kind: no spans or"),
         (
             "phoenix",
             [span("a", "t") | {"annotations": [1]}],
             [],
             "x.jsonl, row 1: annotations is [1]; it must be a list",
         ),
-        ("mlflow", [{"trace_id": 1}], [], "x.jsonl: no column 'assessments'; the log has trace_id"),
+        (
+            "mlflow",
+            [{"trace_id": 1}],
+            [],
+            "no column assessments, so it has no traces of MLflow; the log has",
+        ),
         (
             "mlflow",
             [trace("t") | {"assessments": "[oops"}],
@@ -441,7 +446,12 @@ def test_values_that_mean_wrong(tmp_path, capsys):
             "row 1: assessments is '[oops'; it must be a list of",
         ),
         ("open-webui", RATINGS, [], "no output is a chat completion with logprobs"),
-        ("open-webui", [{"data": {}}], [], "x.jsonl: no column 'meta'; the log has data"),
+        (
+            "open-webui",
+            [{"data": {}}],
+            [],
+            "no column meta, so it has no feedback of Open WebUI; the log has",
+        ),
     ],
 )
 def test_a_file_without_feedback_is_one_sentence(tmp_path, capsys, tool, rows, flags, sentence):
@@ -541,4 +551,4 @@ def test_an_id_of_open_webui_is_no_path(tmp_path):
     rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"] = {"a": {"b": {"confidence": 0.1}}} | messages
     status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, "--score-name", "confidence")
     assert status == 0
-    assert records(log) == [("a.b", 0.5, 0), ("." * 100_000, 0.25, 1)]
+    assert records(log) == [("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 1)]

@@ -1,39 +1,29 @@
 """``exaul convert``: write the results of another tool as a log of scored answers."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine import registry
-from exaul.engine.checks import (
-    BadInput,
-    Configuration,
-    check_holds,
-    check_known,
-    check_legible,
-    join_lines,
-    quote,
-    setting,
-)
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, join_lines, setting
+from exaul.engine.folder import write_beside
+from exaul.engine.logs import files
+from exaul.llm import benchmarks, exports
+from exaul.llm.joining import join_notes
 from exaul.llm.table import Columns, read_table
 
-RESULTS = {  # of benchmarks: a function of all files, --metric and --filter, which returns the rows of a log
-    "lm-eval": "exaul.llm.benchmarks:lm_eval",
-    "inspect": "exaul.llm.benchmarks:inspect",
-}
-FEEDBACK = {  # of users: a function of one file and --score-name, which yields scores and feedback
-    "langfuse": "exaul.llm.exports:langfuse",
-    "phoenix": "exaul.llm.exports:phoenix",
-    "mlflow": "exaul.llm.exports:mlflow",
-    "open-webui": "exaul.llm.exports:open_webui",
-}
+RESULTS = "lm-eval", "inspect"  # functions in exaul.llm.benchmarks of all files, --metric and --filter
+FEEDBACK = (
+    "langfuse",
+    "phoenix",
+    "mlflow",
+    "open-webui",
+)  # functions in exaul.llm.exports, of a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *RESULTS, *FEEDBACK, TABLE
 FLAGS = {"metric": RESULTS, "filter": RESULTS, "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}
-FLAGS |= {field.name: {TABLE: ""} for field in fields(Columns)}
+FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +56,17 @@ def main(given: Mapping[str, Any]) -> int:
     config, columns = Convert(**fields_given(Convert, given)), Columns(**fields_given(Columns, given))
     for name in FLAGS.keys() & given.keys():
         check_holds(name, given[name], config.tool in FLAGS[name], f"absent with {config.tool}")
-    from exaul.engine.folder import write_beside
-    from exaul.engine.logs import files
-
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
+    summary, function = list[str](), config.tool.replace("-", "_")
     if config.tool == TABLE:
         rows, summary = read_table(config.files, columns)
+    elif config.tool in RESULTS:
+        rows = getattr(benchmarks, function)(config.files, config.metric, config.filter)
     else:
-        rows, summary = _results(config) if config.tool in RESULTS else _feedback(config)
+        read = getattr(exports, function)
+        notes = (note for path in config.files for note in read(Path(path), config.score_name))
+        rows, summary = join_notes(notes, config.score_name, config.thumb_name, config.down)
     write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool not in RESULTS:
@@ -83,23 +75,6 @@ def main(given: Mapping[str, Any]) -> int:
         print()
         return inspect.main({"log": config.out})
     return 0
-
-
-def _results(config: Convert) -> tuple[list[dict[str, Any]], list[str]]:
-    rows = registry.load_object(RESULTS[config.tool])(config.files, config.metric, config.filter)
-    for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():
-        check_legible("files: an id", id)
-        if number > 1:
-            raise BadInput(f"files: the id {quote(id)} occurs twice in {quote(group)}; is a file given twice?")
-    return rows, []
-
-
-def _feedback(config: Convert) -> tuple[list[dict[str, Any]], list[str]]:
-    from exaul.llm.joining import join_notes
-
-    read = registry.load_object(FEEDBACK[config.tool])
-    notes = (note for path in config.files for note in read(Path(path), config.score_name))
-    return join_notes(notes, config.score_name, config.thumb_name, config.down)
 
 
 COMMANDS = {"convert": Command((Convert, Columns), main)}

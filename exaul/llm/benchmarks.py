@@ -1,12 +1,14 @@
 """Read the results of benchmarks, of lm-evaluation-harness and of Inspect, as rows of a log."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, quote, typed
+from exaul.engine.checks import BadInput, check_legible, quote, typed
 from exaul.engine.logs import files
+from exaul.engine.logs.log import parse_number, parse_score
 from exaul.llm.matching import normalised
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood
 from exaul.llm.rows import Row, read_rows, require_fields
@@ -39,17 +41,14 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
         if chosen is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
         for row in (row for row in every if chosen in (None, str(row.get("filter")))):
-            right = row.get(known)
-            if isinstance(right, bool) or not isinstance(right, (int, float)) or not 0 <= right <= 1:
-                raise BadInput(f"{row.where}: {known} is {quote(str(right))}; it must be a number in [0, 1]")
+            right = parse_score(row.get(known))
+            if math.isnan(right):
+                raise BadInput(f"{row.where}: {known} is {quote(row.get(known))}; it must be a number in [0, 1]")
             score = _choice(row) or _share(row)
             rows.append(
                 {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem} | score | {"error": 1 - right}
             )
-    if not rows:
-        of = f" of the filter {chosen}" if chosen else ""
-        raise BadInput(f"{', '.join(paths)}: no row{of}; at least one is needed")
-    return rows
+    return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
 
 
 def _choice(row: Row) -> dict[str, float] | None:
@@ -57,16 +56,13 @@ def _choice(row: Row) -> dict[str, float] | None:
     replies = row.get("filtered_resps")
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
-    try:
-        each = [float(logprob) for logprob, _ in replies]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadInput(f"{row.where}: filtered_resps is {quote(replies)}; log-likelihoods are needed") from error
-    if len(each) < 2:
-        raise BadInput(f"{row.where}: one log-likelihood only; a score needs at least two")
+    each = [parse_number(logprob) for logprob, _ in replies]
     if not (all(x <= ROUNDING for x in each) and max(each) > -math.inf):
         raise BadInput(
-            f"{row.where}: filtered_resps is {quote(each)}; log-likelihoods must be at most 0, not all -inf"
+            f"{row.where}: filtered_resps is {quote(replies)}; log-likelihoods must be at most 0, not all -inf"
         )
+    if len(each) < 2:
+        raise BadInput(f"{row.where}: one log-likelihood only; a score needs at least two")
     # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
     return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
 
@@ -118,22 +114,27 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             if sample.scores and not sample.error and (metric is None or metric in sample.scores):
                 epochs.setdefault(str(sample.id), []).append(sample)
         for id, samples in epochs.items():
-            name = metric or _scorer(path, samples[0])
+            names = list(samples[0].scores)
+            name = metric or names[0]
+            if metric is None and len(names) > 1:
+                raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
             right = number(samples[0].scores[name].value)
             if not 0 <= right <= 1:
                 raise BadInput(f"{path}: sample {id} has the score {right}; it must be in [0, 1]")
             scores = _scores(path, samples, name)
             rows.append({"id": id, "group": Path(path).stem} | scores | {"error": 1 - right})
+    return _checked(paths, rows, " with a score")
+
+
+def _checked(paths: Sequence[str], rows: list[dict[str, Any]], which: str) -> list[dict[str, Any]]:
+    """Return the rows. Raise BadInput if there is none, or an id is no text or repeats."""
     if not rows:
-        raise BadInput(f"{', '.join(paths)}: no sample with a score; at least one is needed")
+        raise BadInput(f"{', '.join(paths)}: no row{which}; at least one is needed")
+    for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():
+        check_legible("files: an id", id)
+        if number > 1:
+            raise BadInput(f"files: the id {quote(id)} occurs twice in {quote(group)}; is a file given twice?")
     return rows
-
-
-def _scorer(path: str, sample: Any) -> str:
-    names = list(sample.scores)
-    if len(names) > 1:
-        raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
-    return str(names[0])
 
 
 def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:

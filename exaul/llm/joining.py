@@ -2,17 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, check_known, quote, shorten
+from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.rows import EARLIEST
 
 KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # name of the score that is computed from the logprobs in an answer's output
-LISTED = 12  # most names or values that a sentence lists
+
+
+NO_LOGPROBS = (
+    "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number in "
+    "[0, 1] with each answer and name it with --score-name"
+)
 
 
 class Note(NamedTuple):
@@ -28,16 +33,12 @@ class Note(NamedTuple):
     human: bool  # whether it can be a user's feedback: not an evaluator's
 
 
-class Joined(NamedTuple):
-    """The rows of a log, and what to say of them."""
-
-    rows: list[dict[str, Any]]  # by time: id, time, score, error, source
-    summary: list[str]  # lines
-
-
-def join_notes(notes: Iterable[Note], score: str | None, feedback: str | None, down: Sequence[str]) -> Joined:
+def join_notes(
+    notes: Iterable[Note], score: str | None, feedback: str | None, down: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Join feedback with the score of the same answer, else with the last score of its trace.
 
+    Return the rows of a log by time (id, time, score, error, source), and lines that say what was joined.
     Of several values of one name for an answer the last by time counts; of equal times, the last in the files.
 
     Args:
@@ -59,13 +60,14 @@ def join_notes(notes: Iterable[Note], score: str | None, feedback: str | None, d
     users = [note for note in valued if note.human and note.name not in (LIKELIHOOD, score)]
     name = _feedback_name({note.name for note in users}, feedback)
     if not scored:
-        raise BadInput(_no_score(score))
+        raise BadInput(NO_LOGPROBS if score is None else f"score-name: no answer has a score {quote(score)}")
     named = [note for note in users if note.name == name]
     # a later value replaces an earlier one
     scores = {note.id: note for note in scored}
     of_trace = {traces.get(note.id, note.id): note for note in scored}
     ratings = {note.id: note for note in named if note.id}
-    wrong = _polarity(ratings, down)
+    counts = Counter(map(_value_of, ratings.values()))
+    wrong = _polarity(counts.keys(), down)
     last = [note for note in named if ratings.get(note.id) is note]  # by time
     matches = [scores.get(each.id) or of_trace.get(traces.get(each.id, each.id)) for each in last]
     pairs = [(rating, match) for rating, match in zip(last, matches, strict=True) if match is not None]
@@ -85,22 +87,18 @@ def join_notes(notes: Iterable[Note], score: str | None, feedback: str | None, d
         }
         for rating, match in pairs
     ]
-    counts = Counter(map(_value_of, ratings.values()))
-    each = (f"{quote(value)} {'down' if value in wrong else 'up'}: {n}" for value, n in counts.most_common(LISTED))
+    each = (f"{quote(value)} {'down' if value in wrong else 'up'}: {n}" for value, n in counts.most_common())
     stray = sum(not note.id for note in named)
     share = len({match.id for _, match in pairs}) / len(scores)
-    return Joined(
-        rows,
-        [
-            f"feedback {quote(name)}: {len(ratings)} answers ({', '.join(each)})",
-            f"joined with a score: {len(rows)}; not joined: {len(ratings) - len(rows) + stray}; "
-            f"replaced by later ones: {len(named) - stray - len(ratings)}",
-            f"rated share: {share:.2%} of {len(scores)} answers with a score"
-            if share < 1
-            else "rated share: unknown, since all scores in the files are of rated answers",
-            "this log has only answers that were shown and rated; it says nothing of the others",
-        ],
-    )
+    return rows, [
+        f"feedback {quote(name)}: {len(ratings)} answers ({shorten(', '.join(each))})",
+        f"joined with a score: {len(rows)}; not joined: {len(ratings) - len(rows) + stray}; "
+        f"replaced by later ones: {len(named) - stray - len(ratings)}",
+        f"rated share: {share:.2%} of {len(scores)} answers with a score"
+        if share < 1
+        else "rated share: unknown, since all scores in the files are of rated answers",
+        "this log has only answers that were shown and rated; it says nothing of the others",
+    ]
 
 
 def _feedback_name(names: Collection[str], feedback: str | None) -> str:
@@ -111,17 +109,8 @@ def _feedback_name(names: Collection[str], feedback: str | None) -> str:
     if not names:
         raise BadInput("files: no user's feedback besides the score; evaluators' scores are not feedback")
     if feedback is None and len(names) > 1:
-        raise BadInput(f"thumb-name: missing; it must be one of {_listed(sorted(names))}")
+        raise BadInput(f"thumb-name: missing; it must be one of {shorten(', '.join(sorted(names)))}")
     return feedback or next(iter(names))
-
-
-def _no_score(score: str | None) -> str:
-    if score is not None:
-        return f"score-name: no answer has a score {quote(score)}; omit the flag to use logged logprobs"
-    return (
-        "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number "
-        "in [0, 1] with each answer and name it with --score-name"
-    )
 
 
 def _score_of(note: Note) -> float:
@@ -140,31 +129,30 @@ def _value_of(note: Note) -> str:
             f"{note.where}: the feedback {quote(note.name)} is {quote(note.value)}; "
             "it must be a text, a number or a truth value"
         )
-    return comparable(note.value).replace("_", "-").replace(" ", "-")
+    return _rating(note.value)
+
+
+def _rating(value: Any) -> str:
+    return comparable(value).replace("_", "-").replace(" ", "-")
 
 
 def comparable(value: Any) -> str:
-    """Return a scalar as a text that is equal for equal values: " A" and "a" are "a"; 1, 1.0 and "1" are "1"."""
+    """Return a value as a text that is equal for equal values: " A" and "a" are "a"; 1, 1.0 and "1" are "1"."""
     text = str(value).strip().casefold()
     try:
         return f"{float(text):.15g}"
-    except (ValueError, OverflowError):
+    except ValueError:
         return text
 
 
-def _polarity(ratings: Mapping[str, Note], down: Sequence[str]) -> set[str]:
+def _polarity(values: Set[str], down: Sequence[str]) -> set[str]:
     """Return the values that mean wrong."""
-    counts = Counter(map(_value_of, ratings.values()))
+    among = f"of the values {shorten(', '.join(sorted(values)))}"
     if down:
-        wrong = {comparable(value).replace("_", "-").replace(" ", "-") for value in down}
-        check_known("down", sorted(wrong), [value for value, _ in counts.most_common(LISTED)])
+        wrong = set(map(_rating, down))
+        check_holds("down", down, wrong <= values, among)
         return wrong
     for low, high in KNOWN:
-        if set(counts) <= {low, high}:
+        if values <= {low, high}:
             return {low}
-    raise BadInput(f"down: missing; it must be those of the values {_listed(list(counts))} that mean wrong")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return shorten(", ".join(names[:LISTED])) + more
+    raise BadInput(f"down: missing; it must be those {among} that mean wrong")

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import is_missing, listed
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)  # the time of what has none
-EPOCHS = ((1e11, 1), (1e14, 1e3), (1e17, 1e6), (math.inf, 1e9))  # largest number that counts in s, ms, us, ns
 
 
 class Row(NamedTuple):
@@ -62,10 +60,12 @@ class Row(NamedTuple):
                 return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).astimezone(UTC)
             if not isinstance(cell, bool):
                 since = float(cell)
-                return datetime.fromtimestamp(since / next(unit for most, unit in EPOCHS if since < most), UTC)
-        except (ValueError, TypeError, OverflowError, OSError, StopIteration):
+                for _ in range(3):  # in seconds, ms, us or ns
+                    since /= 1000 if since >= 1e11 else 1
+                return datetime.fromtimestamp(since, UTC)
+        except (ValueError, TypeError, OverflowError, OSError):
             pass
-        name = next(name for name in names if self.get(name) is not None)
+        name = " or ".join(names)
         raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a time, as 2026-01-31T12:00:00Z")
 
     def rows(self, name: str) -> "list[Row]":

@@ -13,7 +13,6 @@ from exaul.llm.joining import comparable
 from exaul.llm.rows import Row, holding, read_rows
 
 RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
-TRUE = {"yes": 1.0, "no": 0.0}  # further texts for true and false
 SCALAR = str, int, float, type(None)
 REPLACED = "score", "error", "correct"  # columns of a table that a log would take for its own
 LABELS = "0 or 1, true or false, yes or no, correct or incorrect, or a number in [0, 1]"
@@ -32,13 +31,12 @@ class Columns(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self.range
+        low, high = self.range()
         check_holds("scale", self.scale, low != high and math.isfinite(high - low), "two numbers, as 0:10")
         check_holds("equal", self.equal, len(self.equal) in (0, 2), "two columns")
 
-    @property
     def range(self) -> tuple[float, float]:
-        """The scores that are least and most confident; NaN if ``scale`` has another form."""
+        """Return the least and the most confident score; NaN if ``scale`` has another form."""
         low, _, high = (self.scale or "0:1").partition(":")
         return parse_number(low), parse_number(high)
 
@@ -82,31 +80,25 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
 
 
 def _score(row: Row, name: str, columns: Columns) -> float:
-    cell = row.get(name)
-    low, high = columns.range
-    if percent := isinstance(cell, str) and cell.strip().endswith("%"):
-        low, high = 0, 100
-    score = (parse_number(cell.strip()[:-1] if percent else cell) - low) / (high - low)
-    if 0 <= score <= 1:
-        return score
-    hint = scale_hint(cell) if columns.scale is None else ""
-    raise BadInput(f"{row.where}: {name} is {quote(cell)}; it must be a number from {low:g} to {high:g}{hint}")
+    text = str(cell := row.get(name)).strip()
+    low, high = (0.0, 100.0) if text.endswith("%") else columns.range()
+    score = (parse_number(text.removesuffix("%")) - low) / (high - low)
+    if not 0 <= score <= 1:
+        hint = scale_hint(text) if columns.scale is None else ""
+        raise BadInput(f"{row.where}: {name} is {quote(cell)}; it must be a number from {low:g} to {high:g}{hint}")
+    return score
 
 
 def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
-    cells = [row.get(name) for name in names]
-    for name, cell in zip(names, cells, strict=True):
-        if not isinstance(cell, (str, int, float)):
-            raise BadInput(f"{row.where}: {name} is {quote(cell)}; it must be a text, a number or a truth value")
-    if columns.equal:
-        return float(comparable(cells[0]) != comparable(cells[1]))
-    word = str(cells[0]).strip().casefold()
-    if word in RIGHT:
-        return 1 - RIGHT[word]
-    label = TRUE.get(word, parse_label(cells[0]))
-    if math.isnan(label):
-        raise BadInput(f"{row.where}: {names[0]} is {quote(cells[0])}; it must be {LABELS}")
-    return label if columns.error else 1 - label
+    label, *other = map(row.get, names)
+    if other:
+        return float(comparable(label) != comparable(other[0]))
+    right = RIGHT.get(comparable(label))
+    if right is None:
+        right = parse_label(label) if columns.correct else 1 - parse_label(label)
+    if math.isnan(right):
+        raise BadInput(f"{row.where}: {names[0]} is {quote(label)}; it must be {LABELS}")
+    return 1 - right
 
 
 def _writable(cell: Any) -> Any:

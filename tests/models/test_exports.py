@@ -348,7 +348,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
     assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags)[0] == 2
     assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in capsys.readouterr().err
     assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "6")[0] == 2
-    assert "down: '6' is unknown; one of 1, 2, 3, 4, 5" in capsys.readouterr().err
+    assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in capsys.readouterr().err
     _, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "1", "2.0")
     assert list(log["error"]) == [1, 1, 0, 0, 0]
     huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
@@ -376,7 +376,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
             "langfuse",
             SCORES,
             ["--score-name", "x", "--thumb-name", "thumb"],
-            "score-name: no answer has a score 'x'; omit the flag",
+            "score-name: no answer has a score 'x'",
         ),
         ("langfuse", SCORES, ["--thumb-name", "x"], "thumb-name: no user's feedback 'x' in the files"),
         ("langfuse", SCORES, ["--score-name", "x", "--thumb-name", "x"], "score-name: 'x' is also the thumb"),
@@ -404,7 +404,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
             "langfuse",
             [score("o1", "thumb", 1, updated_at="yesterday")],
             [],
-            "x.jsonl, row 1: updated_at is 'yesterday'; it must be a time",
+            "row 1: updated_at or timestamp is 'yesterday'; it must be a time",
         ),
         ("langfuse", [score({}, "thumb", 1)], [], "x.jsonl, row 1: observation_id is {}; it must be a text"),
         (

@@ -256,8 +256,8 @@ def parse_score(value: Any) -> float:
 
 
 def parse_label(value: Any) -> float:
-    """Return a cell as a number in [0, 1]; true is 1 and false 0, in upper or lower case; otherwise NaN."""
-    truth = {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+    """Return a cell as a number in [0, 1]; true and yes are 1, false and no 0, in any case; otherwise NaN."""
+    truth = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}.get(str(value).strip().lower())
     return parse_score(value) if truth is None else truth
 
 

@@ -35,7 +35,7 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
     for row in read_rows(path, columns, _snake):
         trace = row.text("trace_id")
         if observations:
-            name, value = _score(row, score, "output", (f"metadata.{score}",))
+            name, value = _score(row, score, "output", f"metadata.{score}")
             yield Note(row.where, row.text("id"), trace, name, value, row.time("start_time"), "", False)
             continue
         # the ``value`` of a text is an index, or nothing
@@ -69,7 +69,7 @@ def phoenix(path: Path, score: str | None) -> Iterator[Note]:
     columns = holding(present, ("context.span_id", "context.trace_id", "start_time", "annotations", output))
     for row in read_rows(path, columns):
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
-        name, value = _score(row, score, output, (output,))
+        name, value = _score(row, score, output, output)
         yield Note(row.where, id, trace, name, value, row.time("start_time"), "", False)
         for annotation in row.rows("annotations"):
             yield _annotation(annotation, trace, score)
@@ -96,7 +96,7 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
     fields = ("response", "spans") if score is None else named
     for row in read_rows(path, holding(present, ("trace_id", "assessments", "request_time", *fields))):
         trace = row.text("trace_id")
-        name, value = _score(row, score, "response", named)
+        name, value = _score(row, score, "response", *named)
         if score is None and value is None:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
             each = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
@@ -134,7 +134,7 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
             yield Note(row.where, key, key, score, value, time, model, False)
 
 
-def _score(row: Row, score: str | None, output: str, named: tuple[str, ...]) -> tuple[str, Any]:
+def _score(row: Row, score: str | None, output: str, *named: str) -> tuple[str, Any]:
     """Return the name and value of a score: of the named fields, else the likelihood of the output."""
     return (LIKELIHOOD, _likelihood(row.get(output))) if score is None else (score, row.get(*named))
 

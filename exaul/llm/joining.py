@@ -124,7 +124,7 @@ def _score_of(note: Note) -> float:
 
 def _value_of(note: Note) -> str:
     """Return the value of feedback as a text that is equal for equal values."""
-    if not isinstance(note.value, (bool, int, float, str)):
+    if not isinstance(note.value, (int, float, str)):
         raise BadInput(
             f"{note.where}: the feedback {quote(note.name)} is {quote(note.value)}; "
             "it must be a text, a number or a truth value"

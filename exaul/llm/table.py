@@ -103,4 +103,4 @@ def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
 
 def _writable(cell: Any) -> Any:
     """Return a cell without what no UTF-8 file can hold."""
-    return cell.encode("utf-8", "backslashreplace").decode().replace("\0", "") if isinstance(cell, str) else cell
+    return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

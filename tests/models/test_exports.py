@@ -4,14 +4,15 @@ import copy
 import csv
 import io
 import json
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
+from random import Random
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exaul.commands.main import main
+from tests.models.test_benchmarks import CHOICE, TEXT
 
 
 def completion(*logprobs):
@@ -162,6 +163,20 @@ TRACES = [
 ]
 
 
+def call(output, end):
+    """A span of MLflow, as ``Span.to_dict`` gives it: its attributes are texts of JSON."""
+    attributes = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(output)}
+    return {"name": "Completions", "end_time_unix_nano": 1795610487380000000 + end, "attributes": attributes}
+
+
+AUTOLOGGED = trace(  # an agent that called a model twice and returned a text, with ``mlflow.openai.autolog``
+    "tr-1",
+    assessment("thumb", True),
+    response="b",
+    spans=[call("b", 9000), call(completion(-2.0), 8000), call(completion(-1.0), 2000), call({"a": 1}, 8500)],
+)
+
+
 def rating(message, value, model="m", at=1785578400, **fields):
     """A row of Open WebUI's export; a filter added ``confidence`` to the message."""
     messages = {
@@ -188,13 +203,6 @@ RATINGS = [
     rating("m4", None, score=0.3),
     rating("m5", 1, type="comment", score=0.3),
 ]
-
-GOLDEN = {  # rows of an export, and the flags that read them
-    "langfuse": (SCORES, ["--score-name", "confidence"]),
-    "phoenix": (ANNOTATIONS, ["--score-name", "confidence"]),
-    "mlflow": (TRACES, ["--score-name", "confidence"]),
-    "open-webui": (RATINGS, ["--score-name", "confidence"]),
-}
 
 
 def save(rows, path):
@@ -333,6 +341,22 @@ def test_other_scores_of_mlflow(tmp_path):
         assert list(log["error"]) == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["t.json", "t.csv"])
+def test_calls_that_mlflow_logs_by_itself(tmp_path, name):
+    """The completion of the trace is the last that a span has; that of the response comes first."""
+    response = trace("tr-2", assessment("thumb", False), response=completion(-3.0), spans=AUTOLOGGED["spans"])
+    _, log = converted(tmp_path, "mlflow", {name: [AUTOLOGGED, response]})
+    assert list(log["score"]) == pytest.approx([0.1353353, 0.0497871])
+    assert list(log["error"]) == [0, 1]
+
+
+def test_messages_of_open_webui_with_one_id_in_two_chats(tmp_path):
+    rows = [rating("m1", 1, score=0.9), rating("m1", -1, score=0.4)]
+    rows[1]["meta"] = rows[1]["meta"] | {"chat_id": "d"}
+    _, log = converted(tmp_path, "open-webui", {"r.json": rows}, "--score-name", "confidence")
+    assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 1)]
+
+
 @pytest.mark.parametrize("name", ["r.json", "r.jsonl", "r.csv"])
 def test_ratings_of_open_webui(tmp_path, capsys, name):
     status, log = converted(tmp_path, "open-webui", {name: RATINGS}, "--score-name", "confidence")
@@ -356,7 +380,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
     assert list(log["error"]) == [0, 1, 1, 1, 1]
     two = [score("o1", "x", 0), score("o2", "x", -1), *rows]
     assert converted(tmp_path, "langfuse", {"s.jsonl": two}, *flags, "--thumb-name", "x")[0] == 2
-    assert "values 0, -1 that" in capsys.readouterr().err  # 0 may be neutral
+    assert "values -1, 0 that" in capsys.readouterr().err  # 0 may be neutral
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
     assert converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags)[0] == 2  # 0 may be neutral
     assert "values -1, 0, 1 that" in capsys.readouterr().err
@@ -492,8 +516,36 @@ def test_a_sweep_reads_the_log(tmp_path, monkeypatch):
     assert main(["sweep", "--logs", "log.csv", "--trials", "2", "--learners", "aci-rank", "--alphas", "0.1"]) == 0
 
 
-VALUES = [None, "", True, 1e308, 10**400, -1, "NaN", "inf", [], {}, [None], {"value": {}}, "\ud800", "\0"]
-HOSTILE = st.sampled_from(VALUES) | st.floats() | st.text(max_size=5)
+ANSWERS = [{"id": n, "a": {"sure": f"{n}%"}, "said": "Yes", "truth": ["no", "yes "][n % 2]} for n in range(3)]
+GOLDEN = [  # rows of an export, and the flags that read them
+    ("langfuse", SCORES, ["--score-name", "confidence"]),
+    ("langfuse", [observation("o1", "t1", metadata={"thumb": 0.5}), *SCORES], ["--score-name", "confidence"]),
+    ("phoenix", ANNOTATIONS, ["--score-name", "confidence"]),
+    ("phoenix", [span("a", "t", -1.0) | {"annotations": ANNOTATIONS[2:4]}], []),
+    ("mlflow", TRACES, ["--score-name", "confidence"]),
+    ("mlflow", [AUTOLOGGED], []),
+    ("open-webui", RATINGS, ["--score-name", "confidence"]),
+    ("lm-eval", [CHOICE, CHOICE | {"doc_id": 1}], []),
+    ("lm-eval", [TEXT], []),
+    ("table", ANSWERS, ["--score", "a.sure", "--equal", "said", "truth"]),
+]
+VALUES = [
+    None,
+    "",
+    True,
+    -1,
+    1e308,
+    10**400,
+    float("nan"),
+    "inf",
+    [],
+    {},
+    [None],
+    {"value": {}},
+    "\ud800",
+    "\0",
+    "DEEP",
+]
 
 
 def members(value):
@@ -504,44 +556,46 @@ def members(value):
         yield from members(value[key])
 
 
-@st.composite
-def edited(draw):
-    """Rows of a golden export with some fields, at any depth, replaced or removed; its flags; a name of a file."""
-    tool = draw(st.sampled_from(sorted(GOLDEN)))
-    rows, flags = copy.deepcopy(GOLDEN[tool])
-    for _ in range(draw(st.integers(1, 4))):
-        parent, key = draw(st.sampled_from(list(members(rows))))
-        if isinstance(parent, dict) and draw(st.booleans()):
+def save_edited(rows, path, random):
+    """Save rows of which up to three values, at any depth, are removed or replaced, and sometimes a byte."""
+    rows = copy.deepcopy(rows)
+    for _ in range(random.randrange(4)):
+        parent, key = random.choice(list(members(rows)))
+        if isinstance(parent, dict) and random.random() < 0.3:
             del parent[key]
         else:
-            parent[key] = copy.deepcopy(draw(HOSTILE))  # a later edit may be within it
-    flags = draw(st.sampled_from([flags, [], [*flags, "--down", "0"]]))
-    return tool, rows, flags, draw(st.sampled_from(["x.jsonl", "x.json", "x.csv"]))
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(edited())
-def test_hostile_exports_are_refused_or_read(tmp_path, case):
-    """Each ends with a log of valid rows, or with one sentence and nothing written."""
-    tool, rows, flags, name = case
-    path = tmp_path / name
-    try:
-        save(rows if path.suffix != ".csv" else [row for row in rows if isinstance(row, dict)] or [{}], path)
-    except (UnicodeEncodeError, csv.Error):  # pandas cannot write it
-        return
-    log, errors = tmp_path / "log.csv", io.StringIO()
-    log.unlink(missing_ok=True)
-    with redirect_stderr(errors), redirect_stdout(io.StringIO()):
-        status = main(["convert", tool, str(path), "--out", str(log), *flags])
-    if status == 0:
-        table = pd.read_csv(log)
-        assert table["score"].between(0, 1).all()
-        assert table["error"].isin([0, 1]).all()
-        assert table["id"].is_unique
+            parent[key] = copy.deepcopy(random.choice(VALUES))
+    if path.suffix == ".csv":
+        table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
+        table.to_csv(path, index=False, errors="surrogatepass")
     else:
-        assert status == 2
-        assert errors.getvalue().count("\n") == 1
-        assert not log.exists()
+        save(rows, path)
+    depth = random.choice([2, 100_000])
+    data = bytearray(path.read_bytes().replace(b'"DEEP"', b"[" * depth + b"]" * depth))
+    if random.random() < 0.3 and data:
+        data[random.randrange(len(data))] = random.randrange(256)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_hostile_exports_are_refused_or_read(tmp_path, many):
+    """Each ends with a log of valid rows, or with one sentence and nothing written."""
+    statuses = Counter()
+    for seed in range(many):
+        random = Random(seed)
+        tool, rows, flags = GOLDEN[seed % len(GOLDEN)]
+        path, log = tmp_path / f"x{random.choice(['.jsonl', '.json', '.csv'])}", tmp_path / "log.csv"
+        save_edited(rows, path, random)
+        with redirect_stderr(io.StringIO()) as errors, redirect_stdout(io.StringIO()):
+            status = main(["convert", tool, str(path), "--out", str(log), *flags])
+        assert (status, errors.getvalue().count("\n"), log.exists()) in [(0, 0, True), (2, 1, False)], seed
+        if status == 0:
+            table = pd.read_csv(log).filter(regex="^(score|error)")
+            assert ((table >= 0) & (table <= 1)).all(axis=None), seed
+            log.unlink()
+        statuses[status] += 1
+    print(statuses)
+    assert min(statuses.values()) > many / 5
 
 
 def test_an_id_of_open_webui_is_no_path(tmp_path):

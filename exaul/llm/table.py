@@ -68,8 +68,9 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
             empty = [name for name in names if row.get(name) is None]
             dropped += bool(empty)
             if not empty:
-                own = {"score": _score(row, names[0], columns), "error": _error(row, names[1:], columns)}
-                rows.append({_writable(name): _writable(row.cells[name]) for name in kept} | own)
+                other = {_writable(name): _writable(row.cells[name]) for name in kept}
+                score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
+                rows.append(other | {"score": score, "error": error})
             elif not columns.drop_missing:
                 raise BadInput(f"{row.where}: {empty[0]} is empty; --drop-missing leaves out such rows")
     if not rows:

@@ -157,19 +157,3 @@ def test_scorers_of_inspect(tmp_path, inspect_ai, capsys):
     inspect_ai[:] = [sample("q", 1, "x", "C", [-1.0, 3.5])]
     assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
     assert "neither usable logprobs nor further epochs" in capsys.readouterr().err
-
-
-def test_a_table_of_uqlm_is_a_log_already(tmp_path, capsys):
-    """With the column of correctness that its notebooks add."""
-    table = "prompt,response,sequence_probability,response_correct\np,a,0.9,True\nq,b,0.4,False\nr,c,0.8,True\n"
-    (tmp_path / "uqlm.csv").write_text(table)
-    argv = [
-        "inspect",
-        str(tmp_path / "uqlm.csv"),
-        "--score",
-        "sequence_probability",
-        "--correct",
-        "response_correct",
-    ]
-    assert main(argv) == 0
-    assert "error rate        0.3333" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Exports of tools that collect users' feedback, as logs. The files are written by hand from the tools' sources."""
+"""Exports of tools that collect users' feedback, as logs. Most are written by hand from the tools' sources."""
 
 import copy
 import csv
@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from random import Random
 
 import pandas as pd
@@ -13,6 +14,8 @@ import pytest
 
 from exaul.commands.main import main
 from tests.models.test_benchmarks import CHOICE, TEXT
+
+NAMED = ["--score-name", "confidence"]
 
 
 def completion(*logprobs):
@@ -163,18 +166,9 @@ TRACES = [
 ]
 
 
-def call(output, end):
-    """A span of MLflow, as ``Span.to_dict`` gives it: its attributes are texts of JSON."""
-    attributes = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(output)}
-    return {"name": "Completions", "end_time_unix_nano": 1795610487380000000 + end, "attributes": attributes}
-
-
-AUTOLOGGED = trace(  # an agent that called a model twice and returned a text, with ``mlflow.openai.autolog``
-    "tr-1",
-    assessment("thumb", True),
-    response="b",
-    spans=[call("b", 9000), call(completion(-2.0), 8000), call(completion(-1.0), 2000), call({"a": 1}, 8500)],
-)
+# Traces of MLflow 3.17 with ``mlflow.openai.autolog``, without metadata and tags: a function that calls a model,
+# one that also calls that function, and a call of the model alone.
+AUTOLOGGED = json.loads((Path(__file__).parent / "mlflow_autolog.json").read_text())
 
 
 def rating(message, value, model="m", at=1785578400, **fields):
@@ -233,7 +227,7 @@ def records(log):
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.json", "scores.csv", "scores.parquet"])
 def test_scores_of_langfuse(tmp_path, capsys, name):
-    status, log = converted(tmp_path, "langfuse", {name: SCORES}, "--score-name", "confidence")
+    status, log = converted(tmp_path, "langfuse", {name: SCORES}, *NAMED)
     assert status == 0
     assert list(log) == ["id", "time", "score", "error", "source"]
     assert records(log) == [("o1", 0.9, 0), ("o2", 0.4, 1)]
@@ -250,7 +244,7 @@ def test_scores_of_langfuse(tmp_path, capsys, name):
 def test_of_equal_times_the_last_in_the_files_counts(tmp_path):
     rows = [score("o1", "confidence", 0.9), score("o1", "thumb", 0), score("o1", "thumb", 1)]
     for order, error in ((rows, 0), (rows[::-1], 1)):
-        _, log = converted(tmp_path, "langfuse", {"s.jsonl": order}, "--score-name", "confidence")
+        _, log = converted(tmp_path, "langfuse", {"s.jsonl": order}, *NAMED)
         assert records(log) == [("o1", 0.9, error)]
 
 
@@ -260,7 +254,7 @@ def test_the_button_of_langfuse_writes_other_names(tmp_path):
         return head + "".join(map(str.capitalize, words))
 
     rows = [{camel(name): value for name, value in row.items() if name != "updated_at"} for row in SCORES]
-    _, log = converted(tmp_path, "langfuse", {"scores.csv": rows}, "--score-name", "confidence")
+    _, log = converted(tmp_path, "langfuse", {"scores.csv": rows}, *NAMED)
     assert records(log) == [("o1", 0.9, 0), ("o2", 0.4, 0)]  # the last by timestamp
 
 
@@ -293,7 +287,7 @@ def test_a_score_in_the_metadata_of_langfuse(tmp_path):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
 def test_annotations_of_phoenix(tmp_path, name):
     """Of two users the later counts; a judge does not; the confidence is a score though it has a label."""
-    status, log = converted(tmp_path, "phoenix", {name: ANNOTATIONS}, "--score-name", "confidence")
+    status, log = converted(tmp_path, "phoenix", {name: ANNOTATIONS}, *NAMED)
     assert status == 0
     assert records(log) == [("a2", 0.4, 0), ("a1", 0.9, 1)]
 
@@ -324,7 +318,7 @@ def test_spans_of_phoenix(tmp_path):
 @pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.parquet"])
 def test_assessments_of_mlflow(tmp_path, capsys, name):
     """In CSV assessments are as Python prints them; in Parquet all values of feedback are numbers."""
-    status, log = converted(tmp_path, "mlflow", {name: TRACES}, "--score-name", "confidence")
+    status, log = converted(tmp_path, "mlflow", {name: TRACES}, *NAMED)
     assert status == 0
     assert records(log) == [("tr-2", 0.4, 0), ("tr-1", 0.9, 1)]
     assert "rated share: 66.67% of 3 answers" in capsys.readouterr().out
@@ -343,23 +337,24 @@ def test_other_scores_of_mlflow(tmp_path):
 
 @pytest.mark.parametrize("name", ["t.json", "t.csv"])
 def test_calls_that_mlflow_logs_by_itself(tmp_path, name):
-    """The completion of the trace is the last that a span has; that of the response comes first."""
-    response = trace("tr-2", assessment("thumb", False), response=completion(-3.0), spans=AUTOLOGGED["spans"])
-    _, log = converted(tmp_path, "mlflow", {name: [AUTOLOGGED, response]})
-    assert list(log["score"]) == pytest.approx([0.1353353, 0.0497871])
-    assert list(log["error"]) == [0, 1]
+    """The completion is in a span within the trace; of several the last counts."""
+    _, log = converted(tmp_path, "mlflow", {name: AUTOLOGGED})
+    assert list(log["score"]) == pytest.approx([0.2231302, 0.0301974, 0.0111090])
+    assert list(log["error"]) == [1, 0, 1]
+    _, log = converted(tmp_path, "mlflow", {name: [AUTOLOGGED[0] | {"response": completion(-3.0)}]})
+    assert list(log["score"]) == pytest.approx([0.0497871])
 
 
 def test_messages_of_open_webui_with_one_id_in_two_chats(tmp_path):
     rows = [rating("m1", 1, score=0.9), rating("m1", -1, score=0.4)]
     rows[1]["meta"] = rows[1]["meta"] | {"chat_id": "d"}
-    _, log = converted(tmp_path, "open-webui", {"r.json": rows}, "--score-name", "confidence")
+    _, log = converted(tmp_path, "open-webui", {"r.json": rows}, *NAMED)
     assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 1)]
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.jsonl", "r.csv"])
 def test_ratings_of_open_webui(tmp_path, capsys, name):
-    status, log = converted(tmp_path, "open-webui", {name: RATINGS}, "--score-name", "confidence")
+    status, log = converted(tmp_path, "open-webui", {name: RATINGS}, *NAMED)
     assert status == 0
     assert records(log) == [("c/m1", 0.9, 1), ("c/m2", 0.4, 0), ("c/m3", 0.5, 0)]
     assert list(log["source"]) == ["a", "b", "b"]
@@ -368,7 +363,7 @@ def test_ratings_of_open_webui(tmp_path, capsys, name):
 
 def test_values_that_mean_wrong(tmp_path, capsys):
     rows = [row for n in range(1, 6) for row in (score(f"o{n}", "stars", n), score(f"o{n}", "confidence", 0.5))]
-    flags = ["--score-name", "confidence"]
+    flags = NAMED
     assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags)[0] == 2
     assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in capsys.readouterr().err
     assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "6")[0] == 2
@@ -406,63 +401,33 @@ def test_values_that_mean_wrong(tmp_path, capsys):
         ("langfuse", SCORES, ["--score-name", "x", "--thumb-name", "x"], "score-name: 'x' is also the thumb"),
         ("langfuse", SCORES, ["--metric", "acc"], "metric: 'acc' found; it must be absent with langfuse"),
         ("lm-eval", SCORES, ["--down", "0"], "down: ['0'] found; it must be absent with lm-eval"),
-        (
-            "langfuse",
-            [{"id": 1}],
-            [],
-            "x.jsonl: no column trace_id, so it has neither scores nor observations; the",
-        ),
+        ("langfuse", [{"id": 1}], [], "no column trace_id, so it has neither scores nor observations; the"),
         (
             "langfuse",
             [*SCORES, score("o1", "confidence", 1.5, updated_at="2026-09-01")],
-            ["--score-name", "confidence"],
-            "x.jsonl, row 10: the score 'confidence' is 1.5; it must be a number in [0, 1]",
+            NAMED,
+            "row 10: the score 'confidence' is 1.5; it must be",
         ),
+        ("langfuse", [SCORES[0], score("o1", "thumb", [1])], NAMED, "row 2: the feedback 'thumb' is [1]; it must"),
         (
             "langfuse",
-            [SCORES[0], score("o1", "thumb", [1])],
-            ["--score-name", "confidence"],
-            "x.jsonl, row 2: the feedback 'thumb' is [1]; it must be a text, a number or a truth value",
-        ),
-        (
-            "langfuse",
-            [score("o1", "thumb", 1, updated_at="yesterday")],
+            [score("o", "x", 1, updated_at="2/3")],
             [],
-            "row 1: updated_at or timestamp is 'yesterday'; it must be a time",
+            "row 1: updated_at or timestamp is '2/3'; it must",
         ),
         ("langfuse", [score({}, "thumb", 1)], [], "x.jsonl, row 1: observation_id is {}; it must be a text"),
+        ("langfuse", [score("\ud800", "thumb", 1)], [], "row 1: observation_id: '\\ud800' found; it must be"),
         (
             "langfuse",
-            [score("\ud800", "thumb", 1)],
-            [],
-            "x.jsonl, row 1: observation_id: '\\ud800' found; it must be",
+            [SCORES[0], score("o", "x", 1, trace_id="t")],
+            NAMED,
+            "1 answers have feedback 'x', 1 a score",
         ),
-        (
-            "langfuse",
-            [SCORES[0], score("o8", "thumb", 1, trace_id="t8")],
-            ["--score-name", "confidence"],
-            "files: 1 answers have feedback 'thumb', 1 a score, and none has both",
-        ),
-        (
-            "langfuse",
-            [score("o", "x", 1, source="EVAL")],
-            ["--score-name", "x"],
-            "files: no user's feedback besides",
-        ),
+        ("langfuse", [score("o", "x", 1, source="EVAL")], NAMED, "files: no user's feedback besides"),
         ("phoenix", [{"annotator_kind": "HUMAN"}], [], "x.jsonl: no column span_id; call reset_index() before"),
         ("phoenix", [{"id": 1}], [], "x.jsonl: no column context.span_id or annotator_kind: no spans or"),
-        (
-            "phoenix",
-            [span("a", "t") | {"annotations": [1]}],
-            [],
-            "x.jsonl, row 1: annotations is [1]; it must be a list",
-        ),
-        (
-            "mlflow",
-            [{"trace_id": 1}],
-            [],
-            "no column assessments, so it has no traces of MLflow; the log has",
-        ),
+        ("phoenix", [span("a", "t") | {"annotations": [1]}], [], "row 1: annotations is [1]; it must be a list"),
+        ("mlflow", [{"trace_id": 1}], [], "no column assessments, so it has no traces of MLflow; the log has"),
         (
             "mlflow",
             [trace("t") | {"assessments": "[oops"}],
@@ -470,12 +435,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
             "row 1: assessments is '[oops'; it must be a list of",
         ),
         ("open-webui", RATINGS, [], "no output is a chat completion with logprobs"),
-        (
-            "open-webui",
-            [{"data": {}}],
-            [],
-            "no column meta, so it has no feedback of Open WebUI; the log has",
-        ),
+        ("open-webui", [{"data": {}}], [], "no column meta, so it has no feedback of Open WebUI; the log has"),
     ],
 )
 def test_a_file_without_feedback_is_one_sentence(tmp_path, capsys, tool, rows, flags, sentence):
@@ -512,40 +472,24 @@ def test_a_sweep_reads_the_log(tmp_path, monkeypatch):
         for n in range(300):
             writer.writerow(score(f"o{n}", "confidence", n / 300))
             writer.writerow(score(f"o{n}", "thumb", int(n > 100)))
-    assert main(["convert", "langfuse", "s.csv", "--score-name", "confidence"]) == 0
+    assert main(["convert", "langfuse", "s.csv", *NAMED]) == 0
     assert main(["sweep", "--logs", "log.csv", "--trials", "2", "--learners", "aci-rank", "--alphas", "0.1"]) == 0
 
 
 ANSWERS = [{"id": n, "a": {"sure": f"{n}%"}, "said": "Yes", "truth": ["no", "yes "][n % 2]} for n in range(3)]
 GOLDEN = [  # rows of an export, and the flags that read them
-    ("langfuse", SCORES, ["--score-name", "confidence"]),
-    ("langfuse", [observation("o1", "t1", metadata={"thumb": 0.5}), *SCORES], ["--score-name", "confidence"]),
-    ("phoenix", ANNOTATIONS, ["--score-name", "confidence"]),
+    ("langfuse", SCORES, NAMED),
+    ("phoenix", ANNOTATIONS, NAMED),
     ("phoenix", [span("a", "t", -1.0) | {"annotations": ANNOTATIONS[2:4]}], []),
-    ("mlflow", TRACES, ["--score-name", "confidence"]),
-    ("mlflow", [AUTOLOGGED], []),
-    ("open-webui", RATINGS, ["--score-name", "confidence"]),
+    ("mlflow", TRACES, NAMED),
+    ("mlflow", AUTOLOGGED, []),
+    ("open-webui", RATINGS, NAMED),
     ("lm-eval", [CHOICE, CHOICE | {"doc_id": 1}], []),
     ("lm-eval", [TEXT], []),
     ("table", ANSWERS, ["--score", "a.sure", "--equal", "said", "truth"]),
 ]
-VALUES = [
-    None,
-    "",
-    True,
-    -1,
-    1e308,
-    10**400,
-    float("nan"),
-    "inf",
-    [],
-    {},
-    [None],
-    {"value": {}},
-    "\ud800",
-    "\0",
-    "DEEP",
-]
+VALUES = [None, "", True, -1, 1e308, 10**400, float("nan"), "inf", [], {}, [None]]
+VALUES += [{"value": {}}, "\ud800", "\0", "DEEP"]
 
 
 def members(value):
@@ -594,7 +538,7 @@ def test_hostile_exports_are_refused_or_read(tmp_path, many):
             assert ((table >= 0) & (table <= 1)).all(axis=None), seed
             log.unlink()
         statuses[status] += 1
-    print(statuses)
+    print(many, "edits:", statuses)
     assert min(statuses.values()) > many / 5
 
 
@@ -603,6 +547,6 @@ def test_an_id_of_open_webui_is_no_path(tmp_path):
     rows = [rating("a.b", 1, score=0.5), rating("." * 100_000, -1, score=0.25)]
     messages = rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"]
     rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"] = {"a": {"b": {"confidence": 0.1}}} | messages
-    status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, "--score-name", "confidence")
+    status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, *NAMED)
     assert status == 0
     assert records(log) == [("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 1)]

@@ -120,4 +120,6 @@ def require_fields(path: Path, present: Sequence[str], fields: Sequence[str], wh
     for name in fields:
         if not holding(present, [name]):
             command = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
-            raise BadInput(f"{path}: no column {name}{why}; {listed(present)}; a table of answers: {command}")
+            raise BadInput(
+                f"{path}: no column {name}{why}; {listed(present)}; if it is a table of scored answers, use {command}"
+            )

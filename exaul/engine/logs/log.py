@@ -147,7 +147,7 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
 
 def listed(present: Sequence[str]) -> str:
     """Return the columns of a log as a clause of a message."""
-    other = len(present) == 1 and re.search("[;\t|]", present[0])
+    other = len(present) == 1 and re.search("[;\t| ]", present[0])
     return f"the log has {shorten(', '.join(present))}" + (", and no comma separates columns" if other else "")
 
 

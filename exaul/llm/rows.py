@@ -119,7 +119,5 @@ def require_fields(path: Path, present: Sequence[str], fields: Sequence[str], wh
     """Raise BadInput unless a file has all fields. The sentence says what it has, and how to read any table."""
     for name in fields:
         if not holding(present, [name]):
-            command = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
-            raise BadInput(
-                f"{path}: no column {name}{why}; {listed(present)}; if it is a table of scored answers, use {command}"
-            )
+            how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
+            raise BadInput(f"{path}: no column {name}{why}; {listed(present)}; for a table of answers use {how}")

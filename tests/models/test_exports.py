@@ -401,7 +401,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
         ("langfuse", SCORES, ["--score-name", "x", "--thumb-name", "x"], "score-name: 'x' is also the thumb"),
         ("langfuse", SCORES, ["--metric", "acc"], "metric: 'acc' found; it must be absent with langfuse"),
         ("lm-eval", SCORES, ["--down", "0"], "down: ['0'] found; it must be absent with lm-eval"),
-        ("langfuse", [{"id": 1}], [], "no column trace_id, so it has neither scores nor observations; the"),
+        ("langfuse", [{"id": 1}], [], "the log has id; for a table of answers use exaul convert table"),
         (
             "langfuse",
             [*SCORES, score("o1", "confidence", 1.5, updated_at="2026-09-01")],

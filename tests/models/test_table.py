@@ -79,10 +79,12 @@ def test_a_table_without_meaning_is_one_sentence(tmp_path, capsys, flags, senten
 
 
 def test_what_is_left_out_is_counted_and_other_columns_are_kept(tmp_path, capsys):
-    text = '[{"c": 1, "id": "a\\ud800", "error": "?", "x": [1]}, {"c": "", "id": "="}, {"c": 0, "id": "b", "p": 2}]'
+    """But not lists, nor a column that the log would take for its own; what UTF-8 cannot hold is escaped."""
+    text = '[{"c": 1, "id": "a\\ud800", "error": 2, "x": [], "p": 1}, {"c": ""}, {"c": 0, "id": "=", "p": 2}]'
     status, log = converted(tmp_path, "x.json", text, "--score c --equal c p --drop-missing")
     printed = capsys.readouterr().out
     assert status == 0
-    assert "left out for an empty score or label: 2\n" in printed
+    assert "left out for an empty score or label: 1\n" in printed
     assert "wrong: 1; equal apart from case, surrounding spaces and the form of numbers\n" in printed
-    assert log.to_dict("records") == [{"c": 0, "id": "b", "p": 2, "score": 0, "error": 1}]
+    assert list(log) == ["c", "id", "p", "score", "error"]
+    assert log.to_numpy().tolist() == [[1, r"a\ud800", 1, 1, 0], [0, "'=", 2, 0, 1]]

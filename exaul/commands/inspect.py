@@ -70,7 +70,9 @@ def main(given: Mapping[str, Any]) -> int:
         curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
         from exaul.engine.results import figures
 
-        drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
+        reached = {alpha: best_coverage(grids["all thresholds"], scores, errors, alpha) for alpha in config.alphas}
+        drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()), reached)}
+        drawn["reliability"] = figures.reliability(scores, errors)
         points = [
             files.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
             for name, (coverage, risk) in curves.items()
@@ -108,7 +110,7 @@ def main(given: Mapping[str, Any]) -> int:
             print(wrap(text, width))
     print(f"\n{wrap(recommend_grid(best), width)}")
     if config.out is not None:
-        print(f"\nfigure and table: {config.out}")
+        print(f"\nfigures and table: {config.out}")
     return 0
 
 

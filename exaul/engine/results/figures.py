@@ -3,7 +3,7 @@
 Only this module imports matplotlib.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from re import sub
@@ -51,6 +51,7 @@ _NESTED: tuple[dict[str, Any], ...] = (  # of curves that may coincide
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
+GROUPS = 10  # of rows in the figure of reliability
 FLAT = 0.01  # share of the axis; a violin of less height would look like a line
 _COLUMNS = 4  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
@@ -285,20 +286,49 @@ def scatter(table: Table, above: str, note: str) -> Figure:
     return figure
 
 
-def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
-    """Draw risk [H] against coverage [H] of thresholds, by name; ``base_rate`` is the risk at full coverage.
+def risk_coverage(
+    curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float, best: Mapping[float, float]
+) -> Figure:
+    """Draw risk [H] against coverage [H] of thresholds, by name.
 
     Curves that coincide stay visible: each is thinner and darker than those below it.
+
+    Args:
+        curves: coverage and risk, by the name of the thresholds.
+        base_rate: the risk at full coverage.
+        best: the largest coverage with a risk of at most alpha, by alpha; each above 0 is marked.
     """
     figure = Figure(figsize=(4.6, 3.6), layout="constrained")
     axes = figure.subplots()
     for style, (name, (coverage, risk)) in zip(_NESTED, curves.items(), strict=True):
         axes.plot(coverage, risk, label=name, **style)
     axes.axhline(base_rate, label="error rate", **TARGET_STYLE)
+    for alpha, share in best.items():
+        if share > 0:
+            axes.plot([0, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
+            side = "right" if share > 0.5 else "left"
+            axes.annotate(f" $\\alpha$ = {alpha:g}: {share:.0%} ", (share, alpha), fontsize=7, ha=side, va="top")
     axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=3, handlelength=3, frameon=False, fontsize=8)
+    return figure
+
+
+def reliability(scores: np.ndarray, errors: np.ndarray) -> Figure:
+    """Draw the share of right answers against the mean score, in at most ten groups of as many rows.
+
+    On the diagonal, a score is the probability that its answer is right.
+    """
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
+    axes.plot([0, 1], [0, 1], label="score = share right", **TARGET_STYLE)
+    means = [scores[rows].mean() for rows in groups], [1 - errors[rows].mean() for rows in groups]
+    axes.plot(*means, label=f"groups of {len(groups[0]):,} rows", color="#08306b", marker="o", markersize=4)
+    axes.set(xlabel="score (mean of the group)", ylabel="share of right answers", xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=2, handlelength=3, frameon=False, fontsize=8)
     return figure
 
 

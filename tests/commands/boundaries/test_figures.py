@@ -103,7 +103,7 @@ def test_equal_values_are_a_point_instead_of_a_violin():
 def test_curves_that_coincide_are_all_visible():
     """Each is thinner than those below it or has gaps, and the legend is beside the axes."""
     curve = np.linspace(0, 1, 9), np.linspace(0, 0.4, 9)
-    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4)
+    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4, {})
     (axes,) = figure.axes
     widest, wide, dashed, dotted, _ = axes.lines
     assert widest.get_linewidth() > 1.5 * wide.get_linewidth() > 2 * dashed.get_linewidth()
@@ -158,3 +158,20 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert len(dots) == result.trials["learner"].nunique() - 1
     named = {name: set(drawn[name].axes[0].get_legend_handles_labels()[1]) for name in ("risk", "regret")}
     assert named == {"risk": {"aci-rank", "aci-rank-from-log"}, "regret": {"exaul", "exp3-ix", "ew"}}
+
+
+def test_reliability_is_of_groups_of_as_many_rows():
+    """Also if there are fewer rows than groups."""
+    scores, errors = np.linspace(0, 1, 100), np.repeat([1.0, 0.0], 50)
+    line = figures.reliability(scores[::-1], errors[::-1]).axes[0].lines[1]
+    np.testing.assert_allclose(line.get_xdata(), scores.reshape(10, 10).mean(axis=1))
+    np.testing.assert_allclose(line.get_ydata(), 1 - errors.reshape(10, 10).mean(axis=1))
+    assert len(figures.reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
+
+
+def test_each_alpha_that_is_reached_is_marked():
+    curve = np.array([0.0, 1.0]), np.array([0.0, 0.4])
+    best = {0.1: 0.25, 0.2: 0.5, 0.01: 0.0}
+    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4, best)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == [" $\\alpha$ = 0.1: 25% ", " $\\alpha$ = 0.2: 50% "]

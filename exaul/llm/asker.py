@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
 from exaul.llm.calls import Calls
-from exaul.llm.client import CallFailed, CallRefused
-from exaul.llm.endpoint import Budget, Endpoint, price_of
+from exaul.llm.endpoint import Budget, CallFailed, CallRefused, Endpoint, price_of
 from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts

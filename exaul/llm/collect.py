@@ -17,8 +17,7 @@ from exaul.engine.logs import files
 from exaul.engine.progress import Progress
 from exaul.llm import expected
 from exaul.llm.asker import Answer, Asker, Verdict, together
-from exaul.llm.client import CallFailed
-from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
+from exaul.llm.endpoint import BudgetReached, CallFailed, ReplyMissing, run_to_end
 from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions

@@ -19,12 +19,12 @@ from exaul.engine.checks import (
     setting,
 )
 from exaul.engine.progress import MODES
-from exaul.llm.client import SECRET
+from exaul.llm.endpoint import SECRET
 
 SCORES = "std", "con"
 ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
-NEEDED = "aiohttp", "aiolimiter", "genai_prices"
+NEEDED = "openai", "aiolimiter", "genai_prices"
 
 RESERVED = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),

@@ -62,7 +62,7 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     Args:
         command: the command with its kind.
         config: the configuration; no field holds a key.
-        programs: distributions whose versions are recorded, besides exaul and aiohttp.
+        programs: distributions whose versions are recorded, besides exaul and openai.
         more: the sources of the run.
     """
     return {
@@ -70,7 +70,7 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
         "configuration": asdict(config),
         "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
         **more,
-        "versions": {name: metadata.version(name) for name in ("aiohttp", *programs)} | {"exaul": __version__},
+        "versions": {name: metadata.version(name) for name in ("openai", *programs)} | {"exaul": __version__},
         "start": settings.timestamp(),
         "end": None,
     }

@@ -33,8 +33,7 @@ from exaul.kernels.uniforms import LEARNER
 from exaul.llm import expected
 from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
 from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
-from exaul.llm.client import CallFailed, CallRefused
-from exaul.llm.endpoint import CHARACTERS, BudgetReached, run_to_end
+from exaul.llm.endpoint import CHARACTERS, BudgetReached, CallFailed, CallRefused, run_to_end
 from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts

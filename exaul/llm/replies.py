@@ -9,6 +9,7 @@ from exaul.engine.checks import join_lines, shorten
 
 THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
 LOWEST, ROUNDING = -3.5e38, 1e-3  # range of a logprob: the lowest float32 stands for -inf; rounding can exceed 0
+LARGEST = 2**24  # bytes of a response that is read
 MOST_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
 
 
@@ -27,6 +28,13 @@ class Reply(NamedTuple):
 
 class Unreadable(ValueError):
     """A response or a stored reply that is not as it must be; the message says what is wrong."""
+
+
+def check_size(body: bytes) -> bytes:
+    """Return the body of a response; raise Unreadable if it is longer than LARGEST."""
+    if len(body) > LARGEST:
+        raise Unreadable(f"it has more than {LARGEST >> 20} MiB")
+    return body
 
 
 def likelihood(logprobs: Sequence[float]) -> float:

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.registry import resolve
-from exaul.llm.client import exchange, new_session
 from exaul.llm.endpoint_flags import as_address
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled
-from exaul.llm.replies import content_text, first_tokens, score_of, text_of
+from exaul.llm.replies import check_size, content_text, first_tokens, score_of, text_of
 
 SAMPLE_TEMPERATURE = 1.0  # of samples, as in ``exaul collect``
 # with the same seed, or with these of a client, all samples could be the same
@@ -120,14 +119,15 @@ async def agree(request: Body, completion: Body, ask: Ask, *, samples: int, mode
 
 async def webhook(request: Body, completion: Body, ask: Ask, *, url: str) -> float:
     """Return the score in the reply ``{"score": x}`` of a program that gets the request and the completion."""
-    from yarl import URL
+    from exaul.llm.http import BoundedClient
 
-    # A session for each call: it is rare beside the tokens of the model, and nothing is left open.
-    async with new_session(WEBHOOK_SECONDS) as session:
-        response = await exchange(session, "POST", URL(url), json={"request": request, "completion": completion})
-    if response.status != 200:
-        raise ValueError(f"status {response.status}")
-    return json.loads(response.body)["score"]  # the caller checks it
+    # A client for each call: it is rare beside the tokens of the model, and nothing is left open.
+    async with BoundedClient(WEBHOOK_SECONDS) as client:
+        body = json.dumps({"request": request, "completion": completion}).encode()  # httpx2 would refuse NaN
+        response = await client.post(url, content=body, headers={"Content-Type": "application/json"})
+    if response.status_code != 200:
+        raise ValueError(f"status {response.status_code}")
+    return json.loads(check_size(response.content))["score"]  # the caller checks it
 
 
 def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from exaul.commands.main import main
 from exaul.engine.checks import BadInput
-from exaul.llm.client import LARGEST
+from exaul.llm.replies import LARGEST
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
@@ -86,8 +86,7 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
             server.should_exit = True
             thread.join(20)
             (close,) = application.state.closing
-            session = close.__self__._session
-            assert session is None or session.closed
+            assert close.__self__._client.is_closed
 
 
 def events(raw):
@@ -631,7 +630,15 @@ def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
             for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models")):
                 body = QUESTION if method == "POST" else b""
                 assert client.ask(body, path, method, **sent)[0] == 200
-                allowed = {"host", "accept", "accept-encoding", "user-agent", "content-length", "content-type"}
+                allowed = {
+                    "host",
+                    "connection",
+                    "accept",
+                    "accept-encoding",
+                    "user-agent",
+                    "content-length",
+                    "content-type",
+                }
                 headers = stub.headers.pop()
                 passed.append({name: value for name, value in headers.items() if name not in allowed})
                 assert token not in str(headers) or (tokens, variable) == (None, None)

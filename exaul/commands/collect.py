@@ -11,8 +11,9 @@ from exaul.engine.checks import typed
 from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
-from exaul.llm.matching import contains
 from exaul.llm.prompts import SHORT
+from exaul.llm.replies import contains
+from exaul.llm.scores import column_of
 
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01
@@ -36,10 +37,10 @@ def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
     errors = np.array([row.verdict.error for row in rows])
 
     def answered(name: str) -> float:
-        scores = np.array([getattr(row.answer, f"score_{name}") for row in rows])
+        scores = np.array([row.answer.scores[name] for row in rows])
         return sum(best_coverage(every_threshold(scores), scores, errors, alpha) for alpha in (0.05, 0.1, 0.2))
 
-    return max(config.scores, key=answered) if rows else config.scores[0]
+    return max(config.score, key=answered) if rows else config.score[0]
 
 
 def summary(config: Collect, collected: Collected) -> str:
@@ -77,8 +78,8 @@ def summary(config: Collect, collected: Collected) -> str:
     if config.budget is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = ["--drop-missing"] if len(complete) < len(rows) else []
-    score_flag = ["--score", f"score_{config.scores[0]}"] if len(config.scores) == 1 else []
-    log, score = str(collected.folder / "log.csv"), f"score_{_best_score(config, complete)}"
+    score_flag = ["--score", column_of(config.score[0])] if len(config.score) == 1 else []
+    log, score = str(collected.folder / "log.csv"), column_of(_best_score(config, complete))
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:

@@ -10,6 +10,7 @@ import numpy as np
 from exaul.llm.asker import Asker, Messages
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
+from exaul.llm.scores import by_schema
 
 SHIFT = "SHIFT"
 HELLO = "Hello! What would you like to know?"  # first message to the user
@@ -129,8 +130,9 @@ class Adversary:
         if index is not None or SHIFT in reply.text:
             return index, reply.text
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
+        body = {"model": self._asker.judge_model, "messages": asked}
         schema = {"type": "integer", "enum": [*range(len(self._list))]}
-        value, reply_text = await self._asker.by_schema(asked, "index", schema)
+        value, reply_text = await by_schema(self._asker.ask, body, "index", schema)
         index = None if value is None else self._read(value)
         if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1

@@ -15,12 +15,12 @@ from exaul.engine.checks import check_count, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
-from exaul.llm import expected
-from exaul.llm.asker import Answer, Asker, Verdict, together
+from exaul.llm.asker import Answer, Asker, Verdict
 from exaul.llm.endpoint import BudgetReached, CallFailed, ReplyMissing, run_to_end
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
+from exaul.llm.scores import column_of, together
 
 CUT = "length"  # finish reason of an answer that is cut at max_tokens
 
@@ -68,9 +68,8 @@ class Collected(NamedTuple):
     @property
     def complete(self) -> list[CollectedAnswer]:
         """The rows with all scores and an error."""
-        scores = [f"score_{name}" for name in self.manifest["configuration"]["scores"]]
         each = [row for row in self.rows if isinstance(row, CollectedAnswer) and not math.isnan(row.verdict.error)]
-        return [row for row in each if not any(math.isnan(getattr(row.answer, name)) for name in scores)]
+        return [row for row in each if not any(map(math.isnan, row.answer.scores.values()))]
 
 
 @dataclass(frozen=True)
@@ -89,14 +88,9 @@ class CollectJob:
         return cls(config, asked, manifest_of("collect", config, (), questions=source_entries))
 
     def describe(self) -> str:
-        """Return the expected number of calls, tokens and dollars, without any call.
-
-        Raises:
-            BadInput: a budget is given and a price is unknown.
-        """
-        number, lengths = len(self.questions), expected.expected_readings(self.questions)
-        needs = expected.expected_answers(self.config, number, *lengths)
-        return expected.describe_expected(self.config, f"{number:,} questions", needs)
+        """Return the number of calls, without any call."""
+        number = len(self.questions)
+        return f"{number:,} questions, {self.config.describe_calls(number)}"
 
     def run(self, *, progress: str = "quiet") -> Collected:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
@@ -157,9 +151,8 @@ async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], pro
 
 
 async def _row(asker: Asker, question: Question) -> CollectedAnswer:
-    answer = await asker.answer(question.question, question.context)
-    verdict = await asker.judge(question.question, answer.reply.text, question.answers, question.context)
-    return CollectedAnswer(question, answer, verdict)
+    context = question.context
+    return CollectedAnswer(question, *await asker.answer(question.question, question.answers, context, context))
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
@@ -187,7 +180,7 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
     counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
     counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
     counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
-    if "std" in collected.manifest["configuration"]["scores"]:
+    if "logprob" in collected.manifest["configuration"]["score"]:
         unscored = sum(bool(row.answer.reply.text and not row.answer.reply.logprobs) for row in done)
         counts.update({"answers without usable logprobs": unscored})
     return {reason: number for reason, number in counts.items() if number}
@@ -198,8 +191,7 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
     return {
         "id": row.question.id,
         "group": row.question.group,
-        "score_std": row.answer.score_std,
-        "score_con": row.answer.score_con,
+        **{column_of(name): score for name, score in row.answer.scores.items()},
         "error": row.verdict.error,
         "error_exact": row.verdict.exact,
         "error_judge": row.verdict.judge,
@@ -210,11 +202,10 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
 
 
 def _texts(row: CollectedAnswer) -> dict[str, Any]:
-    agree = [None if math.isnan(x) else x for x in row.answer.agree]
     return row.question._asdict() | {
         "answer": row.answer.reply.text,
         "logprobs": row.answer.reply.logprobs,
         "samples": row.answer.samples,
-        "agree": agree,
+        "error": None if math.isnan(row.verdict.error) else row.verdict.error,
         "judge": row.verdict.judge_reply,
     }

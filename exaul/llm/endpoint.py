@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from exaul.engine.checks import BadInput, join_lines, shorten
+from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.calls import Calls, CallTotals, Refusal, key_of
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
@@ -37,6 +37,17 @@ class CallFailed(Exception):
 
 class CallRefused(CallFailed):
     """A call that the endpoint refuses permanently."""
+
+
+def as_address(name: str, url: str) -> str:
+    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
+    if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
+        raise BadInput(
+            f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
+        )
+    host = url.partition("://")[2].partition("/")[0]
+    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
+    return url.rstrip("/")
 
 
 class BudgetReached(Exception):

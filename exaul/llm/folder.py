@@ -18,7 +18,7 @@ from exaul.engine.folder import (
     lock,
     write_manifest,
 )
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"

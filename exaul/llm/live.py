@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -30,20 +29,17 @@ from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import LEARNER
-from exaul.llm import expected
-from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
+from exaul.llm.asker import Answer, Asker, Verdict
 from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
-from exaul.llm.endpoint import CHARACTERS, BudgetReached, CallFailed, CallRefused, run_to_end
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.llm.endpoint import BudgetReached, CallFailed, CallRefused, run_to_end
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
-from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
 
 IDK = "I don't know."
 KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
-NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
@@ -189,36 +185,9 @@ class LiveJob:
         return cls(config, texts, pool, learner, manifest)
 
     def describe(self) -> str:
-        """Return the expected number of calls, tokens and dollars, without any call.
-
-        Raises:
-            BadInput: a budget is given and a price is unknown.
-        """
-        config = self.config
-        templates, most_tokens = prompts(config.files), max(LEAST_TOKENS, config.max_tokens)
-        if config.kind == "user":
-            # characters of the dialogue before a question, on average
-            before = (config.turns - 1) / 2 * (most_tokens + config.max_tokens) * CHARACTERS
-            text = fmean(map(len, self.texts))
-            asks = len(templates["user"]) + text + before
-            read, judged = (
-                most_tokens * CHARACTERS + (0 if config.forget else before),
-                most_tokens * CHARACTERS + text,
-            )
-        else:
-            read, judged = expected.expected_readings(self.pool)
-            past, each = min(config.shown, config.horizon), fmean(len(question.question) for question in self.pool)
-            asks = (
-                len(templates["adversary"]) + len(templates["instructions"]) + config.candidates * (each + NUMBERED)
-            )
-            asks += past * (each + HISTORY)
-        asking = {
-            "questions": expected.ExpectedCalls(
-                config.judge_model or config.model, config.horizon, asks, most_tokens
-            )
-        }
-        needs = asking | expected.expected_answers(config, config.horizon, read, judged)
-        return expected.describe_expected(config, f"{config.horizon:,} rounds, one after the other", needs)
+        """Return the number of calls, without any call."""
+        rounds = self.config.horizon
+        return f"{rounds:,} rounds, one after the other, {self.config.describe_calls(rounds, others=1)}"
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -253,7 +222,7 @@ class LiveJob:
     ) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
         config, learner = self.config, self.learner
-        score, left_out = f"score_{config.scores[-1]}", 0
+        score, left_out = config.score[-1], 0
         async with asker:
             try:
                 await asker.probe(other_role=True)
@@ -284,10 +253,9 @@ async def _round(
     """Run one round. Return None if the question is left out for lack of a verdict or score."""
     asked = await asks.ask()
     try:
-        answer = await asker.answer(asked.question, asked.given, () if forget else asked.earlier_messages)
-        verdict = await asker.judge(asked.question, answer.reply.text, asked.answers, asked.context)
-        error = verdict.error
-        number = getattr(answer, score)
+        earlier = () if forget else asked.earlier_messages
+        answer, verdict = await asker.answer(asked.question, asked.answers, asked.given, asked.context, earlier)
+        error, number = verdict.error, answer.scores[score]
         left = "no verdict" if math.isnan(error) else "no score" if math.isnan(number) else ""
     except CallRefused as refused:
         left = str(refused)
@@ -345,8 +313,7 @@ def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | N
         "question": asked.question,
         "answer": answer.reply.text,
         "samples": answer.samples,
-        "score_std": None if math.isnan(answer.score_std) else answer.score_std,
-        "score_con": None if math.isnan(answer.score_con) else answer.score_con,
+        "scores": {name: None if math.isnan(score) else score for name, score in answer.scores.items()},
         "probability": dialogue_round.probability,
         "answered": dialogue_round.answered,
         "error": dialogue_round.error,

@@ -91,7 +91,7 @@ def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner,
     )
     one = Abstainer(learner=learner, alpha=0.3, horizon=40, seed=0)
     for line in lines:
-        decision = one.decide(line["score_std"])
+        decision = one.decide(line["scores"]["logprob"])
         assert (decision.answer, decision.probability) == (line["answered"], pytest.approx(line["probability"]))
         one.feedback(decision.id, line["error"])
     assert 0 < answered < 40 or learner != "exaul"
@@ -361,28 +361,25 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
 
 
 @pytest.mark.parametrize("kind", ["user", "adversary"])
-def test_a_dry_run_predicts_calls_and_cost(stub, pool, texts, tmp_path, kind, capsys):
-    """No model is called; a run takes these calls, but for equal texts, and about these prompts."""
+def test_a_dry_run_predicts_calls(stub, pool, texts, tmp_path, kind, capsys):
+    """No model is called; a run takes these calls, but for equal texts."""
     number = count()
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
     sources = {"user": texts, "adversary": pool}[kind]
-    more = {"horizon": 12, "scores": ("std", "con"), "entail": "llm", "samples": 2, "turns": 3, "max_tokens": 8}
+    more = {"horizon": 12, "score": ("logprob", "entail"), "samples": 2, "turns": 3, "max_tokens": 8}
     where = {"user": "--contexts", "adversary": "--questions"}[kind]
     flags = [["--" + name.replace("_", "-"), *np.atleast_1d(x).astype(str)] for name, x in more.items()]
-    argv = ["live", kind, where, str(sources), "--endpoint", stub.url, "--model", "m", "--price", "1", "1"]
+    argv = ["live", kind, where, str(sources), "--endpoint", stub.url, "--model", "m"]
     argv += [*chain(*flags), "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
     assert main(argv) == 0
-    printed = capsys.readouterr().out
-    assert "12 rounds, one after the other, 84 calls, plus one test call of each model" in printed
+    expected = "12 rounds, one after the other, 84 calls, plus one test call of each model"
+    assert capsys.readouterr().out.startswith(expected)
     assert main([*argv, "--learner", "ew"]) == 2
     assert "feedback on its own answers" in capsys.readouterr().err
     assert not stub.asked
     assert not (tmp_path / "out").exists()
     dialogue(stub, sources, tmp_path / "out", kind, judge="llm", **more)
     assert 0.9 * 84 < len(stub.asked) <= 84 + 2  # 1 + 3 + 2 + 1 a round
-    letters = sum(len(message["content"]) for body in stub.asked for message in body["messages"])
-    told = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) tokens of prompts", printed))
-    assert 0.8 < 4 * told / letters < 3  # replies are as long as they may be
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
         ],
     }[command]
     argv += ["--endpoint", "http://h/v1", "--model", "m", "--price", "1", "1", "--judge", "both", "--samples", "2"]
-    argv += ["--scores", "con", "std", "--entail", "llm-p", "--progress", "quiet"]
+    argv += ["--score", "p-true", "entail", "logprob", "--progress", "quiet"]
     run = counted = 0
     while len(edits) < many:
         run += 1

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exaul import BadInput
-from exaul.llm.matching import contains, matches, normalised
 from exaul.llm.prompts import ROLES, filled, prompts
 from exaul.llm.questions import contexts, questions
+from exaul.llm.replies import contains, matches, normalised
 
 
 @pytest.mark.parametrize(

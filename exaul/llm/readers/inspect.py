@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
-from exaul.llm.matching import normalised
 from exaul.llm.readers.rows import Row
-from exaul.llm.replies import is_logprob, likelihood
+from exaul.llm.replies import is_logprob, likelihood, normalised
 
 
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, quote, typed
 from exaul.engine.logs import files
-from exaul.llm.matching import normalised
 from exaul.llm.readers.rows import Row
-from exaul.llm.replies import ROUNDING
+from exaul.llm.replies import ROUNDING, normalised
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 

@@ -358,15 +358,15 @@ def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # n
         assert client.metric('exaul_undecided_replies_total{reason="no_score"}') == 1
 
 
-async def sleeping(request, completion, ask):
+async def sleeping(request, reply, ask):
     await asyncio.sleep(10)
 
 
-async def failing(request, completion, ask):
+async def failing(request, reply, ask):
     raise ValueError(SECRET)
 
 
-async def above(request, completion, ask):
+async def above(request, reply, ask):
     return 1.5
 
 
@@ -407,7 +407,7 @@ def test_a_scorer_asks_the_endpoint(stub, tmp_path):  # noqa: F811
 def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F811
     for flags, sentence in (
         ({}, None),
-        ({"score": "p-true", "models": ("m",)}, "--score p-true: the answers of m have none"),
+        ({"score": "verbal", "models": ("m",)}, "--score verbal: the answers of m have none"),
         ({"upstream": "http://127.0.0.1:9/v1"}, r"--score logprob: a first question failed \(the upstream did not"),
     ):
         found = asyncio.run(gateway_module.warning_of(GatewayFlags(**{"upstream": stub.url} | flags)))

@@ -1,4 +1,4 @@
-"""Endpoints, models and scores: the flags that ``exaul collect`` and ``exaul live`` share."""
+"""Endpoints, models and scores: the flags that the commands which call models share."""
 
 import json
 import math
@@ -16,13 +16,13 @@ from exaul.engine.checks import (
     check_known,
     check_not_negative,
     check_positive,
+    quote,
     setting,
 )
 from exaul.engine.progress import MODES
-from exaul.llm.endpoint import SECRET
+from exaul.llm.endpoint import SECRET, as_address
+from exaul.llm.scores import column_of, scorer_of
 
-SCORES = "std", "con"
-ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
 NEEDED = "openai", "aiolimiter", "genai_prices"
 
@@ -30,17 +30,6 @@ RESERVED = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),
     *("extra_headers", "extra_query", "extra_body"),
 )
-
-
-def as_address(name: str, url: str) -> str:
-    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
-    if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
-        raise BadInput(
-            f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
-        )
-    host = url.partition("://")[2].partition("/")[0]
-    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
-    return url.rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +46,19 @@ class EndpointFlags(Configuration):
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
     model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
     key_variable: str = setting("OPENAI_API_KEY", "environment variable that holds the endpoint's key", "NAME")
-    scores: tuple[str, ...] = setting(
-        ("std",), "std: likelihood of the answer; con: share of samples that agree with it", "NAME"
-    )
-    samples: int = setting(5, "sampled answers per question, for con", "N")
-    entail: str = setting(
-        "exact",
-        "test whether a sample agrees: exact (same text), llm (verdict), llm-p (probability of a yes)",
+    score: tuple[str, ...] = setting(
+        ("logprob",),
+        "scores of an answer: logprob, p-true, verbal, agree, exact, entail, module:function, https://...",
         "NAME",
     )
+    samples: int = setting(5, "sampled answers per question, for agree, exact and entail", "N")
     judge: str = setting(
         "exact", "test whether an answer is right: exact (match of texts), llm (verdict), both", "NAME"
     )
     judge_endpoint: str | None = setting(None, "endpoint of the judge (default: --endpoint)", "URL")
-    judge_model: str | None = setting(None, "model of the judge (default: --model)", "NAME")
+    judge_model: str | None = setting(
+        None, "model that judges, and that p-true, verbal, agree and entail ask (default: --model)", "NAME"
+    )
     judge_key_variable: str | None = setting(None, "environment variable that holds the judge's key", "NAME")
     temperature: float = setting(1.0, "temperature of the samples; answers and verdicts have 0", "X")
     max_tokens: int = setting(64, "maximum tokens of an answer", "N")
@@ -85,13 +73,16 @@ class EndpointFlags(Configuration):
         (), "dollars per million tokens of prompts, and of replies (default: list prices)", "X"
     )
     budget: float | None = setting(None, "maximum dollars spent on the folder; then no more calls are made", "X")
-    dry_run: bool = setting(False, "print the expected number of calls and their cost, and make no call")
+    dry_run: bool = setting(False, "print the number of calls, and make none")
     progress: str = setting("bar", f"what to report on stderr: {', '.join(MODES)}", "MODE")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("scores", self.scores, SCORES)
-        check_known("entail", (self.entail,), ENTAIL)
+        check_holds("score", self.score, bool(self.score), "a name")
+        for name in self.score:
+            scorer_of(name)
+        if len(set(map(column_of, self.score))) < len(self.score):
+            raise BadInput(f"score: {', '.join(self.score)} found; each needs a column of its own")
         check_known("judge", (self.judge,), JUDGES)
         check_known("progress", (self.progress,), MODES)
         for name in ("samples", "max_tokens", "concurrent", "per_minute"):
@@ -128,6 +119,12 @@ class EndpointFlags(Configuration):
         except (ValueError, RecursionError) as error:
             raise BadInput(f"extra: {self.extra!r} found; it must be a JSON object ({error})") from error
         check_holds("extra", self.extra, isinstance(fields, dict), "a JSON object")
+        try:
+            json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
+        except ValueError as error:
+            raise BadInput(
+                f"extra: {quote(self.extra)} found; its numbers and texts must be those of JSON"
+            ) from error
         for name in fields:
             if name in RESERVED and not (name == "seed" and fields[name] is None):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
@@ -144,6 +141,13 @@ class EndpointFlags(Configuration):
         for text, (_, equals, path) in zip(self.prompt, each, strict=True):
             check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
         return {role: Path(path) for role, _, path in each}
+
+    def describe_calls(self, answers: int, others: int = 0) -> str:
+        """Return how many calls a number of answers take, each with ``others`` besides scores and verdict."""
+        scorers = [scorer_of(name, samples=self.samples) for name in self.score]
+        further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
+        calls = answers * (1 + others + further + (self.judge != "exact"))
+        return f"{calls:,} calls, plus one test call of each model, retries, and what scores of yours ask"
 
     def check_endpoint(self) -> None:
         """Check that the required flags are given and the packages are installed.

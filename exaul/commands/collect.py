@@ -1,4 +1,4 @@
-"""``exaul collect``: ask a language model questions, and write a log of scored answers."""
+"""``exaul collect`` and ``exaul score``: ask a language model questions, or score answers that exist."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
 from exaul.llm.prompts import SHORT
 from exaul.llm.replies import contains
+from exaul.llm.score_rows import LOG, ScoreRows, ScoreRowsJob
 from exaul.llm.scores import column_of
 
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
@@ -91,4 +92,25 @@ def summary(config: Collect, collected: Collected) -> str:
     return "\n".join(lines)
 
 
-COMMANDS = {"collect": Command((Collect,), main)}
+def score(given: Mapping[str, Any]) -> int:
+    """Score rows, and print how many have all scores. Return 3 if over 1% of the rows are incomplete."""
+    config = ScoreRows(**given)
+    job = ScoreRowsJob.begin(config)
+    if config.dry_run:
+        print(job.describe())
+        return 0
+    scored = job.run(progress=config.progress)
+    number, log = len(scored.answers), str(scored.folder / LOG)
+    print(f"{scored.complete:,} of {number:,} rows have all scores: {log}")
+    print(describe_usage(scored.manifest["usage"]))
+    for reason, count in scored.manifest["left out"].items():
+        print(f"  {reason}: {count:,}")
+    if {"error", "correct"} & set(scored.columns):
+        columns = [name for name in scored.columns if name.startswith("score_")]
+        flags = ["--score", *columns] if len(columns) == 1 else []  # several are compared
+        flags += ["--drop-missing"] if scored.complete < number else []
+        print(f"\ninspect the log: {typed('inspect', log, *flags)}")
+    return MISSING if 1 - scored.complete / number > ALLOWED else 0
+
+
+COMMANDS = {"collect": Command((Collect,), main), "score": Command((ScoreRows,), score)}

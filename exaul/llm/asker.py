@@ -12,7 +12,7 @@ from exaul.llm.endpoint import Budget, BudgetReached, CallFailed, Endpoint, Repl
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import filled, prompts
 from exaul.llm.replies import Reply, matches
-from exaul.llm.scores import LIKELIEST, PROBE, Ask, scorer_of, together, verdict
+from exaul.llm.scores import LIKELIEST, PROBE, Ask, scorer_of, together, verdict_of
 
 Messages = Sequence[dict[str, str]]
 LEAST_TOKENS = 64  # minimum of max_tokens for a verdict
@@ -175,13 +175,14 @@ class Asker:
         """
         request = self.answer_request([*before, self.answer_prompt(question, given)])
         reply = await self._answers.ask(request)
-        return tuple(
-            await together(self.scored(request, reply), self.judge(question, reply.text, answers, context))
-        )
+        calls = self.scored(request, reply), self.judge(question, reply.text, answers, context)
+        scored, verdict = await together(*calls)
+        self.troubles["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(verdict.judge)
+        return scored, verdict
 
     async def scored(self, request: Mapping[str, Any], reply: Reply) -> Answer:
         """Return an answer with its scores; an answer without text has none."""
-        samples = dict[int, str]()
+        samples, troubles = dict[int, str](), Counter[str]()
 
         async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
             asked = await self.ask(body, sample)
@@ -195,16 +196,17 @@ class Asker:
             except (CallFailed, BudgetReached, ReplyMissing):
                 raise
             except Exception as error:  # of a scorer of the user; its text may be long
-                self.troubles[f"{name} failed ({type(error).__name__})"] += 1
+                troubles[f"{name} failed ({type(error).__name__})"] += 1
                 return math.nan
             if not (0 <= value <= 1 or math.isnan(value)):
-                self.troubles[f"{name} outside of [0, 1]"] += 1
+                troubles[f"{name} outside of [0, 1]"] += 1
                 return math.nan
             return value
 
         names = list(self.scorers) if reply.text else []
         values = dict.fromkeys(self.scorers, math.nan)
         values |= zip(names, await together(*map(score, names)), strict=True)
+        self.troubles += troubles  # at the end, since a missing reply ends it, and then it runs again
         return Answer(reply, [samples[number] for number in sorted(samples)], values)
 
     async def judge(self, question: str, answer: str, answers: Sequence[str], context: str = "") -> Verdict:
@@ -217,8 +219,7 @@ class Asker:
             values = {"context": _context_prefix(context), "question": question, "answers": known, "answer": answer}
             prompt = filled(self.prompts["judge"], **values)
             messages = [{"role": "user", "content": prompt}]
-            right, reply_text = await verdict(self.ask, {"model": self.judge_model, "messages": messages})
-            self.troubles["unreadable verdicts"] += math.isnan(right)
+            right, reply_text = await verdict_of(self.ask, {"model": self.judge_model, "messages": messages})
             judged = 1.0 - right
         return Verdict(exact if self.config.judge == "exact" else judged, exact, judged, reply_text)
 

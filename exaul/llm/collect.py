@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from itertools import count as count_from
@@ -89,8 +89,8 @@ class CollectJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        number = len(self.questions)
-        return f"{number:,} questions, {self.config.describe_calls(number)}"
+        number, besides = len(self.questions), 1 + (self.config.judge != "exact")
+        return f"{number:,} questions, {self.config.describe_calls(number, besides)}"
 
     def run(self, *, progress: str = "quiet") -> Collected:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
@@ -102,9 +102,15 @@ class CollectJob:
         with open_folder(str(config.out), self.manifest, ("limit", "no_texts", "questions")) as folder:
             asker = Asker(config, folder / CALLS)
             collected = Collected(folder, rows, dict(self.manifest))
+
+            async def ask_row(n: int) -> CollectedAnswer:
+                asked = self.questions[n]
+                answer, verdict = await asker.answer(asked.question, asked.answers, asked.context, asked.context)
+                return CollectedAnswer(asked, answer, verdict)
+
             try:
                 with Progress(progress, len(rows), "questions") as bar:
-                    run_to_end(_all(asker, self.questions, rows, bar))
+                    run_to_end(ask_rows(asker, ask_row, rows, bar))
             except BaseException:
                 if any(row is not None for row in rows):
                     _write(collected, asker, config)
@@ -113,21 +119,22 @@ class CollectJob:
         return collected
 
 
-async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], progress: Progress) -> None:
-    """Read the rows whose replies are stored, then ask for the others concurrently."""
-    right = Counter[bool]()
+async def ask_rows(
+    asker: Asker, ask_row: Callable[[int], Awaitable[Any]], rows: list[Any], progress: Progress
+) -> None:
+    """Fill a list of rows: those whose replies are stored, then the others, concurrently.
+
+    A row is what ``ask_row`` returns for its number; it is a text if a call failed, and None if it was not asked.
+    """
 
     async def ask(n: int) -> None:
         try:
-            rows[n] = row = await _row(asker, questions[n])
-            if not math.isnan(row.verdict.error):
-                right[row.verdict.error < 0.5] += 1
+            rows[n] = await ask_row(n)
         except CallFailed as error:
             rows[n] = str(error)
-        shown: dict[str, Any] = {"right": f"{right[True] / max(1, right.total()):.0%}"}
-        made = asker.budget.spent - before
+        shown, made = dict[str, Any](), asker.budget.spent - before
         if made > 0:
-            shown |= {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
+            shown = {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
         progress.update(1, **shown)
 
     async def work() -> None:
@@ -138,7 +145,7 @@ async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], pro
     async with asker:
         # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
         asker.only_stored(True)
-        for n in range(len(questions)):
+        for n in range(len(rows)):
             try:
                 await ask(n)
             except ReplyMissing:
@@ -148,11 +155,6 @@ async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], pro
             if waiting:
                 await asker.probe()
             await together(*(work() for _ in range(min(asker.config.concurrent, len(waiting)))))
-
-
-async def _row(asker: Asker, question: Question) -> CollectedAnswer:
-    context = question.context
-    return CollectedAnswer(question, *await asker.answer(question.question, question.answers, context, context))
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:

@@ -78,7 +78,7 @@ class EndpointFlags(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("score", self.score, bool(self.score), "a name")
+        check_holds("score", self.score, bool(self.score), "one name or more")
         for name in self.score:
             scorer_of(name)
         if len(set(map(column_of, self.score))) < len(self.score):
@@ -142,11 +142,11 @@ class EndpointFlags(Configuration):
             check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
         return {role: Path(path) for role, _, path in each}
 
-    def describe_calls(self, answers: int, others: int = 0) -> str:
-        """Return how many calls a number of answers take, each with ``others`` besides scores and verdict."""
+    def describe_calls(self, answers: int, besides: int) -> str:
+        """Return how many calls the scores of some answers take, each with some calls besides."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
         further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
-        calls = answers * (1 + others + further + (self.judge != "exact"))
+        calls = answers * (besides + further)
         return f"{calls:,} calls, plus one test call of each model, retries, and what scores of yours ask"
 
     def check_endpoint(self) -> None:

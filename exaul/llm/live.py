@@ -186,8 +186,8 @@ class LiveJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        rounds = self.config.horizon
-        return f"{rounds:,} rounds, one after the other, {self.config.describe_calls(rounds, others=1)}"
+        rounds, besides = self.config.horizon, 2 + (self.config.judge != "exact")
+        return f"{rounds:,} rounds, one after the other, {self.config.describe_calls(rounds, besides)}"
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.

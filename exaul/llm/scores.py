@@ -138,7 +138,7 @@ async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: 
     """
     texts = await _samples(request, ask, samples)
     prompts = (_filled(ENTAIL, request, reply, sample=_quoted(text)) for text in texts)
-    verdicts = await together(*(verdict(ask, _request(model, request, prompt)) for prompt in prompts))
+    verdicts = await together(*(verdict_of(ask, _request(model, request, prompt)) for prompt in prompts))
     return math.fsum(value for value, _ in verdicts) / samples
 
 
@@ -204,7 +204,7 @@ async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:
     return not math.isnan(await scorer.score(request, await ask(request), ask))
 
 
-async def verdict(ask: Ask, request: Body) -> tuple[float, str]:
+async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     """Return 1 for a yes, 0 for a no, or NaN if a second try fails, too; and the first reply's text."""
     text = (await ask(request)).text
     match = VERDICT.match(text)

@@ -382,6 +382,17 @@ def test_a_dry_run_predicts_calls(stub, pool, texts, tmp_path, kind, capsys):
     assert 0.9 * 84 < len(stub.asked) <= 84 + 2  # 1 + 3 + 2 + 1 a round
 
 
+@pytest.mark.parametrize("kind", ["user", "adversary"])
+@pytest.mark.parametrize(("score", "calls"), [(["logprob"], 38), (["exact"], 97), (["logprob", "entail"], 122)])
+def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path, kind, score, calls):
+    """Those of the last version with scores of its own (std, con, con by verdicts), with these replies."""
+    number = count()
+    stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
+    how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
+    dialogue(stub, {"user": texts, "adversary": pool}[kind], tmp_path / "out", kind, **how)
+    assert len(stub.asked) == calls
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

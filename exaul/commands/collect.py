@@ -1,19 +1,16 @@
 """``exaul collect`` and ``exaul score``: ask a language model questions, or score answers that exist."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from exaul.commands.flags import Command
 from exaul.engine.checks import typed
-from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
 from exaul.llm.prompts import SHORT
 from exaul.llm.replies import contains
-from exaul.llm.score_rows import LOG, ScoreRows, ScoreRowsJob
+from exaul.llm.score_rows import ScoreRows, ScoreRowsJob
 from exaul.llm.scores import column_of
 
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
@@ -31,17 +28,6 @@ def main(given: Mapping[str, Any]) -> int:
     collected = job.run(progress=config.progress)
     print(summary(config, collected))
     return MISSING if 1 - len(collected.complete) / len(collected.rows) > ALLOWED else 0
-
-
-def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
-    """Return the score whose best threshold answers most, summed over the usual alphas."""
-    errors = np.array([row.verdict.error for row in rows])
-
-    def answered(name: str) -> float:
-        scores = np.array([row.answer.scores[name] for row in rows])
-        return sum(best_coverage(every_threshold(scores), scores, errors, alpha) for alpha in (0.05, 0.1, 0.2))
-
-    return max(config.score, key=answered) if rows else config.score[0]
 
 
 def summary(config: Collect, collected: Collected) -> str:
@@ -79,16 +65,15 @@ def summary(config: Collect, collected: Collected) -> str:
     if config.budget is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = ["--drop-missing"] if len(complete) < len(rows) else []
-    score_flag = ["--score", column_of(config.score[0])] if len(config.score) == 1 else []
-    log, score = str(collected.folder / "log.csv"), column_of(_best_score(config, complete))
+    columns, log = [column_of(name) for name in config.score], str(collected.folder / "log.csv")
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
-        lines += [
-            "",
-            f"inspect the log: {typed('inspect', log, *score_flag, *drop)}",
-            f"run the learners on it: {typed('sweep', '--logs', log, '--score', score, '--grid', 'logit', *drop)}",
-        ]
+        score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
+        lines += ["", f"inspect the log: {typed('inspect', log, *score, *drop)}"]
+        if score:
+            command = typed("sweep", "--logs", log, *score, "--grid", "logit", *drop)
+            lines.append(f"run the learners on it: {command}")
     return "\n".join(lines)
 
 
@@ -100,17 +85,8 @@ def score(given: Mapping[str, Any]) -> int:
         print(job.describe())
         return 0
     scored = job.run(progress=config.progress)
-    number, log = len(scored.answers), str(scored.folder / LOG)
-    print(f"{scored.complete:,} of {number:,} rows have all scores: {log}")
-    print(describe_usage(scored.manifest["usage"]))
-    for reason, count in scored.manifest["left out"].items():
-        print(f"  {reason}: {count:,}")
-    if {"error", "correct"} & set(scored.columns):
-        columns = [name for name in scored.columns if name.startswith("score_")]
-        flags = ["--score", *columns] if len(columns) == 1 else []  # several are compared
-        flags += ["--drop-missing"] if scored.complete < number else []
-        print(f"\ninspect the log: {typed('inspect', log, *flags)}")
-    return MISSING if 1 - scored.complete / number > ALLOWED else 0
+    print(scored.summary)
+    return MISSING if scored.missing > ALLOWED else 0
 
 
 COMMANDS = {"collect": Command((Collect,), main), "score": Command((ScoreRows,), score)}

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from exaul.engine import settings
 from exaul.engine.checks import BadInput
 from exaul.llm.calls import Calls
-from exaul.llm.endpoint import Budget, BudgetReached, CallFailed, Endpoint, ReplyMissing, price_of
+from exaul.llm.endpoint import Budget, BudgetReached, CallFailed, Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import filled, prompts
 from exaul.llm.replies import Reply, matches
@@ -57,10 +58,7 @@ class Asker:
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
         addresses = (
             (config.endpoint, config.key_variable),
-            (
-                config.judge_endpoint or config.endpoint,
-                config.judge_key_variable or config.key_variable,
-            ),
+            (config.judge_endpoint or config.endpoint, config.judge_key_variable or config.key_variable),
         )
         prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
@@ -81,11 +79,6 @@ class Asker:
         self._answers, self._verdicts = (made[address] for address in addresses)
         self._all = tuple(made.values())
 
-    def only_stored(self, stored: bool) -> None:
-        """Use only stored replies from now on (True), or allow new calls again (False)."""
-        for endpoint in self._all:
-            endpoint.stored = stored
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -93,6 +86,12 @@ class Asker:
         for endpoint in self._all:
             await endpoint.close()
         self._calls.close()
+
+    def record(self, manifest: dict[str, Any], left_out: Mapping[str, int]) -> None:
+        """Write into a manifest what was called, and what is missing or irregular, by reason."""
+        counts = Counter(left_out) + self.troubles
+        manifest |= {"usage": self.budget.usage(), "systems": self.budget.systems, "left out": dict(+counts)}
+        manifest["end"] = settings.timestamp()
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}
@@ -182,7 +181,7 @@ class Asker:
 
     async def scored(self, request: Mapping[str, Any], reply: Reply) -> Answer:
         """Return an answer with its scores; an answer without text has none."""
-        samples, troubles = dict[int, str](), Counter[str]()
+        samples = dict[int, str]()
 
         async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
             asked = await self.ask(body, sample)
@@ -193,20 +192,19 @@ class Asker:
         async def score(name: str) -> float:
             try:
                 value = float(await self.scorers[name].score(request, reply, ask))
-            except (CallFailed, BudgetReached, ReplyMissing):
+            except (CallFailed, BudgetReached):
                 raise
             except Exception as error:  # of a scorer of the user; its text may be long
-                troubles[f"{name} failed ({type(error).__name__})"] += 1
+                self.troubles[f"{name} failed ({type(error).__name__})"] += 1
                 return math.nan
             if not (0 <= value <= 1 or math.isnan(value)):
-                troubles[f"{name} outside of [0, 1]"] += 1
+                self.troubles[f"{name} outside of [0, 1]"] += 1
                 return math.nan
             return value
 
         names = list(self.scorers) if reply.text else []
         values = dict.fromkeys(self.scorers, math.nan)
         values |= zip(names, await together(*map(score, names)), strict=True)
-        self.troubles += troubles  # at the end, since a missing reply ends it, and then it runs again
         return Answer(reply, [samples[number] for number in sorted(samples)], values)
 
     async def judge(self, question: str, answer: str, answers: Sequence[str], context: str = "") -> Verdict:

@@ -2,21 +2,19 @@
 
 import json
 import math
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
-from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine import settings
 from exaul.engine.checks import check_count, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
 from exaul.llm.asker import Answer, Asker, Verdict
-from exaul.llm.endpoint import BudgetReached, CallFailed, ReplyMissing, run_to_end
+from exaul.llm.endpoint import BudgetReached, CallFailed, run_to_end
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
@@ -122,47 +120,33 @@ class CollectJob:
 async def ask_rows(
     asker: Asker, ask_row: Callable[[int], Awaitable[Any]], rows: list[Any], progress: Progress
 ) -> None:
-    """Fill a list of rows: those whose replies are stored, then the others, concurrently.
+    """Fill a list of rows, concurrently.
 
-    A row is what ``ask_row`` returns for its number; it is a text if a call failed, and None if it was not asked.
+    A row is what ``ask_row`` returns for its number; a text if a call failed; or None if the budget was spent.
     """
 
-    async def ask(n: int) -> None:
-        try:
-            rows[n] = await ask_row(n)
-        except CallFailed as error:
-            rows[n] = str(error)
-        shown, made = dict[str, Any](), asker.budget.spent - before
-        if made > 0:
-            shown = {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
-        progress.update(1, **shown)
-
     async def work() -> None:
-        while waiting:
-            await ask(waiting.popleft())
+        for n in numbers:
+            # A spent budget ends no loop: other rows may have been paid for, and must be written.
+            with suppress(BudgetReached):
+                try:
+                    rows[n] = await ask_row(n)
+                except CallFailed as error:
+                    rows[n] = str(error)
+            progress.update(
+                1, **({} if math.isnan(asker.budget.spent) else {"spent": f"${asker.budget.spent:.2f}"})
+            )
 
-    waiting, asked, before = deque[int](), count_from(1), asker.budget.spent
+    numbers = iter(range(len(rows)))
     async with asker:
-        # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
-        asker.only_stored(True)
-        for n in range(len(rows)):
-            try:
-                await ask(n)
-            except ReplyMissing:
-                waiting.append(n)
-        asker.only_stored(False)
         with suppress(BudgetReached):
-            if waiting:
-                await asker.probe()
-            await together(*(work() for _ in range(min(asker.config.concurrent, len(waiting)))))
+            await asker.probe()
+        await together(*(work() for _ in range(min(asker.config.concurrent, len(rows)))))
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     folder, manifest = collected.folder, collected.manifest
-    manifest["usage"] = asker.budget.usage()
-    manifest["systems"] = asker.budget.systems
-    manifest["left out"] = left_out(collected, asker.troubles)
-    manifest["end"] = settings.timestamp()
+    asker.record(manifest, left_out(collected))
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     if done:
         table = files.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
@@ -173,11 +157,10 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     write_manifest(folder, manifest)
 
 
-def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
+def left_out(collected: Collected) -> dict[str, int]:
     """Count the missing and irregular answers by reason."""
     counts = Counter(row for row in collected.rows if isinstance(row, str))
     counts.update({"not asked": sum(row is None for row in collected.rows)})
-    counts.update(troubles)
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
     counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
@@ -185,7 +168,7 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
     if "logprob" in collected.manifest["configuration"]["score"]:
         unscored = sum(bool(row.answer.reply.text and not row.answer.reply.logprobs) for row in done)
         counts.update({"answers without usable logprobs": unscored})
-    return {reason: number for reason, number in counts.items() if number}
+    return counts
 
 
 def _cells(row: CollectedAnswer) -> dict[str, Any]:

@@ -54,10 +54,6 @@ class BudgetReached(Exception):
     """No further call is allowed: the budget is spent or the run is ending."""
 
 
-class ReplyMissing(Exception):
-    """No stored reply, and calls are not allowed."""
-
-
 @dataclass
 class Budget:
     """Counts and costs of all endpoints together."""
@@ -124,10 +120,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Endpoint:
-    """One endpoint. Equal concurrent requests share one call, and stored replies are reused.
-
-    If ``stored`` is set, no call is made, and a missing reply raises ReplyMissing.
-    """
+    """One endpoint. Equal concurrent requests share one call, and stored replies are reused."""
 
     def __init__(
         self,
@@ -166,7 +159,7 @@ class Endpoint:
         from exaul.llm.http import BoundedClient
 
         self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
-        self.remembers, self.stored = remembers, False
+        self.remembers = remembers
         # Local servers need no key, but the header must not be empty.
         self._key = os.environ.get(key) or "none"
         if not (self._key.isascii() and self._key.isprintable()):  # never print it
@@ -196,15 +189,12 @@ class Endpoint:
         Raises:
             CallFailed: there is no reply after all retries.
             BudgetReached: the budget is spent.
-            ReplyMissing: the reply is not stored, and calls are not allowed.
         """
         key = key_of(self.url, request, number)
         reply = self.calls.get(key)
         if isinstance(reply, Refusal):
             raise CallRefused(f"status {reply.status}", reply.message, reply.status)
         if reply is None:
-            if self.stored:
-                raise ReplyMissing
             task = self._in_flight.get(key)
             if task is None:
                 task = self._in_flight[key] = asyncio.create_task(self._paid(key, request))

@@ -10,14 +10,7 @@ from typing import Any
 from exaul import __version__
 from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.folder import (
-    MANIFEST,
-    check_output_folder,
-    create_folder,
-    explain_errors,
-    lock,
-    write_manifest,
-)
+from exaul.engine.folder import MANIFEST, check_output_folder, create_folder, explain_errors, lock, write_manifest
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 

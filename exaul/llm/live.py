@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from exaul.engine import registry, settings
+from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
@@ -325,13 +325,8 @@ def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | N
 def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
     """Write the log of all rounds, and the manifest."""
     folder, manifest = dialogue.folder, dialogue.manifest
-    manifest |= {
-        "usage": asker.budget.usage(),
-        "systems": asker.budget.systems,
-        "left out": dict(asks.left_out + asker.troubles),
-        "learner": dialogue.figures,
-        "end": settings.timestamp(),
-    }
+    asker.record(manifest, asks.left_out)
+    manifest["learner"] = dialogue.figures
     rows = [
         {"id": t, "topic": r.asked.topic, "score": r.score, "error": r.error, "answered": r.answered}
         for t, r in enumerate(dialogue.rounds, 1)

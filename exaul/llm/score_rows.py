@@ -6,7 +6,6 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine import settings
 from exaul.engine.checks import BadInput, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
@@ -16,7 +15,7 @@ from exaul.llm.asker import Answer, Asker
 from exaul.llm.collect import ask_rows
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.folder import CALLS, manifest_of, open_folder
+from exaul.llm.folder import CALLS, describe_usage, manifest_of, open_folder
 from exaul.llm.questions import QuestionSource, chosen_column
 from exaul.llm.replies import Reply
 from exaul.llm.scores import column_of
@@ -48,27 +47,11 @@ class ScoreRows(EndpointFlags):
         self.check_endpoint()
 
 
-class SourceText(NamedTuple):
-    """A question with its answer."""
-
-    question: str
-    context: str  # text that the model reads before the question; often empty
-    answer: str
-
-
 class ScoredRows(NamedTuple):
     """The result of scoring rows."""
 
-    folder: Path
-    answers: list[Answer | str | None]  # of each row; a text says why a call failed; None: not asked
-    columns: list[str]  # of the log
-    manifest: dict[str, Any]
-
-    @property
-    def complete(self) -> int:
-        """The number of rows with all scores."""
-        rows = [row for row in self.answers if isinstance(row, Answer)]
-        return sum(not any(map(math.isnan, row.scores.values())) for row in rows)
+    summary: str
+    missing: float  # share of the rows without all scores
 
 
 @dataclass(frozen=True)
@@ -76,38 +59,35 @@ class ScoreRowsJob:
     """Scores to add to rows. A run in the same folder continues and repeats no call."""
 
     config: ScoreRows
-    texts: list[SourceText]
+    texts: list[tuple[str, str, str]]  # question, text before it (often empty) and answer of each row
     kept: dict[str, list[Any]]  # columns of the rows
     manifest: dict[str, Any]
 
     @classmethod
     def begin(cls, config: ScoreRows) -> Self:
         """Read the rows; raise BadInput if a column is missing, or a row has no question."""
-        path = Path(config.rows)
+        path, texts = Path(config.rows), list[tuple[str, str, str]]()
         present = files.columns(path)
-        names = [
-            chosen_column(path.name, present, getattr(config, field), (), f"--{field.replace('_', '-')}")
-            for field in ("question_column", "answer_column")
-        ]
+        asked = chosen_column(path.name, present, config.question_column, (), "--question-column")
+        answered = chosen_column(path.name, present, config.answer_column, (), "--answer-column")
         for name in config.score:
             if column_of(name) in present:
                 raise BadInput(f"{path.name}: there is a column {column_of(name)}; it must be new")
         cells = files.read(path, present)
         empty = [""] * len(cells.rows)
-        columns = (cells.columns.get(name, empty) for name in (names[0], "context", names[1]))
-        texts = []
+        columns = (cells.columns.get(name, empty) for name in (asked, "context", answered))
         for number, row in zip(cells.rows, zip(*columns, strict=True), strict=True):
-            text = SourceText(*(check_legible(f"{path.name}, row {number}", text_of(x).strip()) for x in row))
-            if not text.question:
-                raise BadInput(f"{path.name}, row {number}: {names[0]} is empty; each row needs a question")
-            texts.append(text)
+            where = f"{path.name}, row {number}"
+            question, context, answer = (check_legible(where, text_of(cell).strip()) for cell in row)
+            if not question:
+                raise BadInput(f"{where}: {asked} is empty; each row needs a question")
+            texts.append((question, context, answer))
         if not texts:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        kept = {
-            name: column
-            for name, column in cells.columns.items()
-            if not any(hasattr(cell, "__len__") and not isinstance(cell, str) for cell in column)
+        nested = {
+            name for name, column in cells.columns.items() if any(isinstance(cell, list | dict) for cell in column)
         }
+        kept = {name: column for name, column in cells.columns.items() if name not in nested}
         source = QuestionSource(path.name, file_hash(path), len(texts))._asdict()
         return cls(config, texts, kept, manifest_of("score", config, (), rows=source))
 
@@ -121,11 +101,9 @@ class ScoreRowsJob:
         Raises:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
-        config, answers = self.config, list[Answer | str | None]([None] * len(self.texts))
-        with open_folder(str(config.out), self.manifest, ("rows",)) as folder:
-            asker = Asker(config, folder / CALLS)
-            columns = [*self.kept, *map(column_of, config.score)]
-            scored = ScoredRows(folder, answers, columns, dict(self.manifest))
+        rows = list[Answer | str | None]([None] * len(self.texts))  # None: not asked; a text: why a call failed
+        with open_folder(str(self.config.out), self.manifest, ("rows",)) as folder:
+            asker = Asker(self.config, folder / CALLS)
 
             async def ask_row(n: int) -> Answer:
                 question, context, answer = self.texts[n]
@@ -133,27 +111,24 @@ class ScoreRowsJob:
                 return await asker.scored(request, Reply(answer, [], [], "", "", "", 0, 0))
 
             try:
-                with Progress(progress, len(answers), "rows") as bar:
-                    run_to_end(ask_rows(asker, ask_row, answers, bar))
+                with Progress(progress, len(rows), "rows") as bar:
+                    run_to_end(ask_rows(asker, ask_row, rows, bar))
             finally:
-                if any(row is not None for row in answers):
-                    self._write(scored, asker)
-        return scored
+                if any(row is not None for row in rows):
+                    self._write(folder, rows, asker)
+        complete = sum(isinstance(row, Answer) and not any(map(math.isnan, row.scores.values())) for row in rows)
+        lines = [f"{complete:,} of {len(rows):,} rows have all scores: {folder / LOG}"]
+        lines.append(describe_usage(self.manifest["usage"]))
+        lines += [f"  {reason}: {number:,}" for reason, number in self.manifest["left out"].items()]
+        return ScoredRows("\n".join(lines), 1 - complete / len(rows))
 
-    def _write(self, scored: ScoredRows, asker: Asker) -> None:
-        rows = [row.scores if isinstance(row, Answer) else {} for row in scored.answers]
-        counts = Counter(row for row in scored.answers if isinstance(row, str)) + asker.troubles
-        counts["not asked"] = sum(row is None for row in scored.answers)
-        counts["empty answers"] = sum(not text.answer for text in self.texts)
-        scored.manifest.update(
-            {
-                "usage": asker.budget.usage(),
-                "systems": asker.budget.systems,
-                "left out": {reason: number for reason, number in counts.items() if number},
-                "end": settings.timestamp(),
-            }
-        )
-        added = {column_of(name): [row.get(name, math.nan) for row in rows] for name in self.config.score}
+    def _write(self, folder: Path, rows: list[Answer | str | None], asker: Asker) -> None:
+        counts = Counter(row for row in rows if isinstance(row, str))
+        counts["not asked"] = rows.count(None)
+        counts["empty answers"] = sum(not answer for _, _, answer in self.texts)
+        asker.record(self.manifest, counts)
+        scores = [row.scores if isinstance(row, Answer) else {} for row in rows]
+        added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
         table = files.frame(self.kept | added)
-        write_beside(scored.folder / LOG, lambda path: files.save(table, path))
-        write_manifest(scored.folder, scored.manifest)
+        write_beside(folder / LOG, lambda path: files.save(table, path))
+        write_manifest(folder, self.manifest)

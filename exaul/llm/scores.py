@@ -50,19 +50,16 @@ class Ask(Protocol):
 Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
 # The conversation is quoted as JSON, so that a text within it cannot look like the end of the quotation.
-P_TRUE = """Here is a conversation, and a proposed answer to its last message.
+ANSWERED = """Here is a conversation, and a proposed answer to its last message.
 
 Conversation: {conversation}
 Proposed answer: {answer}
 
-Is the proposed answer right? Reply with yes or no."""
-
-VERBAL = """Here is a conversation, and a proposed answer to its last message.
-
-Conversation: {conversation}
-Proposed answer: {answer}
-
-How likely is it, in percent, that the proposed answer is right? Reply with a number from 0 to 100 alone."""
+"""
+P_TRUE = ANSWERED + "Is the proposed answer right? Reply with yes or no."
+VERBAL = ANSWERED + (
+    "How likely is it, in percent, that the proposed answer is right? Reply with a number from 0 to 100 alone."
+)
 
 AGREE = """Here is a conversation, a proposed answer to its last message, and a list of other answers.
 

@@ -190,26 +190,6 @@ def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     assert caught.value.reply_text == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
 
 
-def test_retry_after_is_heeded(stub, tmp_path):
-    """A second passes between the two tries, though the client would wait for less."""
-    stub.rule = after(1, lambda: JSONResponse({"error": "slow down"}, 429, {"retry-after": "1"}))
-
-    async def use(endpoint):
-        start = asyncio.get_running_loop().time()
-        await endpoint.ask(request())
-        return asyncio.get_running_loop().time() - start
-
-    waited, _ = with_endpoint(stub, tmp_path, use)
-    assert waited >= 1
-
-
-def test_a_call_that_must_wait_too_long_fails_at_once(stub, tmp_path):
-    stub.rule = after(100, lambda: JSONResponse({"error": "tomorrow"}, 429, {"retry-after": "86400"}))
-    with pytest.raises(CallFailed, match="status 429"):
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
-    assert len(stub.asked) == 1
-
-
 def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("NO_KEY", "sk-secret")
     with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))

@@ -231,8 +231,8 @@ VALUES = (
         "",
         "yes",
     ),
-    *("\ud800", "\x1b[2J\r\n\0", f"x {KEY}", "<think>", "</think> 4", "x" * 300, '{"verdict": "yes"}', "9" * 5000),
-    *([], {}, [None], {"token": "yes", "logprob": 3}, "<deep>", "<long>", "<1e999>"),
+    *("\ud800", "\x1b[2J\r\n\0", f"x {KEY}", "<think>", "</think> 4", "x" * 300, "9" * 5000),
+    *('{"verdict": "yes"}', [], {}, [None], {"token": "yes", "logprob": 3}, "<deep>", "<long>", "<1e999>"),
 )
 
 

@@ -1,9 +1,6 @@
 """``exaul score``: a column for each score in rows that exist, and no call made twice."""
 
 import json
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -11,7 +8,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from exaul.commands.main import main
-from tests.models.stub import MAIN, completion, killed
+from tests.models.stub import completion, killed
 
 
 def rule(body, before):
@@ -52,7 +49,6 @@ def test_scores_are_added_to_the_rows(stub, rows, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert f"5 of 6 rows have all scores: {tmp_path / 'out' / 'log.csv'}\n26 calls made, " in printed
     assert "  empty answers: 1\n" in printed
-    assert f"exaul inspect {tmp_path / 'out' / 'log.csv'} --drop-missing" in printed
     prompts = [body["messages"][0]["content"] for body in stub.asked]
     assert sum("Question: Which colour has 2?\nAnswer:" in prompt for prompt in prompts) == 4
     assert main(command(stub, rows, tmp_path / "out", "--samples", "4")) == 3
@@ -61,15 +57,13 @@ def test_scores_are_added_to_the_rows(stub, rows, tmp_path, capsys):
     pd.testing.assert_frame_equal(log, pd.read_csv(tmp_path / "out" / "log.csv"))
 
 
-def test_texts_of_collect_are_rows(stub, sums, tmp_path, capsys):
+def test_texts_of_collect_are_rows(stub, sums, tmp_path):
     """Their errors come along, so that the log can be inspected; samples of collect's requests are the same."""
     flags = ["--endpoint", stub.url, "--model", "m", "--progress", "quiet"]
     assert main(["collect", str(sums), *flags, "--out", str(tmp_path / "first")]) == 0
     argv = ["score", str(tmp_path / "first" / "texts.jsonl"), *flags, "--score", "exact"]
-    capsys.readouterr()
     assert main([*argv, "--out", str(tmp_path / "second")]) == 0
-    advice = capsys.readouterr().out.splitlines()[-1].partition("exaul inspect ")[2].split()
-    assert main(["inspect", *advice]) == 0
+    assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0
     assert main(["collect", str(sums), *flags, "--score", "exact", "--out", str(tmp_path / "third")]) == 0
     second, third = (pd.read_csv(tmp_path / name / "log.csv") for name in ("second", "third"))
     pd.testing.assert_frame_equal(second[["id", "error", "score_exact"]], third[["id", "error", "score_exact"]])
@@ -102,24 +96,6 @@ def test_killed_it_asks_for_nothing_that_it_had(stub, rows, tmp_path):
     assert main(command(stub, rows, tmp_path / "alone")) == 3
     logs = [(tmp_path / name / "log.csv").read_bytes() for name in ("out", "alone")]
     assert logs[0] == logs[1]
-
-
-def test_interrupted_it_writes_what_it_has(stub, rows, tmp_path):
-    stub.rule, stub.delay = rule, 0.1
-    argv = [
-        sys.executable,
-        "-c",
-        MAIN,
-        *command(stub, rows, tmp_path / "out", "--concurrent", "1", names=["verbal"]),
-    ]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as running:
-        while len(stub.asked) < 4:
-            time.sleep(0.01)
-        running.terminate()
-        assert "repeat the command to continue" in running.stderr.read()
-    log = pd.read_csv(tmp_path / "out" / "log.csv")
-    assert len(log) == 6
-    assert 0 < log["score_verbal"].notna().sum() < 5
 
 
 def test_a_dry_run_says_the_calls(stub, rows, tmp_path, capsys):
@@ -166,16 +142,3 @@ def test_bad_files_are_one_sentence(stub, rows, tmp_path, capsys, content, sente
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_a_real_model_scores(small_model, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("question,answer,error\nWhat is the capital of Japan?,Tokyo,0\nWhat is 2 plus 2?,Paris,1\n")
-    names = ["p-true", "exact", "agree", "entail", "verbal"]
-    argv = ["score", str(path), "--score", *names, "--endpoint", small_model, "--model", "small", "--samples", "2"]
-    argv += ["--max-tokens", "12", "--concurrent", "2", "--progress", "quiet", "--out", str(tmp_path / "out")]
-    assert main(argv) in (0, 3)
-    log = pd.read_csv(tmp_path / "out" / "log.csv")
-    assert log["score_p_true"].between(0, 1, inclusive="neither").all()
-    assert log["score_exact"].between(0, 1).all()

@@ -849,14 +849,7 @@ async def driven(application, prepare, cancelled_after=None, **fields):
     return driver
 
 
-POINTS = (
-    "before the call",
-    "during the call",
-    "during the decision",
-    "cancelled",
-    "first byte",
-    "last byte",
-)
+POINTS = ("before the call", "during the call", "during the decision", "cancelled", "first byte", "last byte")
 
 
 @pytest.mark.parametrize("learner", [ANSWER, ABSTAIN])

@@ -197,10 +197,10 @@ class Asker:
             except Exception as error:  # of a scorer of the user; its text may be long
                 self.troubles[f"{name} failed ({type(error).__name__})"] += 1
                 return math.nan
-            if not (0 <= value <= 1 or math.isnan(value)):
-                self.troubles[f"{name} outside of [0, 1]"] += 1
-                return math.nan
-            return value
+            if 0 <= value <= 1:
+                return value
+            self.troubles[f"answers without {name}" if math.isnan(value) else f"{name} outside of [0, 1]"] += 1
+            return math.nan
 
         names = list(self.scorers) if reply.text else []
         values = dict.fromkeys(self.scorers, math.nan)

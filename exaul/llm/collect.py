@@ -165,9 +165,6 @@ def left_out(collected: Collected) -> dict[str, int]:
     counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
     counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
     counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
-    if "logprob" in collected.manifest["configuration"]["score"]:
-        unscored = sum(bool(row.answer.reply.text and not row.answer.reply.logprobs) for row in done)
-        counts.update({"answers without usable logprobs": unscored})
     return counts
 
 

@@ -290,7 +290,7 @@ def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path,
     printed = capsys.readouterr().out
     assert "11 of 12 questions answered, 10 with all scores and an error" in printed
     assert "  unreadable reply: 1\n" in printed
-    assert "  answers without usable logprobs: 1\n" in printed
+    assert "  answers without logprob: 1\n" in printed
     assert "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp" in printed
     assert printed.replace("\n", "").isprintable()
 

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 from itertools import count
 
 import pandas as pd
@@ -312,32 +311,21 @@ def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
     stub.rule = choosing(1)
     dialogue(stub, pool, tmp_path / "out", horizon=12)
     log = (tmp_path / "out" / "log.csv").read_bytes()
-    (tmp_path / "out" / "log.csv").write_bytes(log)
     import sqlite3
 
     with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
         file.execute("DELETE FROM calls WHERE rowid > 14")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
-    with pytest.raises(AssertionError):
-        assert len(dialogue(stub, pool, tmp_path / "out", horizon=12)[1].rounds) == 12
+    assert len(dialogue(stub, pool, tmp_path / "out", horizon=12)[1].rounds) < 12
     assert (tmp_path / "out" / "log.csv").read_bytes() == log
 
 
 def test_tables_that_were_half_made_are_made_anew(stub, pool, tmp_path, results):
-    (tmp_path / "out" / "results").mkdir(parents=True)
     stub.rule = choosing(1)
-    shutil.rmtree(tmp_path / "out")
     dialogue(stub, pool, tmp_path / "out", horizon=8)
     (tmp_path / "out" / "results" / "trials.csv").unlink()
     dialogue(stub, pool, tmp_path / "out", horizon=8)
     assert (tmp_path / "out" / "results" / "trials.csv").exists()
-
-
-def test_an_endpoint_that_is_not_there_leaves_nothing(pool, tmp_path, capsys):
-    argv = ["live", "adversary", "--questions", str(pool), "--model", "m", "--horizon", "9", "--retries", "0"]
-    assert main([*argv, "--endpoint", "http://127.0.0.1:9/v1", "--out", str(tmp_path / "out")]) == 2
-    assert "m cannot be asked (no connection; is a server listening there?)" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])

@@ -13,9 +13,7 @@ from starlette.responses import JSONResponse, Response
 from exaul import BadInput
 from exaul.commands.main import main
 from exaul.llm.calls import Calls
-from exaul.llm.collect import Collect, CollectJob
 from exaul.llm.endpoint import CallFailed, Endpoint
-from exaul.llm.folder import open_folder
 from exaul.llm.replies import LARGEST, MOST_TOKENS, Unreadable, likelihood, reply_of
 from tests.models.stub import Stub, completion, reply
 from tests.models.test_endpoint import read, request, with_endpoint
@@ -333,27 +331,6 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
             assert log["tokens"].between(0, MOST_TOKENS).all()
             counted += unreadable
     assert counted > 0 or command == "live"
-
-
-@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_random_edits_of_a_manifest(many, tmp_path, sums):
-    """The folder is that of the run, or one sentence says why not."""
-    config = Collect(questions=(str(sums),), endpoint="http://h/v1", model="m", out=str(tmp_path / "out"))
-    manifest = CollectJob.begin(config).manifest
-    refused = []
-    for n in range(many):
-        with open_folder(str(config.out), manifest, ()) as folder:
-            pass
-        whole = (folder / "manifest.json").read_bytes()
-        (folder / "manifest.json").write_bytes(random_edits(random.Random(n), json.loads(whole)))
-        try:
-            with open_folder(str(config.out), manifest, ()):
-                pass
-        except BadInput as error:
-            refused.append(str(error))
-        (folder / "manifest.json").write_bytes(whole)
-    assert "".join(refused).isprintable()
-    assert many / 4 < len(refused) < many
 
 
 @pytest.mark.parametrize("many", [1000, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from exaul.commands.main import main
-from tests.models.stub import completion, killed
+from tests.models.stub import completion
 
 
 def rule(body, before):
@@ -84,26 +84,6 @@ def test_what_fails_is_empty_and_counted_and_a_budget_stops_it(stub, rows, tmp_p
     assert main(argv) == 3
     assert "5 of 6 rows have all scores" in capsys.readouterr().out
     assert max(stub.counts()[text] for text in stub.counts() if failing not in text) == 1
-
-
-def test_killed_it_asks_for_nothing_that_it_had(stub, rows, tmp_path):
-    stub.rule, stub.delay = rule, 0.02
-    for n in range(3):
-        killed(stub, command(stub, rows, tmp_path / "out", "--concurrent", "2"), 0.05 * n)
-    stub.delay = 0
-    assert main(command(stub, rows, tmp_path / "out")) == 3
-    assert len(stub.asked) - len(stub.counts()) <= 2 * 3
-    assert main(command(stub, rows, tmp_path / "alone")) == 3
-    logs = [(tmp_path / name / "log.csv").read_bytes() for name in ("out", "alone")]
-    assert logs[0] == logs[1]
-
-
-def test_a_dry_run_says_the_calls(stub, rows, tmp_path, capsys):
-    argv = command(stub, rows, tmp_path / "out", "--dry-run", names=["verbal", "agree", "exact", "entail"])
-    assert main(argv) == 0
-    assert capsys.readouterr().out.startswith("6 rows, 72 calls, plus")  # 5 samples, and 1 + 1 + 5 verdicts
-    assert not stub.asked
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

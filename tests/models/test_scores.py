@@ -4,13 +4,14 @@ import asyncio
 import math
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exaul.engine.checks import BadInput
 from exaul.llm.replies import scored_reply
-from exaul.llm.scores import column_of, probe, scorer_of
+from exaul.llm.scores import column_of, scorer_of
 from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 
@@ -98,23 +99,18 @@ def test_agree_without_clear_numbers_is_no_score(reply):
     assert math.isnan(scored("agree", [*"abcde", reply])[0])
 
 
-@given(st.lists(st.sampled_from(["yes", "No.", "second: yes", "second: no"]), min_size=1, max_size=6))
-def test_entail_is_the_share_of_verdicts_that_are_yes(verdicts):
+@pytest.mark.parametrize(
+    ("second", "share"), [('{"verdict": "no"}', 2 / 3), ('{"verdict": "yes"}', 1), ("{}", math.nan)]
+)
+def test_entail_is_the_share_of_verdicts_that_are_yes(second, share):
     """An unclear verdict is asked for once more, by a schema."""
-    texts, replies = [f"It is Paris {n}." for n in range(len(verdicts))], []
-    for each in verdicts:
-        replies += ["Hm, yes.", f'{{"verdict": "{each[8:]}"}}'] if "second" in each else [each]
-    score, asked = scored("entail", [*texts, *replies], samples=len(verdicts), model="judge")
-    assert score == sum("yes" in each for each in verdicts) / len(verdicts)
-    assert [body["model"] for body in asked] == ["m"] * len(texts) + ["judge"] * len(replies)
-    assert sum("response_format" in body for body in asked) == len(replies) - len(texts)
-    judged = [body["messages"][0]["content"] for body in asked[len(texts) :] if "response_format" not in body]
-    for text, prompt in zip(texts, judged, strict=True):
-        assert f'First answer: "Paris"\nSecond answer: "{text}"' in prompt
-
-
-def test_entail_without_a_clear_verdict_is_no_score():
-    assert math.isnan(scored("entail", ["Rome", "Paris", "yes", "Hm.", "{}"], samples=2)[0])
+    score, asked = scored(
+        "entail", ["Rome", "Paris", "Oslo", "Yes.", "Hm, yes.", second, "yes"], samples=3, model="judge"
+    )
+    np.testing.assert_equal(score, share)
+    assert [body["model"] for body in asked] == ["m"] * 3 + ["judge"] * 4
+    assert ["response_format" in body for body in asked] == [False] * 5 + [True, False]
+    assert 'First answer: "Paris"\nSecond answer: "Oslo"' in asked[-1]["messages"][0]["content"]
 
 
 def test_names_of_columns():
@@ -154,15 +150,3 @@ def test_a_function_of_a_users_module_scores(tmp_path, monkeypatch):
 def test_bad_names(name, sentence):
     with pytest.raises(BadInput, match=sentence.replace("?", r"\?")):
         scorer_of(name)
-
-
-@pytest.mark.parametrize(("logprob", "scores"), [(-0.1, True), (9, False)])
-def test_a_probe_finds_a_model_without_logprobs(logprob, scores):
-    asked = []
-
-    async def ask(body, sample=0):
-        asked.append(body)
-        return scored_reply(completion("Paris", logprobs=[logprob]))
-
-    assert asyncio.run(probe(scorer_of("logprob"), "m", ask)) is scores
-    assert [body["logprobs"] for body in asked] == [True]

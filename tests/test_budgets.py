@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_969,
-    "test lines": 22_613,
-    "product tokens": 199_316,
-    "test tokens": 206_721,
-    "engine and commands, lines": 9_906,
+    "product lines": 27_874,
+    "test lines": 22_608,
+    "product tokens": 199_308,
+    "test tokens": 206_652,
+    "engine and commands, lines": 9_905,
     "engine and commands, files": 60,
     "longest file": 712,
     "path: files of engine and commands": 36,

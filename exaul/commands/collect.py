@@ -30,6 +30,17 @@ def main(given: Mapping[str, Any]) -> int:
     return MISSING if 1 - len(collected.complete) / len(collected.rows) > ALLOWED else 0
 
 
+def score(given: Mapping[str, Any]) -> int:
+    """Score rows, and print how many have all scores. Return 3 if over 1% of the rows are incomplete."""
+    job = ScoreRowsJob.begin(ScoreRows(**given))
+    if job.config.dry_run:
+        print(job.describe())
+        return 0
+    text, missing = job.run(progress=job.config.progress)
+    print(text)
+    return MISSING if missing > ALLOWED else 0
+
+
 def summary(config: Collect, collected: Collected) -> str:
     """Return the summary: numbers of answers and calls, reasons for missing rows, and what to run next."""
     rows, complete = [row for row in collected.rows if isinstance(row, CollectedAnswer)], collected.complete
@@ -75,18 +86,6 @@ def summary(config: Collect, collected: Collected) -> str:
             command = typed("sweep", "--logs", log, *score, "--grid", "logit", *drop)
             lines.append(f"run the learners on it: {command}")
     return "\n".join(lines)
-
-
-def score(given: Mapping[str, Any]) -> int:
-    """Score rows, and print how many have all scores. Return 3 if over 1% of the rows are incomplete."""
-    config = ScoreRows(**given)
-    job = ScoreRowsJob.begin(config)
-    if config.dry_run:
-        print(job.describe())
-        return 0
-    scored = job.run(progress=config.progress)
-    print(scored.summary)
-    return MISSING if scored.missing > ALLOWED else 0
 
 
 COMMANDS = {"collect": Command((Collect,), main), "score": Command((ScoreRows,), score)}

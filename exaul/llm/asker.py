@@ -60,37 +60,35 @@ class Asker:
             (config.endpoint, config.key_variable),
             (config.judge_endpoint or config.endpoint, config.judge_key_variable or config.key_variable),
         )
-        prices = {model: price(config, model) for model in (config.model, self.judge_model)}
+        prices = {model: config.price or price_of(model) for model in (config.model, self.judge_model)}
+        for model, price in prices.items():
+            if config.budget is not None and any(map(math.isnan, price)):
+                raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
         self._calls = Calls(calls)
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
         try:
             self.budget = Budget(config.budget, self._calls.totals())
             if config.budget is not None and math.isnan(self.budget.spent):
                 raise BadInput(f"budget: given, but {calls} has calls of unknown price; a new folder is needed")
-            made = {
-                (url, key): Endpoint(
-                    url, self._calls, self.budget, key=key, prices=prices, remembers=remembers, **more
-                )
-                for url, key in dict.fromkeys(addresses)
-            }
+            more |= {"prices": prices, "remembers": remembers}
+            made = {address: Endpoint(*address, self._calls, self.budget, **more) for address in {*addresses}}
         except BadInput:
             self._calls.close()
             raise
         self._answers, self._verdicts = (made[address] for address in addresses)
-        self._all = tuple(made.values())
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for endpoint in self._all:
+        for endpoint in {self._answers, self._verdicts}:
             await endpoint.close()
         self._calls.close()
 
     def record(self, manifest: dict[str, Any], left_out: Mapping[str, int]) -> None:
         """Write into a manifest what was called, and what is missing or irregular, by reason."""
-        counts = Counter(left_out) + self.troubles
-        manifest |= {"usage": self.budget.usage(), "systems": self.budget.systems, "left out": dict(+counts)}
+        manifest |= {"usage": self.budget.usage(), "systems": self.budget.systems}
+        manifest["left out"] = dict(Counter(left_out) + self.troubles)
         manifest["end"] = settings.timestamp()
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
@@ -125,10 +123,6 @@ class Asker:
         endpoint = self._verdicts if body["model"] == self.judge_model else self._answers
         return await endpoint.ask(self._request(**{"max_tokens": most_tokens, **body}))
 
-    async def say(self, messages: Messages) -> Reply:
-        """Return a reply of the judging model, which also has the other roles."""
-        return await self.ask({"model": self.judge_model, "messages": messages})
-
     async def probe(self, other_role: bool = False) -> None:
         """Ask each model for one reply, so that an unusable model is reported before the run starts.
 
@@ -139,26 +133,25 @@ class Asker:
             BadInput: a model does not reply, or returns no log-probabilities although a score needs them.
         """
         config, question = self.config, [{"role": "user", "content": PROBE}]
-        calls: list[tuple[str, Ask, dict[str, Any], str]] = [
-            (config.endpoint, self._answers.ask, self.answer_request(question), "logprob")
-        ]
+        await self._check(config.endpoint, self._answers.ask, self.answer_request(question), "logprob")
         if config.judge != "exact" or other_role or any(scorer.verdicts for scorer in self.scorers.values()):
             likeliest = LIKELIEST if "p-true" in config.score else {}
             body = {"model": self.judge_model, "messages": question, **likeliest}
-            calls.append((config.judge_endpoint or config.endpoint, self.ask, body, "p-true"))
-        for url, ask, body, score in calls:
-            model = body["model"]
-            try:
-                reply = await ask(body)
-            except CallFailed as error:
-                reply_text = f": {error.reply_text}" if error.reply_text else ""
-                reply_text += "; is a server listening there?" if "connection" in str(error) else ""
-                raise BadInput(f"{url}: {model} cannot be asked ({error}{reply_text})") from error
-            if score in config.score and not (reply.first if score == "p-true" else reply.logprobs):
-                raise BadInput(
-                    f"{model}: returned no usable logprobs of its text, which {score} needs; "
-                    'reasoning models return none (try --extra \'{"reasoning_effort": "none"}\', or --score agree)'
-                )
+            await self._check(config.judge_endpoint or config.endpoint, self.ask, body, "p-true")
+
+    async def _check(self, url: str, ask: Ask, body: Mapping[str, Any], score: str) -> None:
+        model = body["model"]
+        try:
+            reply = await ask(body)
+        except CallFailed as error:
+            reply_text = f": {error.reply_text}" if error.reply_text else ""
+            reply_text += "; is a server listening there?" if "connection" in str(error) else ""
+            raise BadInput(f"{url}: {model} cannot be asked ({error}{reply_text})") from error
+        if score in self.config.score and not (reply.first if score == "p-true" else reply.logprobs):
+            raise BadInput(
+                f"{model}: returned no usable logprobs of its text, which {score} needs; "
+                'reasoning models return none (try --extra \'{"reasoning_effort": "none"}\', or --score agree)'
+            )
 
     async def answer(
         self, question: str, answers: Sequence[str], given: str = "", context: str = "", before: Messages = ()
@@ -224,15 +217,3 @@ class Asker:
 
 def _context_prefix(context: str) -> str:
     return f"Text: {context}\n\n" if context else ""
-
-
-def price(config: EndpointFlags, model: str) -> tuple[float, float]:
-    """Return dollars per million tokens of prompts and of replies.
-
-    Raises:
-        BadInput: a budget is given and the price is unknown.
-    """
-    each = (config.price[0], config.price[1]) if config.price else price_of(model)
-    if config.budget is not None and any(map(math.isnan, each)):
-        raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
-    return each

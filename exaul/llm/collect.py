@@ -42,7 +42,6 @@ class Collect(EndpointFlags):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("limit", self.limit)
-        self.check_endpoint()
 
 
 class CollectedAnswer(NamedTuple):
@@ -87,8 +86,7 @@ class CollectJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        number, besides = len(self.questions), 1 + (self.config.judge != "exact")
-        return f"{number:,} questions, {self.config.describe_calls(number, besides)}"
+        return self.config.describe_calls(len(self.questions), "questions", 1 + (self.config.judge != "exact"))
 
     def run(self, *, progress: str = "quiet") -> Collected:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
@@ -106,21 +104,19 @@ class CollectJob:
                 answer, verdict = await asker.answer(asked.question, asked.answers, asked.context, asked.context)
                 return CollectedAnswer(asked, answer, verdict)
 
-            try:
-                with Progress(progress, len(rows), "questions") as bar:
-                    run_to_end(ask_rows(asker, ask_row, rows, bar))
-            except BaseException:
-                if any(row is not None for row in rows):
-                    _write(collected, asker, config)
-                raise
-            _write(collected, asker, config)
+            bar = Progress(progress, len(rows), "questions")
+            fill_rows(asker, ask_row, rows, bar, lambda: _write(collected, asker, config))
         return collected
 
 
-async def ask_rows(
-    asker: Asker, ask_row: Callable[[int], Awaitable[Any]], rows: list[Any], progress: Progress
+def fill_rows(
+    asker: Asker,
+    ask_row: Callable[[int], Awaitable[Any]],
+    rows: list[Any],
+    bar: Progress,
+    write: Callable[[], None],
 ) -> None:
-    """Fill a list of rows, concurrently.
+    """Fill a list of rows, concurrently, and write what there is at the end, also when interrupted.
 
     A row is what ``ask_row`` returns for its number; a text if a call failed; or None if the budget was spent.
     """
@@ -133,15 +129,24 @@ async def ask_rows(
                     rows[n] = await ask_row(n)
                 except CallFailed as error:
                     rows[n] = str(error)
-            progress.update(
-                1, **({} if math.isnan(asker.budget.spent) else {"spent": f"${asker.budget.spent:.2f}"})
-            )
+            spent = asker.budget.spent
+            bar.update(1, **({"spent": f"${spent:.2f}"} if spent > 0 else {}))  # NaN: unknown
+
+    async def ask() -> None:
+        async with asker:
+            with suppress(BudgetReached):
+                await asker.probe()
+            await together(*(work() for _ in range(min(asker.config.concurrent, len(rows)))))
 
     numbers = iter(range(len(rows)))
-    async with asker:
-        with suppress(BudgetReached):
-            await asker.probe()
-        await together(*(work() for _ in range(min(asker.config.concurrent, len(rows)))))
+    try:
+        with bar:
+            run_to_end(ask())
+    except BaseException:
+        if any(row is not None for row in rows):
+            write()
+        raise
+    write()
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
@@ -160,11 +165,11 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
 def left_out(collected: Collected) -> dict[str, int]:
     """Count the missing and irregular answers by reason."""
     counts = Counter(row for row in collected.rows if isinstance(row, str))
-    counts.update({"not asked": sum(row is None for row in collected.rows)})
-    done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
-    counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
-    counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
-    counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
+    replies = [row.answer.reply for row in collected.rows if isinstance(row, CollectedAnswer)]
+    counts["not asked"] = collected.rows.count(None)
+    counts["answers cut at max_tokens"] = sum(reply.finish == CUT for reply in replies)
+    counts["refusals"] = sum(reply.finish == "refusal" for reply in replies)
+    counts["empty answers"] = sum(not reply.text for reply in replies)
     return counts
 
 

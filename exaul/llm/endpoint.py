@@ -8,7 +8,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from exaul.llm.calls import Calls, CallTotals, Refusal, key_of
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
-    from httpx2 import Request, Response
+    from httpx2 import Response
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
@@ -48,6 +48,13 @@ def as_address(name: str, url: str) -> str:
     host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
     return url.rstrip("/")
+
+
+def check_key(variable: str, key: str) -> str:
+    """Return the key of an environment variable; raise BadInput, without the key, if no header can hold it."""
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput(f"{variable}: the key has a line break or another character that a header cannot hold")
+    return key
 
 
 class BudgetReached(Exception):
@@ -125,11 +132,11 @@ class Endpoint:
     def __init__(
         self,
         url: str,
+        key: str,
         calls: Calls,
         budget: Budget,
         *,
-        key: str,
-        prices: Mapping[str, tuple[float, float]],
+        prices: Mapping[str, tuple[float, ...]],
         concurrent: int,
         per_minute: int | None,
         retries: int,
@@ -140,9 +147,9 @@ class Endpoint:
 
         Args:
             url: address, up to ``/v1``.
+            key: environment variable that holds the key.
             calls: the stored replies.
             budget: counts and costs.
-            key: environment variable that holds the key.
             prices: by model, dollars per million tokens of prompts and of replies.
             concurrent: maximum concurrent calls.
             per_minute: maximum calls per minute; None: no limit.
@@ -153,6 +160,7 @@ class Endpoint:
         Raises:
             BadInput: the address, the key or a proxy of the environment is invalid.
         """
+        from aiolimiter import AsyncLimiter
         from httpx2 import InvalidURL
         from openai import AsyncOpenAI
 
@@ -161,9 +169,7 @@ class Endpoint:
         self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
         self.remembers = remembers
         # Local servers need no key, but the header must not be empty.
-        self._key = os.environ.get(key) or "none"
-        if not (self._key.isascii() and self._key.isprintable()):  # never print it
-            raise BadInput(f"{key}: the key has a line break or another character that a header cannot hold")
+        self._key = check_key(key, os.environ.get(key) or "none")
         self._http = BoundedClient(timeout)
         try:
             self._client = AsyncOpenAI(
@@ -172,11 +178,7 @@ class Endpoint:
         except InvalidURL as error:
             raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
         self._limit = asyncio.Semaphore(concurrent)
-        self._rate_limit = None
-        if per_minute is not None:
-            from aiolimiter import AsyncLimiter
-
-            self._rate_limit = AsyncLimiter(1, 60 / per_minute)
+        self._rate_limit = AsyncLimiter(1, 60 / per_minute) if per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
@@ -214,15 +216,14 @@ class Endpoint:
                     task.cancel()
             await asyncio.wait(tasks, timeout=POLL_SECONDS)
         await self._http.aclose()
+        self.budget.retried += self._http.retried
 
     def redact(self, text: str) -> str:
         """Remove the key from a text: some endpoints repeat it."""
         return text.replace(self._key, "[key]") if len(self._key) >= SECRET else text
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
-        async with self._limit:
-            if self._rate_limit is not None:
-                await self._rate_limit.acquire()
+        async with self._limit, self._rate_limit:
             self.budget.check()  # after waiting, in which it may have been spent
             try:
                 reply = reply_of(await self._send(request), self.redact)
@@ -247,20 +248,15 @@ class Endpoint:
         from httpx2 import Response
         from openai import APIConnectionError, APIStatusError, APITimeoutError
 
+        content = json.dumps(request).encode()  # not by the client, which refuses NaN and lone surrogates
         try:
-            response = await self._client.post("/chat/completions", body=request, cast_to=Response)
+            response = await self._client.post("/chat/completions", content=content, cast_to=Response)
         except APIStatusError as error:
-            self._count_retry(error.request)
             raise self._failure(error.response) from None
         except APIConnectionError as error:
-            self._count_retry(error.request)
             what = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
             raise CallFailed(what) from error
-        self._count_retry(response.request)
         return check_size(response.content)
-
-    def _count_retry(self, request: "Request") -> None:
-        self.budget.retried += request.headers.get("x-stainless-retry-count", "0") != "0"  # the client's own header
 
     def _failure(self, response: "Response") -> CallFailed:
         """Return the failure of a response, with its error message or the address to which it redirects."""
@@ -290,7 +286,7 @@ class Endpoint:
         return reply
 
 
-def price_of(model: str) -> tuple[float, float]:
+def price_of(model: str) -> tuple[float, ...]:
     """Return a model's list price, dollars per million tokens of prompts and of replies; NaN if unknown."""
     from genai_prices import Usage, calc_price
 

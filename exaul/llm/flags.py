@@ -16,7 +16,6 @@ from exaul.engine.checks import (
     check_known,
     check_not_negative,
     check_positive,
-    quote,
     setting,
 )
 from exaul.engine.progress import MODES
@@ -106,6 +105,13 @@ class EndpointFlags(Configuration):
                 if len(key) >= SECRET and key in (getattr(self, name) or ""):
                     raise BadInput(f"{name}: it contains the key, which would be saved in the results")
         self.more, self.files  # noqa: B018  # the properties check both fields
+        for name in ("out", "endpoint", "model"):
+            if not getattr(self, name):
+                raise BadInput(f"{name}: missing; --{name} is required")
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            names = ", ".join(missing)
+            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
 
     @property
     def more(self) -> dict[str, Any]:
@@ -119,12 +125,6 @@ class EndpointFlags(Configuration):
         except (ValueError, RecursionError) as error:
             raise BadInput(f"extra: {self.extra!r} found; it must be a JSON object ({error})") from error
         check_holds("extra", self.extra, isinstance(fields, dict), "a JSON object")
-        try:
-            json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
-        except ValueError as error:
-            raise BadInput(
-                f"extra: {quote(self.extra)} found; its numbers and texts must be those of JSON"
-            ) from error
         for name in fields:
             if name in RESERVED and not (name == "seed" and fields[name] is None):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
@@ -142,23 +142,9 @@ class EndpointFlags(Configuration):
             check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
         return {role: Path(path) for role, _, path in each}
 
-    def describe_calls(self, answers: int, besides: int) -> str:
+    def describe_calls(self, answers: int, noun: str, besides: int) -> str:
         """Return how many calls the scores of some answers take, each with some calls besides."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
         further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
-        calls = answers * (besides + further)
-        return f"{calls:,} calls, plus one test call of each model, retries, and what scores of yours ask"
-
-    def check_endpoint(self) -> None:
-        """Check that the required flags are given and the packages are installed.
-
-        Raises:
-            BadInput: one is missing.
-        """
-        for name in ("out", "endpoint", "model"):
-            if not getattr(self, name):
-                raise BadInput(f"{name}: missing; --{name} is required")
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            names = ", ".join(missing)
-            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
+        calls = f"{answers:,} {noun}, {answers * (besides + further):,} calls"
+        return f"{calls}, plus one test call of each model, retries, and what scores of yours ask"

@@ -14,7 +14,7 @@ from exaul.llm.replies import LARGEST
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client whose replies have been read, up to one byte more than LARGEST, and whatever their status is.
+    """A client whose replies have been read, whatever their status is; those above LARGEST not to their end.
 
     It uses the proxies of the environment. Callers bound how many requests there are at a time.
     """
@@ -31,6 +31,7 @@ class BoundedClient(httpx2.AsyncClient):
         except (ValueError, ImportError, httpx2.InvalidURL):  # not printed: it may hold a password
             raise BadInput("proxy: the address in the environment (http_proxy, ...) cannot be used") from None
         self._seconds = timeout
+        self.retried = 0  # requests that the client of OpenAI sent again, each once
         self.sending = set[asyncio.Task[Any] | None]()  # the tasks whose request is on its way
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
@@ -40,13 +41,19 @@ class BoundedClient(httpx2.AsyncClient):
             httpx2.TimeoutException: the exchange took too long.
             httpx2.HTTPError: there is no response.
         """
-        task = asyncio.current_task()
+        task, body = asyncio.current_task(), bytearray()
         self.sending.add(task)
+        self.retried += request.headers.get("x-stainless-retry-count") == "1"
         try:
             async with asyncio.timeout(self._seconds):  # httpx2 limits each step alone
                 response = await super().send(request, stream=True, **options)
                 try:
-                    body = await _read(response)
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > LARGEST:
+                            break
+                except httpx2.DecodingError:
+                    body.clear()
                 finally:
                     await response.aclose()
         except TimeoutError as error:
@@ -58,22 +65,9 @@ class BoundedClient(httpx2.AsyncClient):
         headers = response.headers.copy()
         for name in ("content-encoding", "content-length", "transfer-encoding"):  # of the body as it was sent
             headers.pop(name, None)
-        return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()  # takes 15 ms
-
-
-async def _read(response: httpx2.Response) -> bytes:
-    """Return the body of a response, cut after LARGEST + 1 bytes; nothing if it cannot be unpacked."""
-    body = bytearray()
-    try:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > LARGEST:
-                break
-    except httpx2.DecodingError:
-        return b""
-    return bytes(body[: LARGEST + 1])

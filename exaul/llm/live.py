@@ -85,7 +85,6 @@ class Live(EndpointFlags):
             raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
         if self.kind == "user" and self.judge != "llm":
             raise BadInput(f"judge: {self.judge!r} found; texts have no right answers to match, so it must be llm")
-        self.check_endpoint()
 
 
 class DialogueRound(NamedTuple):
@@ -186,8 +185,8 @@ class LiveJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        rounds, besides = self.config.horizon, 2 + (self.config.judge != "exact")
-        return f"{rounds:,} rounds, one after the other, {self.config.describe_calls(rounds, besides)}"
+        besides = 2 + (self.config.judge != "exact")
+        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", besides)
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -237,7 +236,11 @@ class LiveJob:
                         figures = learner.figures()
                         add(_line(len(rounds) + 1, dialogue_round, figures))
                         rounds.append(dialogue_round)
-                        bar.update(1, answered=figures["answers"], fdr=_share(figures["fdr"]))
+                        bar.update(
+                            1,
+                            answered=figures["answers"],
+                            fdr="-" if figures["fdr"] is None else f"{figures['fdr']:.3f}",
+                        )
             except BudgetReached:
                 return "the budget is reached"
             except NothingLeft as error:
@@ -266,10 +269,6 @@ async def _round(
     answered, probability = learner.run_round(number, error)
     asks.observe_outcome(answer.reply.text if answered else IDK, answered, error)
     return DialogueRound(asked, answer, verdict, number, answered, probability)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 @contextmanager

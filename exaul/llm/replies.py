@@ -111,8 +111,7 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
     text, logprobs, first = text_of(choice), list[Any](), list[tuple[str, float]]()
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
         _, logprobs, candidates = _answer_of(choice)
-        each = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
-        first = [(token, float(x)) for token, x in each if is_logprob(x)]
+        first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
     return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first, "", "", "", 0, 0)
 
 

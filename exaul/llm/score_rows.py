@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from exaul.engine.checks import BadInput, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest
@@ -12,8 +12,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import file_hash, text_of
 from exaul.engine.progress import Progress
 from exaul.llm.asker import Answer, Asker
-from exaul.llm.collect import ask_rows
-from exaul.llm.endpoint import run_to_end
+from exaul.llm.collect import fill_rows
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, describe_usage, manifest_of, open_folder
 from exaul.llm.questions import QuestionSource, chosen_column
@@ -44,14 +43,6 @@ class ScoreRows(EndpointFlags):
             raise BadInput("score: logprob needs a reply with log-probabilities, and rows have texts alone")
         if self.judge != "exact":
             raise BadInput(f"judge: {self.judge!r} found; rows are scored, and not judged")
-        self.check_endpoint()
-
-
-class ScoredRows(NamedTuple):
-    """The result of scoring rows."""
-
-    summary: str
-    missing: float  # share of the rows without all scores
 
 
 @dataclass(frozen=True)
@@ -84,19 +75,19 @@ class ScoreRowsJob:
             texts.append((question, context, answer))
         if not texts:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        nested = {
-            name for name, column in cells.columns.items() if any(isinstance(cell, list | dict) for cell in column)
-        }
-        kept = {name: column for name, column in cells.columns.items() if name not in nested}
+        table = cells.columns.items()
+        kept = {name: cells for name, cells in table if not any(isinstance(cell, list | dict) for cell in cells)}
         source = QuestionSource(path.name, file_hash(path), len(texts))._asdict()
         return cls(config, texts, kept, manifest_of("score", config, (), rows=source))
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        return f"{len(self.texts):,} rows, {self.config.describe_calls(len(self.texts), 0)}"
+        return self.config.describe_calls(len(self.texts), "rows", 0)
 
-    def run(self, *, progress: str = "quiet") -> ScoredRows:
+    def run(self, *, progress: str = "quiet") -> tuple[str, float]:
         """Score every row. Write ``log.csv`` and ``manifest.json``, also when interrupted.
+
+        Return a summary, and the share of the rows that lack a score.
 
         Raises:
             BadInput: the folder is unusable, or a model cannot be asked.
@@ -110,17 +101,13 @@ class ScoreRowsJob:
                 request = asker.answer_request([asker.answer_prompt(question, context)])
                 return await asker.scored(request, Reply(answer, [], [], "", "", "", 0, 0))
 
-            try:
-                with Progress(progress, len(rows), "rows") as bar:
-                    run_to_end(ask_rows(asker, ask_row, rows, bar))
-            finally:
-                if any(row is not None for row in rows):
-                    self._write(folder, rows, asker)
+            bar = Progress(progress, len(rows), "rows")
+            fill_rows(asker, ask_row, rows, bar, lambda: self._write(folder, rows, asker))
         complete = sum(isinstance(row, Answer) and not any(map(math.isnan, row.scores.values())) for row in rows)
         lines = [f"{complete:,} of {len(rows):,} rows have all scores: {folder / LOG}"]
         lines.append(describe_usage(self.manifest["usage"]))
         lines += [f"  {reason}: {number:,}" for reason, number in self.manifest["left out"].items()]
-        return ScoredRows("\n".join(lines), 1 - complete / len(rows))
+        return "\n".join(lines), 1 - complete / len(rows)
 
     def _write(self, folder: Path, rows: list[Answer | str | None], asker: Asker) -> None:
         counts = Counter(row for row in rows if isinstance(row, str))

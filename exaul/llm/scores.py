@@ -17,13 +17,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.registry import resolve
 from exaul.llm.endpoint import CallRefused, as_address
 from exaul.llm.prompts import filled
-from exaul.llm.replies import Reply, check_size, content_text, likelihood, matches
+from exaul.llm.replies import Reply, content_text, likelihood, matches
 
 SAMPLE_TEMPERATURE = 1.0  # of samples, unless the one who asks has another
 # with the same seed, or with these of a client, all samples could be the same
@@ -38,15 +38,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
 
 Body = Mapping[str, Any]
-
-
-class Ask(Protocol):
-    """Asks the endpoint for a reply."""
-
-    def __call__(self, body: Body, sample: int = 0, /) -> Awaitable[Reply]:
-        """Return the reply to a body; of equal bodies, those of different ``sample`` are different calls."""
-
-
+Ask = Callable[..., Awaitable[Reply]]  # of a body; of equal bodies, those of another ``sample`` are other calls
 Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
 # The conversation is quoted as JSON, so that a text within it cannot look like the end of the quotation.
@@ -86,8 +78,8 @@ class Scorer(NamedTuple):
 
     score: Score
     fields: dict[str, Any]  # of the request for the answer
-    samples: int  # further answers that it asks for; scores of one answer can share them
-    verdicts: int  # other calls, of which the replies are about the answer
+    samples: int = 0  # further answers that it asks for; scores of one answer can share them
+    verdicts: int = 0  # other calls, of which the replies are about the answer
 
 
 async def logprob(request: Body, reply: Reply, ask: Ask) -> float:
@@ -149,7 +141,7 @@ async def webhook(request: Body, reply: Reply, ask: Ask, *, url: str) -> float:
         response = await client.post(url, content=body, headers={"Content-Type": "application/json"})
     if response.status_code != 200:
         raise ValueError(f"status {response.status_code}")
-    return json.loads(check_size(response.content))["score"]  # the caller checks it
+    return json.loads(response.content)["score"]  # the caller checks it
 
 
 def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
@@ -165,17 +157,17 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
         BadInput: the name is unknown, or the function cannot be imported or is not asynchronous.
     """
     known = {
-        "logprob": Scorer(logprob, LOGPROBS, 0, 0),
+        "logprob": Scorer(logprob, LOGPROBS),
         "p-true": Scorer(partial(p_true, model=model), {}, 0, 1),
         "verbal": Scorer(partial(verbal, model=model), {}, 0, 1),
         "agree": Scorer(partial(agree, model=model, samples=samples), {}, samples, 1),
-        "exact": Scorer(partial(exact, samples=samples), {}, samples, 0),
+        "exact": Scorer(partial(exact, samples=samples), {}, samples),
         "entail": Scorer(partial(entail, model=model, samples=samples), {}, samples, samples),
     }
     if name in known:
         return known[name]
     if "://" in name:
-        return Scorer(partial(webhook, url=as_address("score", name)), {}, 0, 0)
+        return Scorer(partial(webhook, url=as_address("score", name)), {})
     if ":" not in name:
         raise BadInput(
             f"score: {quote(name)} is unknown; it must be {', '.join(known)}, module:function or https://…"
@@ -183,12 +175,12 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
     function = resolve("score", name, {}, (FunctionType,))
     if not inspect.iscoroutinefunction(function):
         raise BadInput(f"score: {name} is no asynchronous function; it must be one: async def")
-    return Scorer(function, {}, 0, 0)
+    return Scorer(function, {})
 
 
 def column_of(name: str) -> str:
     """Return the column of a score in a log: ``score_p_true`` of ``p-true``."""
-    return "score_" + re.sub(r"\W+", "_", name).strip("_")
+    return "score_" + re.sub(r"\W+", "_", name)
 
 
 async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:

@@ -21,7 +21,7 @@ def with_endpoint(stub, path, use, limit=None, **more):
 
     async def run():
         calls = Calls(path / "calls.sqlite")
-        endpoint = Endpoint(stub.url, calls, budget, key="NO_KEY", prices={"m": (1e6, 1e6)}, **fields)
+        endpoint = Endpoint(stub.url, "NO_KEY", calls, budget, prices={"m": (1e6, 1e6)}, **fields)
         try:
             return await use(endpoint)
         finally:
@@ -42,15 +42,8 @@ def request(text="hello", **more):
 
 def test_a_score_is_of_the_answers_own_tokens():
     """Reasoning, surrounding white space and the end token do not count."""
-    tokens = [
-        ("<think>", -3.0),
-        ("no", -3.0),
-        ("</think>", -3.0),
-        ("\n\n", -3.0),
-        ("Pa", -0.2),
-        ("ris", -0.4),
-        ("", -9),
-    ]
+    thought = [("<think>", -3.0), ("no", -3.0), ("</think>", -3.0), ("\n\n", -3.0)]
+    tokens = [*thought, ("Pa", -0.2), ("ris", -0.4), ("", -9)]
     content = [{"token": token, "bytes": list(token.encode()), "logprob": x} for token, x in tokens]
     body = completion("<think>no</think>\n\nParis")
     body["choices"][0]["logprobs"] = {"content": content}
@@ -70,11 +63,8 @@ def test_a_letter_may_be_cut_between_tokens():
 @pytest.mark.parametrize(
     ("content", "tokens", "expected"),
     [
-        (
-            "Paris",
-            ["<think>", "hm", "</think>", "\n", "Par", "is", ""],
-            ("Paris", 2),
-        ),  # thinking cut out by the server
+        # thinking cut out by the server
+        ("Paris", ["<think>", "hm", "</think>", "\n", "Par", "is", ""], ("Paris", 2)),
         ("Paris", ["<|channel|>", "final", "<|message|>", "Paris", "<|return|>"], ("Paris", 1)),
         ("The Seine", ["\u2581The", "\u2581Se", "ine"], ("The Seine", 3)),
         ("Paris", ["Lon", "don"], ("Paris", 0)),  # changed by the server

@@ -291,18 +291,7 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
     monkeypatch.setattr(Endpoint, "_send", send)
     argv = {
         "collect": ["collect", str(sums)],
-        "live": [
-            "live",
-            "adversary",
-            "--questions",
-            str(sums),
-            "--horizon",
-            "8",
-            "--arms",
-            "9",
-            "--candidates",
-            "3",
-        ],
+        "live": ["live", "adversary", "--questions", str(sums), "--horizon", "8", "--candidates", "3"],
     }[command]
     argv += ["--endpoint", "http://h/v1", "--model", "m", "--price", "1", "1", "--judge", "both", "--samples", "2"]
     argv += ["--score", "p-true", "entail", "logprob", "--progress", "quiet"]

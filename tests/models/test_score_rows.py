@@ -26,7 +26,13 @@ def rows(tmp_path):
     path = tmp_path / "rows.jsonl"
     answers = ["blue", "green", "red", "", "Blue.", "a blue one"]
     lines = [
-        {"ask": f"Which colour has {n}?", "got": answer, "error": n % 2, "tags": ["a"], "note": "=1"}
+        {
+            "ask": f"Which colour has {n}?",
+            "got": answer,
+            "error": n % 2,
+            "tags": ["a"],
+            "hole": "=1" if n != 1 else " ",
+        }
         for n, answer in enumerate(answers)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -43,7 +49,7 @@ def test_scores_are_added_to_the_rows(stub, rows, tmp_path, capsys):
     stub.rule = rule
     assert main(command(stub, rows, tmp_path / "out", "--samples", "4")) == 3
     log = pd.read_csv(tmp_path / "out" / "log.csv")
-    assert list(log) == ["ask", "got", "error", "note", "score_verbal", "score_exact"]
+    assert list(log) == ["ask", "got", "error", "hole", "score_verbal", "score_exact"]
     np.testing.assert_equal(log["score_verbal"].tolist(), [0.4, 0.5, 0.3, np.nan, 0.5, 1.0])
     np.testing.assert_equal(log["score_exact"].tolist(), [0.5, 0.5, 0, np.nan, 0.5, 0])
     printed = capsys.readouterr().out
@@ -73,6 +79,8 @@ def test_what_fails_is_empty_and_counted_and_a_budget_stops_it(stub, rows, tmp_p
     failing = "Which colour has 2?"
     stub.rule = lambda body, before: JSONResponse({}, 500) if failing in str(body) else rule(body, before)
     argv = command(stub, rows, tmp_path / "out", "--retries", "0", "--concurrent", "1", "--price", "1", "1")
+    assert main([*argv, "--budget", "1e-6"]) == 3  # spent by the first question
+    assert "0 of 6 rows have all scores" in capsys.readouterr().out
     assert main([*argv, "--budget", "60e-6"]) == 3
     printed = capsys.readouterr().out
     assert "  not asked: " in printed
@@ -90,7 +98,6 @@ def test_what_fails_is_empty_and_counted_and_a_budget_stops_it(stub, rows, tmp_p
     ("flags", "sentence"),
     [
         (["--score", "logprob"], "score: logprob needs a reply with log-probabilities"),
-        (["--score"], "expected at least one argument"),
         (["--judge", "llm"], "judge: 'llm' found; rows are scored, and not judged"),
         (["--answer-column", "nothing"], "rows.jsonl: no column nothing; it has ask, got"),
         (["--score", "mine:f"], "score: 'mine:f' cannot be imported"),
@@ -98,9 +105,6 @@ def test_what_fails_is_empty_and_counted_and_a_budget_stops_it(stub, rows, tmp_p
     ],
 )
 def test_bad_flags_and_rows_are_one_sentence(stub, rows, tmp_path, capsys, flags, sentence):
-    lines = [json.loads(line) for line in rows.read_text().splitlines()]
-    holes = [line | {"hole": "x" if n != 1 else " "} for n, line in enumerate(lines)]
-    rows.write_text("".join(json.dumps(line) + "\n" for line in holes))
     assert main([*command(stub, rows, tmp_path / "out"), *flags]) == 2
     said = capsys.readouterr().err
     assert sentence in said
@@ -108,17 +112,15 @@ def test_bad_flags_and_rows_are_one_sentence(stub, rows, tmp_path, capsys, flags
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ('{"ask": "a", "got": "b", "score_exact": 1}', "there is a column score_exact; it must be new"),
+def test_bad_files_are_one_sentence(stub, rows, tmp_path, capsys):
+    column = '{"ask": "a", "got": "b", "score_exact": 1}', "there is a column score_exact; it must be new"
+    for content, sentence in (
+        column,
         ('{"ask": "a", "got": "b\\ud800"}', "rows.jsonl, row 1: "),
         ("", "rows.jsonl"),
-    ],
-)
-def test_bad_files_are_one_sentence(stub, rows, tmp_path, capsys, content, sentence):
-    rows.write_text(content)
-    assert main(command(stub, rows, tmp_path / "out")) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    ):
+        rows.write_text(content)
+        assert main(command(stub, rows, tmp_path / "out")) == 2
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert said.count("\n") == 1

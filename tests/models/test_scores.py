@@ -115,7 +115,7 @@ def test_entail_is_the_share_of_verdicts_that_are_yes(second, share):
 
 def test_names_of_columns():
     names = ["p-true", "exact", "my.module:f_2", "https://h:8000/score/"]
-    columns = ["score_p_true", "score_exact", "score_my_module_f_2", "score_https_h_8000_score"]
+    columns = ["score_p_true", "score_exact", "score_my_module_f_2", "score_https_h_8000_score_"]
     assert list(map(column_of, names)) == columns
 
 

@@ -15,7 +15,7 @@ import httpx2
 from starlette.responses import Response
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET
+from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, check_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Unreadable, check_size
 from exaul.serving.http.errors import error_body
@@ -76,9 +76,7 @@ class Upstream:
             self._url = str(httpx2.URL(url))
         except httpx2.InvalidURL as error:
             raise BadInput(f"upstream: {url} is not an address ({join_lines(str(error))})") from error
-        self._key = os.environ[key_variable] if key_variable else None
-        if self._key is not None and not (self._key.isascii() and self._key.isprintable()):  # never print it
-            raise BadInput(f"{key_variable}: the key has a character that a header cannot hold")
+        self._key = check_key(key_variable, os.environ[key_variable]) if key_variable else None
         self._secured, self._client = secured, BoundedClient(timeout)
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
@@ -168,14 +166,11 @@ class Upstream:
 
 def retry_after(header: str) -> float:
     """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
-    try:
+    with suppress(ValueError):
         return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
-    except (ValueError, OverflowError):
-        return 0.0
+    return 0.0
 
 
 def _cleaned(value: Any, key: str) -> Any:

@@ -937,7 +937,7 @@ def test_bad_flags(flags, sentence):
 def test_a_key_that_no_header_can_hold(monkeypatch, tmp_path):
     monkeypatch.setenv("UPSTREAM_KEY", f"{KEY}\n")
     application = app(tmp_path / "state.sqlite")
-    with pytest.raises(BadInput, match="UPSTREAM_KEY: the key has a character") as refused:
+    with pytest.raises(BadInput, match="UPSTREAM_KEY: the key has a line break") as refused:
         add_gateway(application, GatewayFlags(upstream="http://h", upstream_key_variable="UPSTREAM_KEY"))
     with pytest.raises(BadInput, match="is not an address"):
         add_gateway(application, GatewayFlags(upstream="http://h:PORT"))

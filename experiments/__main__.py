@@ -55,8 +55,7 @@ def parser(argv: Sequence[str]) -> Parser:
     def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if config is not None:
-            add_flags(sub, config, {})
-            add_flags(sub, ClusterFlags, {})
+            add_flags(sub, (config, ClusterFlags), {})
         sub.set_defaults(action=action, config=config)
 
     text = "all experiments below except worst-case, in one report"

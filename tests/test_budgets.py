@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_874,
-    "test lines": 22_608,
+    "test lines": 22_606,
     "product tokens": 199_308,
-    "test tokens": 206_653,
-    "engine and commands, lines": 9_905,
+    "test tokens": 206_645,
+    "engine and commands, lines": 9_888,
     "engine and commands, files": 60,
     "longest file": 712,
     "path: files of engine and commands": 36,

@@ -1,14 +1,31 @@
 """Make command-line flags from the fields of dataclasses."""
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
 from inspect import get_annotations
 from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
 from exaul.engine.checks import LONGEST, BadInput, typed
+
+GROUPS = {  # of flags in a help text, by title
+    "what is played": "logs each least sources environment tunables group horizon trials",
+    "columns of a log": "score error correct drop_missing",
+    "learners and targets": "learners alphas lambdas warm_start arms grid anytime eta gamma eta_scales gamma_scales"
+    " steps delta",
+    "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires",
+    "results": "out resume theory checkpoints",
+    "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",
+}
+
+OF_CLASSES = {  # by class, of a command with flags of several
+    "ServeFlags": "the service",
+    "GatewayFlags": "the gateway before a model",
+    "AbstainersConfiguration": "learners and targets",
+}
 
 
 class Command(NamedTuple):
@@ -21,44 +38,62 @@ class Command(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """A parser that reports errors as ``BadInput``, in one line without the usage."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.words: list[str] = []  # commands or flags that a misspelt one can mean
+
     def error(self, message: str) -> NoReturn:
-        """Raise ``message`` as BadInput, shortened."""
-        raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
+        """Raise ``message`` as BadInput, shortened, with the words that were perhaps meant."""
+        words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
+        unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
+        meant = [get_close_matches(word, self.words, 1) for word in unknown if word not in self.words]
+        hints = " and ".join(dict.fromkeys(word for words in meant for word in words))
+        shortened = message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}..."
+        raise BadInput(f"{shortened}; did you mean {hints}?" if hints else shortened)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Raise HelpPrinted: argparse calls this after printing help or the version."""
         raise HelpPrinted
 
 
-def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
-    """Add a flag for every field of a dataclass, inherited ones last. A field without default is positional.
+def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, str]) -> None:
+    """Add a flag for every field of some dataclasses, inherited ones last, in GROUPS.
 
-    The metadata of a field has ``help`` and ``metavar``; ``names``, and as ``exaul`` the command as it is typed,
-    fill the braces in help texts. Flags that are not given are absent from the parsed namespace, so that a caller
-    can tell a default from a given value.
+    A field without default is positional. A flag of several values, as --alphas, is also known without its s. The
+    metadata of a field has ``help`` and ``metavar``; ``names``, and as ``exaul`` the command as it is typed, fill
+    the braces in help texts. Flags that are not given are absent from the parsed namespace, so that a caller can
+    tell a default from a given value.
     """
-    hints = get_type_hints(config)
-    for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
-        text = f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
-        several = get_origin(hints[f.name]) is tuple
+    titles = {name: title for title, each in GROUPS.items() for name in each.split()}
+    flags: list[tuple[str, Field[Any], Any]] = []  # title of the group, field and type
+    for config in configurations:
+        title, hints = OF_CLASSES.get(config.__name__, ""), get_type_hints(config)
+        for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
+            flags.append((title or titles.get(f.name, ""), f, hints[f.name]))
+    known, used = {f.name for _, f, _ in flags}, {title for title, *_ in flags}
+    ordered = dict.fromkeys(title for title in (*GROUPS, *OF_CLASSES.values()) if title in used)
+    groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}
+    parser.usage = "%(prog)s [FLAGS]"  # which are too many for one line
+    for title, f, hint in flags:
+        name, text = f.name, f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
+        several = get_origin(hint) is tuple
         if f.default is MISSING:
-            parser.add_argument(f.name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)
+            parser.usage += f" {f.metadata['metavar']}{' ...' * several}"
+            parser.add_argument(name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)
             continue
-        flag = "--" + f.name.replace("_", "-")
-        if hints[f.name] is bool:
-            parser.add_argument(flag, action="store_true", help=text, default=argparse.SUPPRESS)
+        group, flag = groups[title], "--" + name.replace("_", "-")
+        parser.words.append(flag)
+        if hint is bool:
+            group.add_argument(flag, action="store_true", help=text, default=argparse.SUPPRESS)
             continue
         if f.default not in (None, (), "") and "(default" not in text:
             shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
             text += f" (default: {shown})"
-        parser.add_argument(
-            flag,
-            default=argparse.SUPPRESS,
-            help=text,
-            metavar=f.metadata["metavar"],
-            nargs="+" if several else None,
-            type=_scalar(hints[f.name]),
-        )
+        how: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
+        how |= {"nargs": "+" if several else None, "type": _scalar(hint)}
+        group.add_argument(flag, help=text, **how)
+        if several and name.endswith("s") and name[:-1] not in known:
+            parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **how)
 
 
 def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +101,16 @@ def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any
     return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
 
 
-def _scalar(hint: Any) -> type:
-    """Return the type of one value: float for ``tuple[float, ...]``, int for ``int | None``."""
+def _scalar(hint: Any) -> Callable[[str], Any]:
+    """Return what reads one value: a float for ``tuple[float, ...]``, an int for ``int | None``."""
     while get_origin(hint) is tuple or isinstance(hint, UnionType):
         hint = get_args(hint)[0]
-    return hint
+    return _number if hint is float else hint
+
+
+def _number(text: str) -> float:
+    """Return a number; 5% is .05."""
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+_number.__name__ = "float"  # in argparse's errors

@@ -57,28 +57,26 @@ def verify(given: Mapping[str, Any]) -> int:
 
 
 def export(given: Mapping[str, Any]) -> int:
-    """Write one row for each rated answer: its key, score and error, in the order of the questions."""
+    """Write one row for each answer with feedback: its key, score and error, in the order of the questions."""
     from exaul.engine.folder import write_beside
     from exaul.engine.logs import files
-    from exaul.serving.journal import FEEDBACK, read_journal
+    from exaul.serving.journal import read_journal
 
     config = JournalExport(**given)
     check_holds("out", config.out, not Path(config.out).exists(), "a new file")
     rows: dict[str, dict[str, Any]] = {}
     with read_journal(config.path) as journal:
         for entry in journal.entries():
-            if entry.kind == FEEDBACK and entry.id not in rows:
-                raise BadInput(
-                    f"{config.path}: entry {entry.seq}: {quote(entry.id)} has feedback but was not shown"
-                )
-            if entry.kind == FEEDBACK:
-                rows[entry.id]["error"] = entry.error
-            elif entry.answered:
+            if entry.score is not None:
                 rows[entry.id] = {"key": entry.key, "score": entry.score}
+            elif entry.error is not None and entry.id in rows:
+                rows[entry.id]["error"] = entry.error
+            elif entry.error is not None:
+                raise BadInput(f"{config.path}: entry {entry.seq}: {quote(entry.id)} has feedback but no decision")
     if not (observed := [row for row in rows.values() if "error" in row]):
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     write_beside(Path(config.out), lambda path: files.save(files.frame(observed), path))
-    print(f"{len(observed)} rated answers of {len(rows)}: {config.out}")
+    print(f"{len(observed)} of {len(rows)} answers have feedback: {config.out}")
     return 0
 
 

@@ -10,7 +10,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.checks import resume_advice
+from exaul.engine.checks import resume_advice, typed
 
 COMMANDS = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
@@ -36,6 +36,15 @@ COMMANDS = {  # the module of this package that has each command, imported when 
         "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
     ),
 }
+FIRST = """exaul decides when a language model says "I don't know", so that few of its shown answers are wrong.
+
+  {exaul} sweep                      compare ways to decide, on synthetic answers
+  {exaul} sweep --logs LOG.csv       the same on a log of your model: columns score, and correct or error
+  {exaul} inspect LOG.csv            what such a log allows, and what is wrong with it
+  {exaul} serve --state FILE --warm-start LOG.csv --upstream URL
+                                     put a learner between your model and its users
+
+{exaul} --help lists all commands, and {exaul} COMMAND --help the flags of one."""
 GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
 
 
@@ -49,6 +58,7 @@ def parser(argv: Sequence[str]) -> Parser:
         allow_abbrev=False,
         description="Online conformal abstention: simulate learners that decide when to answer 'I don't know'.",
     )
+    root.words = [name.partition(" ")[0] for name in COMMANDS]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": _commands(root)}
     names = {
@@ -67,8 +77,8 @@ def parser(argv: Sequence[str]) -> Parser:
         sub = groups["".join(group)].add_parser(verb, help=text, description=text, allow_abbrev=False)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
-            for configuration in called.configurations:
-                add_flags(sub, configuration, names)
+            add_flags(sub, called.configurations, names)
+            root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root
 
@@ -83,6 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given: dict[str, Any] = {}
 
     def command() -> int:
+        if not argv:
+            print(FIRST.format(exaul=typed()))
+            return 0
         given.update(vars(parser(argv).parse_args(argv)))
         return int(given.pop("run")(given))
 

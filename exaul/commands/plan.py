@@ -89,7 +89,9 @@ def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | N
 
 def learners() -> dict[str, Learner[Any]]:
     """Return the learners that learn and have a guarantee, by name."""
-    found = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
+    found = {
+        name: registry.load_object(place) for name, place in registry.LEARNERS.items() if name != registry.FROM_LOG
+    }
     return {
         name: one
         for name, one in found.items()

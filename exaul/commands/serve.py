@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, quote
 from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
-COLD = "a new key withholds most answers at first; --warm-start LOG, or first --shadow, spares your users that"
+COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
@@ -41,8 +41,10 @@ def main(given: Mapping[str, Any]) -> int:
             **configuration,
         )
         try:
-            if not (config.warm_start or config.keys or config.shadow or application.state.service.count_keys()):
-                print(f"exaul: {COLD}", file=sys.stderr, flush=True)
+            beginnings = {} if config.shadow else application.state.service.beginnings()
+            for key, started in beginnings.items():
+                name = f"key {quote(key)}" if key else "new keys"
+                print(f"exaul: {name}: {started or COLD}", file=sys.stderr, flush=True)
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
                 warning = asyncio.run(warning_of(gateway_flags))

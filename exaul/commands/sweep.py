@@ -24,7 +24,7 @@ BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost 
 class SummaryFlags(Configuration):
     """What the summary shows. Every field is a flag of all commands that print it."""
 
-    theory: bool = setting(False, "also print regrets, bounds and Lemma 1")
+    theory: bool = setting(False, "also print R_T, regrets, bounds, Lemma 1 and the best thresholds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,7 @@ def sweep(given: Mapping[str, Any]) -> int:
     sweep = Sweep(**fields)
     from exaul.engine import machine, run
     from exaul.engine.batches import prepare_sweep
+    from exaul.kernels.native import store
 
     machine.use_compilation_cache()
     path = flags.resume
@@ -93,6 +94,10 @@ def sweep(given: Mapping[str, Any]) -> int:
         return 0
     with flags.workers() if flags.named else nullcontext((None, 0)) as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
+        if flags.progress == "bar" and store.is_empty():
+            print(
+                "exaul: the first sweep compiles, some 15 seconds; later ones do not", file=sys.stderr, flush=True
+            )
         try:
             result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
@@ -129,8 +134,9 @@ def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     width = terminal_width()
     print(result.summary(width, theory) if theory else result.summary(width))
-    if out is not None:
-        print(f"\ntables, figures and manifest: {out}")
+    more = "" if theory or result.traces is not None else "; regrets, bounds and the best thresholds: --theory"
+    saved = "nothing is saved: add --out DIR" if out is None else f"tables, figures and manifest: {out}"
+    print(f"\n{wrap(saved + more, width)}")
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
     for what in (what for what, holds in checks.items() if not holds):
         print(f"{what} is broken: this is a bug in exaul; please report it", file=sys.stderr)

@@ -25,7 +25,9 @@ LEARNERS = {
     "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
     "exaul-known": f"{_LEARNERS}.exaul_known:exaul_known",
     "aci-rank": f"{_LEARNERS}.aci_rank:aci_rank",
+    "aci-rank-from-log": f"{_LEARNERS}.aci_rank:aci_rank",
 }
+FROM_LOG = "aci-rank-from-log"  # aci-rank after a sample of a built-in profile, as its user has a log
 # the paper's learners and comparators
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 DEFAULT_LEARNERS = (*PAPER_LEARNERS, "aci-rank")

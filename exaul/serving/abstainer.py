@@ -420,11 +420,11 @@ class Abstainer:
             questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
             ``withdraw``); open (answers without feedback so far); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
-            learned); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
-            answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
-            on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all
-            answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN without
-            audits or answers).
+            learned); learned (number of learned rounds); alpha; aim; feedback_risk (sum of ``error - aim`` over
+            learned answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of
+            that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the
+            FDR of all answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN
+            without audits or answers).
         """
         with self._lock:
             sums = self._sums
@@ -440,6 +440,7 @@ class Abstainer:
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
+                "alpha": self.config.alpha,
                 "aim": self.config.aim,
                 "feedback_risk": self._risk(sums),
                 "feedback_risk_bound": self._risk_bound(sums),

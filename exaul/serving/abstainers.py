@@ -18,7 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -62,6 +62,7 @@ from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
+KEY = "key:"  # before the name of a key whose answers are the log of another
 OF_SHADOW = 2**32 - 1  # the number of no start: it separates the audits of shadow mode from all others
 ADDED = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
@@ -78,11 +79,11 @@ class _KeyAbstainer(Abstainer):
     REMEMBERED = 0
 
     @classmethod
-    def begun(cls, config: Mapping[str, Any], entry: JournalEntry, start: tuple[float, Any]) -> Self:
-        """Return the Abstainer that a start began, before its first question."""
+    def begun(cls, config: Mapping[str, Any], start: tuple[float, Any], seq: int) -> Self:
+        """Return the Abstainer that a start, entry number ``seq``, began, before its first question."""
         alpha, saved = start
         made = cls.__new__(cls)
-        one = AbstainerConfiguration(**{**config, "alpha": alpha, "key": entry.seq % 2**32})
+        one = AbstainerConfiguration(**{**config, "alpha": alpha, "key": seq % 2**32})
         made._begin(one, start_after(one, None) if saved is None else AbstainerStart.of(saved))
         return made
 
@@ -182,7 +183,8 @@ class Abstainers:
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
             warm_start: the log from which each new key starts, as of ``Abstainer``; likewise ``score``, ``error``,
-                ``correct`` and ``drop_missing``, the columns of all logs.
+                ``correct`` and ``drop_missing``, the columns of all logs. ``key:NAME`` are the answers of another
+                key with feedback at that time; if there are none, the key starts cold.
             score, error, correct, drop_missing: see ``warm_start``.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
@@ -198,14 +200,14 @@ class Abstainers:
         check_known("abstainers", configuration, [f.name for f in fields(AbstainersConfiguration)])
         AbstainersConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        self._logs = {"": None if warm_start is None else read_start_log(warm_start, layout)}
+        self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
         self._alphas = dict[str, float]()
         for key, own in (keys or {}).items():
             check_known(f"keys: {quote(key)}", own, ("alpha", "warm_start"))
             if "alpha" in own:
                 self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": own["alpha"]}).alpha
             if "warm_start" in own:
-                self._logs[key] = read_start_log(own["warm_start"], layout)
+                self._logs[key] = _read_source(own["warm_start"], layout)
         self._settled = True  # the last call came to its end
         self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
         self._journal = Journal(self.path, configuration, accept_loss)
@@ -303,7 +305,7 @@ class Abstainers:
         Args:
             key: the key, which may be new.
             alpha: its target from now on; None: it stays.
-            warm_start: the log from which it starts, as of ``Abstainers``; None: that of a new key.
+            warm_start: the log or the key from which it starts, as of ``Abstainers``; None: that of a new key.
 
         Returns:
             What the key starts with, as ``Abstainer.started``.
@@ -314,16 +316,26 @@ class Abstainers:
         """
         key = as_text("key", key)
         known = self._journal.latest_start(key)
-        stays = self._journal.start_of(known[0])[0] if known else self._alphas.get(key, self._config["alpha"])
-        config = self._configuration_for(stays if alpha is None else alpha)
-        log = self._logs.get(key, self._logs[""])
+        config = self._configuration_of(key, alpha)
+        if known and alpha is None:
+            config = replace(config, alpha=self._journal.start_of(known[0])[0])
+        source = self._logs.get(key, self._logs[""])
         if warm_start is not None:
-            log = read_start_log(warm_start, self._layout)
-        start = None if log is None else start_after(config, log).as_json()
+            source = _read_source(warm_start, self._layout)
+        start = self._start_after(config, source)
+        if warm_start is not None and start is None:
+            raise BadInput(f"warm_start: {quote(source)} has no answers with feedback")
         self._loaded.pop(key, None)
         with self._journal.transaction():
             self._journal.add_start(key, config.alpha, start)
         return self._load(key).abstainer.started
+
+    @_uses_file
+    def beginnings(self) -> dict[str, str]:
+        """Return, as ``Abstainer.started``, what each key starts with that has not yet; ``""`` is any new key."""
+        keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys()])
+        new = (key for key in keys if not self._journal.latest_start(key))
+        return {key: _KeyAbstainer.begun(self._config, self._start_of_new(key), 0).started for key in new}
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``."""
@@ -378,7 +390,7 @@ class Abstainers:
             figures = self._load(key).figures()
             self._unload_oldest()
         elif shadow:
-            figures = Abstainer(**self._config).figures()  # before the first question
+            figures = Abstainer(**asdict(self._configuration_of(key))).figures()  # before the first question
         else:
             raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
         return figures | shadow
@@ -448,10 +460,8 @@ class Abstainers:
         if not entries:
             return "unknown"
         first, kinds = entries[0], {entry.kind for entry in entries}
-        if first.kind == SHOWN:
-            return self._judge_shown(first, kinds, error)
         if not first.answered:
-            return "withheld"
+            return self._keep_verdict(first, kinds, error)
         if WITHDRAW in kinds:
             return "withdrawn"
         if kind == FEEDBACK and not first.audit and self._config["audit"] is not None:
@@ -472,14 +482,15 @@ class Abstainers:
 
         return self._change(first.key, close)
 
-    def _judge_shown(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
-        if error is None:  # a withdrawal: the answer is as good a sample as if it had been seen
-            return "shadow"
-        if VERDICT in kinds:
-            return "repeated"
-        with self._journal.transaction():
-            self._journal.append(key=first.key, kind=VERDICT, id=first.id, error=error)
-        return "counted"
+    def _keep_verdict(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
+        """Keep feedback on an answer of shadow mode, or on a withheld one, for the starts of keys alone."""
+        if error is not None and VERDICT not in kinds:
+            with self._journal.transaction():
+                self._journal.append(key=first.key, kind=VERDICT, id=first.id, error=error)
+        if first.kind == DECIDE:
+            return "withheld"
+        # a withdrawal: the answer is as good a sample as if it had been seen
+        return "shadow" if error is None else "repeated" if VERDICT in kinds else "counted"
 
     def _forget(self) -> None:
         """Undo what is not committed, and forget what was computed from it; the journal has the rest."""
@@ -514,19 +525,30 @@ class Abstainers:
         while len(self._loaded) > MOST_LOADED:
             self._loaded.popitem(last=False)
 
-    def _configuration_for(self, alpha: float) -> AbstainerConfiguration:
+    def _configuration_of(self, key: str, alpha: float | None = None) -> AbstainerConfiguration:
+        """Return the configuration of a new key, or with another target."""
+        alpha = self._alphas.get(key, self._config["alpha"]) if alpha is None else alpha
         return AbstainerConfiguration(**{**self._config, "alpha": alpha})
 
     def _start_of_new(self, key: str) -> tuple[float, dict[str, Any] | None]:
         """Return the target of a new key, and what it begins with, or None."""
-        alpha, name = self._alphas.get(key, self._config["alpha"]), key if key in self._logs else ""
-        config, shown = self._configuration_for(alpha), self._journal.shown(key)
-        if any(error is not None for _, _, error in shown):
-            return alpha, start_after_shadow(config, shown).as_json()
-        log = self._logs[name]
-        if (name, alpha) not in self._starts:
-            self._starts[name, alpha] = None if log is None else start_after(config, log).as_json()
-        return alpha, self._starts[name, alpha]
+        config, name = self._configuration_of(key), key if key in self._logs else ""
+        source, known = self._logs[name], (name, config.alpha)
+        own = self._start_after(config, f"{KEY}{key}")  # after shadow mode
+        if own is not None or isinstance(source, str):
+            return config.alpha, own or self._start_after(config, source)
+        if known not in self._starts:  # of thousands of keys
+            self._starts[known] = self._start_after(config, source)
+        return config.alpha, self._starts[known]
+
+    def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> dict[str, Any] | None:
+        """Return what a learner begins with after a log, or after the answers of ``key:NAME``; None if cold."""
+        if isinstance(source, str):
+            key = source.removeprefix(KEY)
+            answers, name = self._journal.scored(key), f"answers of key {quote(key)}"
+            known = any(error is not None for _, _, error in answers)
+            return start_after_answers(config, answers, name).as_json() if known else None
+        return None if source is None else start_after(config, source).as_json()
 
     def _restore(self, key: str) -> _LoadedKey:
         """Return a key: its latest snapshot, and the later entries of the journal replayed."""
@@ -551,7 +573,7 @@ class Abstainers:
         return loaded
 
     def _begun(self, start: JournalEntry) -> _KeyAbstainer:
-        return _KeyAbstainer.begun(self._config, start, self._journal.start_of(start))
+        return _KeyAbstainer.begun(self._config, self._journal.start_of(start), start.seq)
 
     def _earlier_spans(self, key: str, seq: int) -> Iterator[dict[str, float]]:
         """Yield the figures of the starts of a key before an entry, each when the next one replaced it."""
@@ -565,20 +587,28 @@ class Abstainers:
             abstainer = self._begun(entry) if entry.seq < seq else None
 
 
-def start_after_shadow(
-    config: AbstainerConfiguration, shown: Sequence[tuple[float, int, float | None]]
+def _read_source(warm_start: Any, layout: Layout) -> Records | str | None:
+    """Return a log, ``key:NAME``, or None."""
+    if isinstance(warm_start, str) and warm_start.startswith(KEY):
+        return warm_start
+    return None if warm_start is None else read_start_log(warm_start, layout)
+
+
+def start_after_answers(
+    config: AbstainerConfiguration, answers: Sequence[tuple[float, int, float | None]], name: str
 ) -> AbstainerStart:
-    """Return what a learner begins with after answers in shadow mode, of which some have feedback.
+    """Return what a learner begins with after answers, of which some have feedback.
 
     Args:
         config: of the key.
-        shown: score, audit and error, None without feedback, of each answer in order.
+        answers: score, audit and error, None without feedback, of each answer in order.
+        name: of the answers.
     """
-    scores, observed = np.array([score for score, *_ in shown]), [row for row in shown if row[2] is not None]
+    scores, observed = np.array([score for score, *_ in answers]), [row for row in answers if row[2] is not None]
     # audited answers are a random sample; users choose what they rate
     rows = [row for row in observed if row[1]] or observed
     sample = Records(
-        "shadow mode", np.array([row[0] for row in rows]), np.array([row[2] for row in rows], np.float64), 0, None
+        name, np.array([row[0] for row in rows]), np.array([row[2] for row in rows], np.float64), 0, None
     )
     return start_after(config, sample, scores)
 
@@ -623,7 +653,7 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
             abstainer: _KeyAbstainer | None = None
             for entry in entries:
                 if entry.kind == START:
-                    abstainer, same = _KeyAbstainer.begun(journal.config, entry, journal.start_of(entry)), True
+                    abstainer, same = _KeyAbstainer.begun(journal.config, journal.start_of(entry), entry.seq), True
                 elif abstainer is not None:
                     same = replay_entry(abstainer, entry)
                 elif entry.kind in (SHOWN, VERDICT):

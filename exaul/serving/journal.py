@@ -448,29 +448,29 @@ class Journal:
             latest += self._entries(f"WHERE key = ? AND {_OF_KIND} ORDER BY seq DESC LIMIT 1", key, kind)
         return latest[:1] if len(latest) == 2 and latest[1].seq < latest[0].seq else latest
 
-    def shown(self, key: str) -> list[tuple[float, int, float | None]]:
-        """Return score, audit and error (or None) of the answers of a key in shadow mode, in order."""
+    def scored(self, key: str) -> list[tuple[float, int, float | None]]:
+        """Return score, audit and error (or None) of all answers of a key, also of those not shown, in order."""
         later = "SELECT later.error FROM journal AS later WHERE later.id = journal.id AND later.id <> ''"
-        query = (
-            f"SELECT score, audit, ({later} AND kind = ?) FROM journal WHERE key = ? AND {_OF_KIND} ORDER BY seq"
-        )
-        return self._file.execute(query, (VERDICT, key, SHOWN)).fetchall()
+        query = f"""SELECT score, audit, ({later} AND later.error NOT NULL) FROM journal
+            WHERE key = ? AND score NOT NULL ORDER BY seq"""
+        return self._file.execute(query, (key,)).fetchall()
 
     def shadow_counts(self, key: str, seq: int) -> list[float]:
         """Return sums over the entries of shadow mode of a key after an entry.
 
         They are: answers; audited ones; feedback; its errors; feedback on audited answers; its errors.
         """
-        shown = "SELECT count(*), coalesce(sum(audit), 0) FROM journal"
-        first = "SELECT first.audit FROM journal AS first WHERE first.id = journal.id AND first.id <> ''"
+        where = f"FROM journal WHERE key = ? AND {_OF_KIND} AND seq > ?"
+        first = "SELECT first.audit FROM journal AS first WHERE first.id = later.id AND first.id <> ''"
         given = f"""
-            SELECT count(*), coalesce(sum(error), 0), coalesce(sum(audited), 0), coalesce(sum(error * audited), 0)
-            FROM (SELECT error, ({first} AND first.kind = 'shown') AS audited FROM journal"""
-        where = f"WHERE key = ? AND {_OF_KIND} AND seq > ?"
-        return [
-            *self._file.execute(f"{shown} {where}", (key, SHOWN, seq)).fetchone(),
-            *self._file.execute(f"{given} {where})", (key, VERDICT, seq)).fetchone(),
+            SELECT count(*), sum(error), sum(audited), sum(error * audited)
+            FROM (SELECT error, ({first} AND first.kind = 'shown') AS audited FROM (SELECT * {where}) AS later)
+            WHERE audited NOT NULL"""
+        counts = [
+            *self._file.execute(f"SELECT count(*), sum(audit) {where}", (key, SHOWN, seq)).fetchone(),
+            *self._file.execute(given, (key, VERDICT, seq)).fetchone(),
         ]
+        return [count or 0 for count in counts]  # the sum of no numbers is None
 
     def open_audits(self, limit: int) -> list[JournalEntry]:
         """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""

@@ -21,13 +21,8 @@ SCORES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1
 class ServiceMetrics:
     """Metrics of one service, in a registry of its own: a process can have several services."""
 
-    def __init__(self, keys: Iterable[str], alpha: float) -> None:
-        """Start all counters at 0.
-
-        Args:
-            keys: those of the file, in the order of first use.
-            alpha: the target of the FDR, in (0, 1).
-        """
+    def __init__(self, keys: Iterable[str]) -> None:
+        """Start all counters at 0, those of the keys of the file, in the order of first use."""
         self._registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
@@ -39,7 +34,7 @@ class ServiceMetrics:
         self._limits = gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"])
         self._limit = gauge("exaul_fdr_limit_ratio", "Bound of the FDR over all keys, from audits")
         self.audits_open = gauge("exaul_audits_open", "Audited answers without a verdict, which count as wrong")
-        gauge("exaul_alpha_ratio", "Target of the FDR").set(alpha)
+        self._alphas = gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"])
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = histogram(
             "exaul_decide_seconds", "Seconds of a decision, with waiting and the journal", buckets=SECONDS
@@ -54,7 +49,7 @@ class ServiceMetrics:
         self.keys = dict[str, None]()  # with a label of their own, in order
         for key in keys:
             self._label_of(key)
-        self.set_limits({}, math.nan)
+        self.set_figures({}, math.nan)
 
     def count_decision(self, key: str, score: float, answer: bool) -> None:
         """Count a new decision; score in [0, 1]."""
@@ -78,11 +73,12 @@ class ServiceMetrics:
         """Count a reply that the gateway passed on without a decision. Reasons are few and ours, not a client's."""
         self._undecided.labels(reason).inc()
 
-    def set_limits(self, limits: Mapping[str, float], limit: float) -> None:
-        """Set the bounds of the FDR by key, and that over all keys; NaN is none."""
-        self._limits.clear()
-        for key, each in limits.items():
-            self._limits.labels(key).set(each)
+    def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
+        """Set target and bound of the FDR by key, and the bound over all keys; NaN is none."""
+        for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit")):
+            gauge.clear()
+            for key, each in figures.items():
+                gauge.labels(key).set(each[name])
         self._limit.set(limit)
 
     def text(self) -> bytes:

@@ -59,10 +59,10 @@ class Service:
         """
         self._abstainers = made = Abstainers(path, **configuration)
         self.all_keys, self.count_keys, self.close = made.all_keys, made.count_keys, made.close
-        self.count_open_audits = made.count_open_audits
+        self.count_open_audits, self.beginnings = made.count_open_audits, made.beginnings
         self.figures, self.fdr_limit, self.configuration = made.figures, made.fdr_limit, made.configuration
         self._folder = made.path.resolve().parent  # now: the process may change its folder
-        self.metrics = ServiceMetrics(made.all_keys(MOST_KEYS), self.configuration["alpha"])
+        self.metrics = ServiceMetrics(made.all_keys(MOST_KEYS))
         self.shadow, self._kept = shadow, texts or "audited"
         keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
         self._texts = AnswerTexts(made.path, retain_days) if keeps else None

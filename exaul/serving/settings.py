@@ -9,7 +9,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, join_lines, quote, setting
 
@@ -39,7 +39,11 @@ class ServeFlags(Configuration):
     on_error: str = setting(
         "refuse", "reply if the file cannot be written: refuse (status 503), abstain or answer", "NAME"
     )
-    warm_start: str | None = setting(None, "log from which each new key starts: score, and correct or error", "LOG")
+    warm_start: str | None = setting(
+        None,
+        "log from which each new key starts: score, and correct or error; key:NAME: answers of that key",
+        "LOG",
+    )
     keys: str | None = setting(None, "TOML file with the alpha and warm_start of some keys: [NAME]", "FILE")
     shadow: bool = setting(False, "show every answer, and keep scores and feedback for a later start")
     texts: str | None = setting(
@@ -82,11 +86,18 @@ def read_keys(path: str | None) -> dict[str, dict[str, Any]]:
     return keys
 
 
+class Grant(NamedTuple):
+    """What a token allows."""
+
+    scopes: frozenset[str]
+    key: str | None = None  # of all its requests to the gateway, with ``--key token``
+
+
 class Tokens:
     """The tokens of a file, or of an environment variable (``env:NAME``), with their scopes.
 
-    Each line has scopes and a token, such as ``decide,feedback 3f9c...``. Empty lines and those that begin with
-    ``#`` are skipped.
+    Each line has scopes and a token, such as ``decide,feedback 3f9c...``, and perhaps the key of whoever has it.
+    Empty lines and those that begin with ``#`` are skipped.
     """
 
     def __init__(self, source: str) -> None:
@@ -95,38 +106,39 @@ class Tokens:
         Raises:
             BadInput: the source is missing, or a line is invalid. The message never has a token.
         """
-        self._source, self._scopes = source, _read_tokens(source)
+        self._source, self._grants = source, _read_tokens(source)
 
     def reload(self) -> None:
         """Read the tokens again. If that is not possible, the old ones stay, and the log says why."""
         try:
-            self._scopes = _read_tokens(self._source)
+            self._grants = _read_tokens(self._source)
         except BadInput as error:
             log.error("the tokens stay as they were: %s", error)
 
-    def scopes_of(self, token: str) -> frozenset[str]:
-        """Return the scopes of a token, none if it is unknown, in a time that does not depend on it."""
-        given, matching = token.encode(errors="replace"), frozenset[str]()
-        for known, scopes in self._scopes.items():
+    def grant_of(self, token: str) -> Grant:
+        """Return what a token allows, nothing if it is unknown, in a time that does not depend on it."""
+        given, matching = token.encode(errors="replace"), Grant(frozenset())
+        for known, grant in self._grants.items():
             if hmac.compare_digest(known, given):
-                matching = scopes
+                matching = grant
         return matching
 
 
-def _read_tokens(source: str) -> dict[bytes, frozenset[str]]:
-    tokens: dict[bytes, frozenset[str]] = {}
+def _read_tokens(source: str) -> dict[bytes, Grant]:
+    tokens: dict[bytes, Grant] = {}
     for number, line in enumerate(_text_of(source).splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         where, parts = f"{source}, line {number}", line.split()
-        if len(parts) != 2:
-            raise BadInput(f"{where}: it must have scopes and a token, such as: decide,feedback TOKEN")
-        names, token = parts
+        if len(parts) not in (2, 3):
+            raise BadInput(f"{where}: it must have scopes, a token and perhaps a key: decide,feedback TOKEN KEY")
+        names, token, *key = parts
         if not _TOKEN.fullmatch(token):
             raise BadInput(f"{where}: the token must have 16 to 512 ASCII characters")
         if token.encode() in tokens:
             raise BadInput(f"{where}: the token occurs twice")
-        tokens[token.encode()] = scopes = frozenset(names.split(","))
+        scopes = frozenset(names.split(","))
+        tokens[token.encode()] = Grant(scopes, *key)
         if not scopes <= set(SCOPES):  # the first word may be the token: never print it
             raise BadInput(f"{where}: the scopes must be of {', '.join(SCOPES)}")
     if not tokens:

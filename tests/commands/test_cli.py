@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 SHARED = ["--trials", "3", "--horizon", "1100", "--checkpoints", "7"]  # as in tests/engine/test_contracts.py
 
-TEXT = ("learner", "environment", "source", "grid")
+TEXT = ("learner", "environment", "source", "grid", "warm_start")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
@@ -52,7 +52,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--logs", f"{log}:model=a", "--alphas", "0.2", "0.1", "--lambdas", "3", "20"]
     assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
-    figures = ("fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda")
+    figures = ("answered", "fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda", "risk", "regret")
     expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
     expected |= {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == expected
@@ -84,7 +84,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     assert {"versions", "device", "precision", "seed", "start", "end"} <= about.keys()
     text = capsys.readouterr().out
     assert "exaul" in text
-    assert "held" in text
+    assert f"tables, figures and manifest: {out}" in text
 
 
 def test_runs_and_their_files_are_the_same_to_the_bit(tmp_path):
@@ -101,7 +101,10 @@ def test_python_and_command_line_agree(tmp_path):
     with (tmp_path / "o" / "trials.csv").open() as stream:
         written = list(csv.DictReader(stream))
     for name in result.trials.columns:
-        kind = type(result.trials[name].iloc[0].item()) if name not in TEXT else str
+        if name in TEXT:
+            assert [row[name] for row in written] == result.trials[name].fillna("").tolist()
+            continue
+        kind = type(result.trials[name].iloc[0].item())
         values = [kind(row[name]) if row[name] else np.nan for row in written]
         np.testing.assert_array_equal(values, result.trials[name].to_numpy())
 
@@ -119,8 +122,10 @@ def test_every_environment_runs_from_the_command_line(case, capsys):
 def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
-    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
-    assert "no threshold reaches alpha on this log" in capsys.readouterr().out
+    assert main(["sweep", *SMALL, "--logs", str(path), "--theory"]) == 0
+    text = capsys.readouterr().out
+    assert "no threshold reaches alpha on this log" in text
+    assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
     path.write_text("score,error\n" + "0.9998,1\n0.9998,0\n" * 20 + "0.99992,0\n" * 20)
     assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
     text = capsys.readouterr().out
@@ -229,14 +234,50 @@ def test_a_learner_of_an_earlier_release_is_refused_with_what_replaces_it(
     assert printed.err == f"exaul: {argv[-1][2:]}: {name!r} found; {registry.RETIRED[name]}\n"
 
 
-@pytest.mark.parametrize(
-    "argv", [[], ["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]]
-)
+@pytest.mark.parametrize("argv", [["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]])
 def test_bad_commands(argv, capsys):
     assert main(argv) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
+
+
+def test_the_command_alone_says_what_to_do_first(capsys):
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    for command in ("sweep", "sweep --logs LOG.csv", "inspect LOG.csv", "serve --state FILE", "--help"):
+        assert re.search(rf"exaul {command}", text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["swep"], "sweep"),
+        (["sweep", "--alpah", "0.1"], "--alphas"),
+        (["sweep", "--warmstart", "log.csv"], "--warm-start"),
+        (["sweep", "--trials", "x"], None),
+        (["dance"], None),
+    ],
+)
+def test_a_misspelt_word_is_answered_by_the_one_that_was_meant(argv, meant, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"; did you mean {meant}?\n") if meant else "did you mean" not in error
+
+
+def test_percents_and_flags_in_the_singular(tmp_path):
+    for name, flags in (("a", ["--alpha", "5%", "10%", "--learner", "ew"]), ("b", ["--alphas", ".05", ".1"])):
+        learners = [] if "--learner" in flags else ["--learners", "ew"]
+        assert main(["sweep", *SMALL, *flags, *learners, "--out", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a" / "trials.csv").read_text() == (tmp_path / "b" / "trials.csv").read_text()
+
+
+def test_each_flag_of_a_sweep_is_in_a_group(capsys):
+    assert main(["sweep", "--help"]) == 0
+    usage, _, rest = capsys.readouterr().out.partition("options:")
+    assert usage.startswith("usage: exaul sweep [FLAGS]\n")
+    assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
+    assert "--alpha " not in rest
 
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):

@@ -195,9 +195,11 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
     (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
     command = [*SERVE, "--warm-start", "log.csv"]
-    answers = {}
+    answers, said = {}, {}
     for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
-        with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(
+            [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
             port = int(running.stdout.readline().rsplit(":", 1)[1])
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
             for key, score in (("", 0.95), ("", 0.1), ("billing", 0.95)):
@@ -206,6 +208,12 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
                 answers[name, key, score] = json.loads(connection.getresponse().read())["answer"]
             connection.close()
             running.terminate()
+            said[name] = running.stderr.read().splitlines()
+    assert [line.partition(" (")[0] for line in said["gate"]] == [
+        "exaul: new keys: aci-rank starts by answering 25.0% at alpha = 0.1",
+        "exaul: key 'billing': aci-rank starts silent, because no threshold of the log reaches alpha = 0.2",
+    ]
+    assert not said["shadow"]
     assert answers == {
         ("gate", "", 0.95): True,
         ("gate", "", 0.1): False,
@@ -224,6 +232,6 @@ def test_a_start_without_a_log_is_warned_of(folder):
             running.stdout.readline()
             running.terminate()
             _, printed = running.communicate(timeout=60)
-        assert printed.startswith("exaul: a new key withholds most answers at first; --warm-start LOG") == warned
+        assert printed.startswith("exaul: new keys: most answers are withheld at first; --warm-start LOG") == warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)

@@ -20,7 +20,7 @@ def test_a_sound_backend_is_certified(flags, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "certified: yes"
     names = {line.split()[0] for line in lines[3 : lines.index("", 3)]}
-    assert names == {*LEARNING, "aci-rank"}
+    assert names == {*LEARNING, "aci-rank", "aci-rank-from-log"}
 
 
 @pytest.mark.parametrize("precision", verify.TOLERANCE)

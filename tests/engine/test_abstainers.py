@@ -178,8 +178,8 @@ def test_replay_and_export(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "of 3 keys; 300 decisions\nsame decisions: yes" in out
     assert main(["journal", "export", str(path), str(log)]) == 0
-    rated = sum(told == "counted" for _, told in decisions)
-    assert f"{rated} rated answers" in capsys.readouterr().out
+    rated = sum(told in ("counted", "withheld") for _, told in decisions)
+    assert f"{rated} of 300 answers have feedback" in capsys.readouterr().out
     assert len(log.read_text().splitlines()) == rated + 1
     assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
     assert main(["journal", "export", str(path), str(log)]) == 2

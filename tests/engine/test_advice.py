@@ -1,5 +1,7 @@
 """The advice: out of sample, on halves of the log, whatever the sweep's trials; and what its sentences say."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from exaul.commands.main import main
 from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
+from exaul.engine.results.summary import summarize_halves
 from exaul.kernels.game import LOG_ARMS, log_grid
 from tests import reference
 
@@ -82,9 +85,10 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
-    assert "at alpha = 0.1 use aci-rank, started from such a log (--warm-start): it answered" in text
-    assert f"at most {np.ceil(learned['risk_bound']):.0f} wrong answers above alpha" in text
-    assert "caution" not in text
+    assert text == "at alpha = 0.1: use aci-rank, started from a log of your model (--warm-start LOG)"
+    _, *lines = summarize_halves(table).splitlines()
+    assert re.split("  +", lines[1])[-1] == f"{np.ceil(learned['risk_bound']):.0f}"
+    assert re.split("  +", lines[2])[-1] == "-"
 
 
 def test_it_is_never_advised_where_the_upper_limit_of_its_fdr_is_above_alpha():
@@ -115,9 +119,8 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
     shares = [advice.advice_table([log], [alpha])["answerable"][0] for alpha in (least - 0.01, least)]
     assert shares[0] < 0.05 <= shares[1]
     best = learned["answerable"]
-    assert f"use none: the best threshold answers {best:.1%}; alpha = {least:g} is the least" in advice.describe(
-        table
-    )
+    text = advice.describe(table)
+    assert f"use none. The best threshold answers {best:.1%}; alpha = {least:g} is the least" in text
 
 
 @pytest.mark.parametrize(
@@ -193,9 +196,8 @@ def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path, capsys):
 def test_with_imperfect_feedback_it_promises_nothing():
     """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
     result = run(Sweep(trials=1, horizon=300, arms=20, alphas=(0.1,), learners=("aci-rank",), delay=20))
-    text = " ".join(advice.describe(result.advice, False).split())
-    assert "at alpha = 0.1 use aci-rank" in text
-    assert "On any sequence" not in text
-    assert "rated at once and correctly, unlike in this sweep" in text
-    assert "On any sequence" in advice.describe(result.advice)
-    assert "unlike in this sweep" in " ".join(result.summary().split())
+    assert "at alpha = 0.1: use aci-rank" in result.summary()
+    assert "unlike in this sweep" in advice.describe_halves(False)
+    assert "unlike in this sweep" not in advice.describe_halves(True)
+    late = run(Sweep(**SMALL, delay=20), [made_up(300)])
+    assert "rated at once and correctly, unlike in this sweep" in late.summary()

@@ -7,7 +7,7 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
-from exaul.engine.registry import DEFAULT_LEARNERS
+from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG
 from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_rates
@@ -50,7 +50,8 @@ def test_every_learner_becomes_a_learner():
 def test_the_default_learners_are_those_that_the_environment_allows(case):
     prepared = prepare(Sweep(**SMALL, **ENVIRONMENT_CASES[case]))
     names = [learner.name for learner in prepared.learners]
-    assert names == [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
+    usual = [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
+    assert names == [*usual, FROM_LOG]
     assert prepared.is_adaptive == (case in ADAPTIVE_CASES)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.checks import BadInput
 from exaul.engine.logs.log import Records
 from exaul.engine.results.summary import (
     describe_backends,
@@ -40,9 +41,7 @@ def test_answerable_is_the_mean_over_segments(records, segments, expected):
 
 
 def of_answerable(result):
-    lines = result.summary().splitlines()
-    place = lines[0].index("of answerable") + len("of answerable")
-    return [line[:place].split()[-1] for line in lines[1 : 1 + result.trials["learner"].nunique()]]
+    return table_of(result.summary(theory=True), "of answerable")["of answerable"]
 
 
 def test_a_trial_that_answers_more_than_can_be_counts_as_all():
@@ -69,40 +68,72 @@ def test_of_a_log_that_is_replayed_only_the_rounds_count_that_are_reached():
     assert of_answerable(result) == ["100%"]
 
 
-def table_of(text):
-    """Return the cells of a table by title, and the line that each is in; no cell may be empty."""
-    head, *rows = text.split("\n\n")[0].splitlines()
-    titles = re.split(r"  +", head.strip())
-    cells = [re.split(r"  +", row.removeprefix("* ").strip()) for row in rows]
+def table_of(text, title):
+    """Return the cells of the table with a title in its last line of titles, by title; no cell may be empty."""
+    lines = next(part.splitlines() for part in text.split("\n\n") if re.search(rf"  {title}(  |\n)", part))
+    start = next(n for n, line in enumerate(lines) if title in line)
+    titles = re.split(r"  +", lines[start].strip())
+    cells = [re.split(r"  +", row.removeprefix("* ").strip()) for row in lines[start + 1 :]]
     return {title: [row[n] for row in cells] for n, title in enumerate(titles)}
 
 
-def test_the_default_table_fits_100_columns_and_its_numbers_align():
+def test_the_default_tables_fit_80_columns_and_their_numbers_align():
+    """A block for each alpha; only there is the advised learner marked."""
     result = run(Sweep(**SMALL, alphas=(0.05, 0.123)))
-    text = summarize(result.trials, {0.05: 0.3}, advised={0.05: "aci-rank"})
-    head, *rows = text.split("\n\n")[0].splitlines()
-    assert max(map(len, [head, *rows])) <= 100
-    assert {len(row) for row in rows} == {len(head)}
-    table = table_of(text)
-    titles = ["learner", "alpha", "FDR", "answered", "R_T", "at most", "FDR<=alpha", "of answerable"]
-    assert list(table) == titles
-    assert set(table["alpha"]) == {"0.050", "0.123"}
-    assert [row.split()[1:3] for row in rows if row.startswith("* ")] == [["aci-rank", "0.050"]]
-    for title in titles[1:]:
-        decimals = {len(re.sub(r"[^.\d].*", "", cell).partition(".")[2]) for cell in table[title] if cell != "-"}
-        assert len(decimals) <= 1, title
+    parts = summarize(result.trials, advised={0.05: "aci-rank"}).split("\n\n")
+    assert parts[0] == "target: at most 5% of the shown answers are wrong (alpha = 0.05)"
+    assert parts[2] == "target: at most 12.3% of the shown answers are wrong (alpha = 0.123)"
+    for number in (1, 3):
+        lines = parts[number].splitlines()
+        assert max(map(len, lines)) <= 80
+        assert len(set(map(len, lines))) == 1
+        assert [line.split()[1] for line in lines if line.startswith("* ")] == ["aci-rank"] * (number == 1)
+        table = table_of(parts[number], "answered")
+        titles = ["learner", "the shown", "answered", "met the target", "target, at most"]
+        assert list(table) == titles
+        for title in titles[1:]:
+            decimals = {len(cell.strip("%").partition(".")[2]) for cell in table[title] if cell != "-"}
+            assert len(decimals) <= 1, title
+
+
+def test_the_default_table_has_the_means_of_the_trials():
+    result = run(Sweep(**SMALL, alphas=(0.1,)))
+    table, trials = table_of(result.summary(), "answered"), result.trials.groupby("learner", sort=False)
+    assert table["learner"] == list(trials.groups)
+    for n, (_, rows) in enumerate(trials):
+        fdr, met = rows["fdr"].mean(), (rows["fdr"].isna() | (rows["fdr"] <= 0.1)).mean()
+        assert table["the shown"][n] == ("-" if rows["fdr"].isna().all() else f"{fdr:.2%}")
+        assert table["answered"][n] == f"{(rows['answered'] / 600).mean():.1%}"
+        assert table["met the target"][n] == f"{met:.0%}"
+        limit = rows["risk_bound"].mean()
+        assert table["target, at most"][n] == ("-" if np.isnan(limit) else f"{np.ceil(limit):.0f}")
+
+
+def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
+    """A sample of the profile stands for a log, from which a second aci-rank starts; with a log there is none."""
+    result = run(Sweep(**SMALL, alphas=(0.1,)))
+    assert result.summary().startswith("synthetic profile triviaqa-like: 2 trials of 600 questions\n\n")
+    assert "\n* aci-rank-from-log " in result.summary()
+    named = result.trials.set_index("learner")["warm_start"].dropna()
+    assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
+    of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
+    assert of_log.startswith("easy, 100 rows: 2 trials of 600 questions, each row 6 times (--horizon)\n\n")
+    assert "aci-rank-from-log" not in of_log
+    for given, records in (({}, [EASY]), ({"warm_start": "0.5"}, None)):
+        with pytest.raises(
+            BadInput, match="aci-rank-from-log found; it starts from a sample of a built-in profile"
+        ):
+            run(Sweep(**SMALL, learners=("aci-rank-from-log",), **given), records)
 
 
 def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     sweep = Sweep(**SMALL, lambdas=(3, 20))
     result = run(sweep)
     plain, theory = result.summary(), result.summary(theory=True)
-    assert "lambda" in table_of(plain)
-    assert "lambda" not in table_of(run(Sweep(**SMALL, learners=("exaul",))).summary())
-    assert "more: --theory" in plain
-    assert "more: --theory" not in theory
-    added = [part for part in theory.split("\n\n") if part not in plain]
-    table = table_of(added[0])
+    assert "lambda" in table_of(plain, "answered")
+    assert "lambda" not in table_of(run(Sweep(**SMALL, learners=("exaul",))).summary(), "answered")
+    assert "regret" not in plain
+    table = table_of(theory, "regret")
     trials = result.trials
     means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
     assert [float(cell) for cell in table["regret"]] == [round(x, 1) for x in means]
@@ -130,7 +161,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     trials["lambda"], trials["fdr_risk"] = 1e9, 600.0
     trials.loc[0, "regret"] = 0.0
     assert "Lemma 1 is BROKEN in" in describe_checks(trials, 0.05)
-    assert "BROKEN" in table_of(summarize_theory(trials, 0.05))["Lemma 1"]
+    assert "BROKEN" in table_of(summarize_theory(trials, 0.05), "regret")["Lemma 1"]
 
 
 @pytest.mark.parametrize(
@@ -150,16 +181,16 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
 def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
     said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-    assert f"proven limit of R_T on any sequence{limits} (of aci-rank: on any with as many answers)\n" in said
+    assert f": proven for any sequence{limits} (for aci-rank: on any with as many answers)\n" in said
 
 
 def test_a_bound_that_depends_on_the_answers_says_so():
     name = "tests.constant:bounded_by_answers"
     said = run(Sweep(**SMALL, learners=("always-abstain", name))).summary()
-    assert f"limit of R_T on any sequence (of {name}: on any with as many answers)\n" in said
+    assert f": proven for any sequence (for {name}: on any with as many answers)\n" in said
 
 
-def test_the_last_line_says_where_and_on_what():
+def test_theory_says_where_and_on_what():
     learners = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
     listed = [{"learner": name, "backend": where} for name, where in learners]
@@ -174,9 +205,9 @@ def test_the_summary_says_how_often_a_record_is_used(horizon, times):
     result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("aci-rank",)), [EASY])
     rounds = horizon or 100
     assert result.manifest["sources"][0]["horizon"] == rounds
-    said = f"a trial has {rounds} rounds (--horizon) and uses each of the 100 records {times}"
+    said = f"easy, 100 rows: 1 trial of {rounds} questions, each row {times} (--horizon)"
     assert said in result.summary().splitlines()
-    assert "a trial has" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
+    assert "each row" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
 
 
 def test_the_default_rounds_of_a_shift_use_no_record_twice():

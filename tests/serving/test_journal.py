@@ -277,6 +277,30 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
     assert main(["journal", "verify", str(path)]) == 0
 
 
+def test_a_key_starts_from_the_answers_of_another(tmp_path):
+    """Also from feedback on withheld ones, which moves nothing before; a cold key is said to be one."""
+    path, scores = tmp_path / "state", np.linspace(0.01, 0.99, 99)
+    keys = {"new": {"warm_start": "key:old"}, "cold": {"warm_start": "key:none"}}
+    with Abstainers(path, alpha=0.1, warm_start=([0.5] * 99, [1] * 99), keys=keys) as abstainers:
+        for score in scores:
+            decision = abstainers.decide(float(score), "old")
+            before = abstainers.figures("old")
+            outcomes = [abstainers.feedback(decision.id, float(score < 0.3)) for _ in range(2)]
+            assert outcomes == (["counted", "repeated"] if decision.answer else ["withheld"] * 2)
+            assert decision.answer or abstainers.figures("old") == before
+        assert 30 < abstainers.figures("old")["answers"] < 60  # it starts silent
+        assert [abstainers.decide(score, "new").answer for score in (0.8, 0.05)] == [True, False]
+        assert abstainers.decide(0.8, "cold").probability == Abstainer(alpha=0.1).decide(0.8).probability
+        assert "answers of key 'old': " in abstainers.begin("cold", warm_start="key:old")
+        with pytest.raises(BadInput, match="warm_start: 'key:none' has no answers with feedback"):
+            abstainers.begin("new", warm_start="key:none")
+        assert "shadow_answers" not in abstainers.figures("old")
+        assert abstainers.fdr_limit() != abstainers.fdr_limit()  # NaN: nothing was audited
+    assert main(["journal", "verify", str(path)]) == 0
+    assert main(["journal", "export", str(path), str(tmp_path / "log.csv")]) == 0
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 100  # a header and the rated answers
+
+
 def test_audits_wait_until_they_have_a_result(tmp_path):
     with Abstainers(tmp_path / "state", audit=1.0, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
         shadow = abstainers.show(0.7, key="new").id

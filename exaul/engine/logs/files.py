@@ -30,7 +30,6 @@ _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
 SHARE, GROWTH = 0.8, 10  # usable share of free memory (chosen); bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
-ARRAY = "; a file with an array must end in .json"
 WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
 CELL = 100  # bytes in memory per cell of a Parquet file (chosen)
 SEEN = 10_000  # rows (chosen) that are tested before a whole column is factorized
@@ -141,9 +140,11 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return _read_json(path, names)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
-    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        rows = (row for row in csv.reader(handles.handle) if len(row) > 1 or "".join(row).strip())  # as pandas
+    sep, encoding = "\t" if _format(path) == ".tsv" else ",", "utf-8-sig"
+    parse = partial(pd.read_csv, path, sep=sep, dtype=str, na_filter=False, encoding=encoding, index_col=False)
+    with get_handle(path, "r", encoding=encoding, compression="infer") as handles:
+        each = csv.reader(handles.handle, delimiter=sep)
+        rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
         header = next(rows, [])
         if len(header) > WIDE:
             # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
@@ -221,8 +222,7 @@ def _read_json(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
         for number, row in _json_rows(path, handles.handle, _is_array(path)):
             if not isinstance(row, dict):
-                hint = ARRAY * isinstance(row, list)
-                raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one{hint}")
+                raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one")
             header.update(dict.fromkeys(row))
             if names is not None:  # else only the header is kept
                 rows.append({name: row.get(name) for name in names})
@@ -249,15 +249,12 @@ def _json_rows(path: Path, stream: Any, array: bool) -> Iterator[tuple[int, Any]
         try:
             yield number, json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            hint = ARRAY * line.lstrip().startswith("[")
-            raise BadInput(
-                f"{path}, row {number}: not JSON ({error}); each line must be an object{hint}"
-            ) from error
+            raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
 
 
 def _is_array(path: Path) -> bool:
-    """Return whether a file ``.json`` holds an array; its elements are the rows."""
-    if _format(path) != ".json":
+    """Return whether a file of JSON holds an array; its elements are the rows."""
+    if _format(path) not in _JSON:
         return False
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
         return bool(handles.handle.read(4096).lstrip()[:1] == "[")

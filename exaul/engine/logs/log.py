@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting, shorten
+from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting, shorten, typed
 from exaul.engine.settings import name_with_values
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
@@ -147,7 +147,7 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
 
 def listed(present: Sequence[str]) -> str:
     """Return the columns of a log as a clause of a message."""
-    other = len(present) == 1 and re.search("[;\t|]", present[0])
+    other = len(present) == 1 and re.search("[;\t| ]", present[0])
     return f"the log has {shorten(', '.join(present))}" + (", and no comma separates columns" if other else "")
 
 
@@ -183,7 +183,7 @@ def parse_numbers(
         cell = cells.columns[name][row]
         value = values[i] = parse(cell)
         if math.isnan(value) and not (drop and is_missing(cell)):
-            hint = _scale(str(cell).strip()) if parse is parse_score else ""
+            hint = scale_hint(cell) if parse is parse_score else ""
             raise BadInput(f"{path}, row {cells.rows[row]}: {_unreadable(name, cell)}{hint}")
     return values
 
@@ -238,21 +238,26 @@ def is_missing(value: Any) -> bool:
     )
 
 
-def parse_score(value: Any) -> float:
-    """Return a cell as a number in [0, 1], or NaN if it is not one."""
-    # float(True) is 1 and float("0_1") too, but neither a truth value nor such a text is a score
+def parse_number(value: Any) -> float:
+    """Return a cell as a number, or NaN if it is not one."""
+    # float(True) is 1 and float("0_1") too, but neither a truth value nor such a text is a number
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, str) and "_" in value):
         return math.nan
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def parse_score(value: Any) -> float:
+    """Return a cell as a number in [0, 1], or NaN if it is not one."""
+    number = parse_number(value)
     return number if 0 <= number <= 1 else math.nan
 
 
 def parse_label(value: Any) -> float:
-    """Return a cell as a number in [0, 1]; true is 1 and false 0, in upper or lower case; otherwise NaN."""
-    truth = {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+    """Return a cell as a number in [0, 1]; true and yes are 1, false and no 0, in any case; otherwise NaN."""
+    truth = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}.get(str(value).strip().lower())
     return parse_score(value) if truth is None else truth
 
 
@@ -267,14 +272,14 @@ def _unreadable(name: str, value: Any) -> str:
     return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
 
 
-def _scale(score: str) -> str:
-    """Return a hint on a score that seems to be from 0 to 10 or to 100."""
-    if re.fullmatch(r"[0-9.]+%?", score) is None or score.count(".") > 1:
+def scale_hint(cell: Any) -> str:
+    """Return the clause that names the command for a score that seems to be from 0 to 10 or to 100, or in %."""
+    text = str(cell).strip()
+    percent, number = text.endswith("%"), parse_number(text.removesuffix("%"))
+    if not (percent or 1 < number <= 100):
         return ""
-    percent = "%" * score.endswith("%")
-    most = 100 if percent or float(score) > 10 else 10
-    hint = f" (divide the column by {most} if it is from 0 to {most}{percent})"
-    return hint if percent or 1 < float(score) <= most else ""
+    scale = [] if percent else ["--scale", f"0:{10 if number <= 10 else 100}"]
+    return f" ({typed('convert', 'table', *scale)} reads such scores)"
 
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors

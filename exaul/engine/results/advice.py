@@ -155,61 +155,51 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, is_perfect: bool = True) -> str:
-    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on.
+def describe(table: Table, step: str = "") -> str:
+    """Return the advice as text: a sentence per source and alpha, then cautions.
 
     Args:
         table: as of ``advice_table``.
-        is_perfect: whether every answer of the sweep gets its feedback at once; if not, the bound does not hold.
+        step: of the learner, if the sweep has several.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
-        for alpha, pair in rows.groupby("alpha", sort=False):
-            learned, held = (pair[pair["learner"] == name].iloc[0] for name in (LEARNER, THRESHOLD))
-            where = f"on {source} at alpha = {alpha:g}" if several else f"at alpha = {alpha:g}"
-            lines.append(f"{where} {_sentence(learned, held, is_perfect)}")
+        for _, row in rows[rows["learner"] == LEARNER].iterrows():
+            where = f"on {source} " if several else ""
+            lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
-    if not lines:
-        return ""
-    rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
-    held = f"an FDR of at most alpha + {NEAR:g}, or 1.5 alpha if that is less, counts as held"
-    unlike = "" if is_perfect else ", with all answers rated at once and correctly, unlike in this sweep"
-    return "\n".join([*lines, f"{rests}; and once in order{unlike}; {held}"])
+    return "\n".join(lines)
 
 
-def _sentence(learned: Any, held: Any, is_perfect: bool) -> str:
-    if learned["answerable"] < FEASIBLE:
-        best, least = learned["answerable"], learned["least_alpha"]
-        return (
-            f"use none: the best threshold answers {best:.1%}; alpha = {least:g} is the least at which it answers "
-            f"{FEASIBLE:.0%}"
-        )
-    results = (
-        f"it answered {_range(learned, 'answered')} at an FDR of {_range(learned, 'fdr')}; the threshold that the "
-        f"log suggests, {_range(held, 'answered')} at {_range(held, 'fdr')}"
-    )
-    if not learned["advised"]:
-        most = learned["fdr_most"]
-        limit = "it answers nothing" if np.isnan(most) else f"its FDR may be {most:.4f}"
-        return f"{LEARNER} is not sure to hold alpha: {limit}. Started from such a log, {results}"
-    use = f"use {LEARNER}, started from such a log (--warm-start): {results}"
-    if not is_perfect:
-        return use
+def describe_halves(is_perfect: bool) -> str:
+    """Return what the table of halves shows; ``is_perfect``: each answer of the sweep gets its feedback at once."""
+    unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
     return (
-        f"{use}. On any sequence, it gives at most "
-        f"{math.ceil(learned['risk_bound'])} wrong answers above alpha, and 1 more for every 200 abstentions while "
-        "it answers almost nothing"
+        f"started from one half of the log, on the other: mean (5% to 95%) of {HALVES} random halves{unlike}. "
+        "At most: on any sequence, and 1 more for every 200 abstentions while it answers almost nothing"
     )
 
 
-def _range(row: Any, name: str) -> str:
-    """Return the mean and the spread over random halves, as text."""
+def _sentence(row: Any, step: str) -> str:
+    if row["answerable"] < FEASIBLE:
+        return (
+            f"use none. The best threshold answers {row['answerable']:.1%}; alpha = {row['least_alpha']:g} is the "
+            f"least at which it answers {FEASIBLE:.0%}"
+        )
+    if row["advised"]:
+        return f"use {LEARNER}{step}, started from a log of your model (--warm-start LOG)"
+    most = row["fdr_most"]
+    limit = "answers nothing" if np.isnan(most) else f"may show {most:.1%} wrong answers"
+    return f"no advice. {LEARNER}{step}, started from a log, {limit}"
+
+
+def describe_range(row: Any, name: str) -> str:
+    """Return the mean of ``fdr`` or ``answered`` over random halves, and its spread, in percent; "-" if missing."""
     if not row[name] >= 0:
-        return "nothing"
-    digits = ".1%" if name == "answered" else ".4f"
-    mean, low, high = (format(row[f"{name}{x}"], digits) for x in ("", "_q05", "_q95"))
-    return f"{mean} ({low} to {high})"
+        return "-"
+    mean, low, high = (f"{100 * row[f'{name}{x}']:.1f}" for x in ("", "_q05", "_q95"))
+    return f"{mean}% ({low} to {high})"
 
 
 def _cautions(source: Records) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.logs.files import Table
@@ -56,6 +57,8 @@ PANELS = 24  # most panels in a figure; beyond that the last one lists what is l
 _LISTED = 8  # most names in this list
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
+RISK, REGRET = "wrong answers above the target, R$_t$", "regret"
+BOUNDS = {"fdr_risk": "risk_bound", "regret": "regret_bound"}  # columns of ``curves.csv``
 
 
 def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
@@ -65,15 +68,45 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
     """
     trials, curves = with_rates(trials), with_rates(curves)
     drawn = {
+        "answered": answered_against_wrong(trials),
         "fdr": over_time(curves, "fdr", FDR, target=True, segments=segments),
         "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, segments=segments),
         "final-fdr": final_fdr(trials),
     }
+    for name, curve, label in (("risk", "fdr_risk", RISK), ("regret", "regret", REGRET)):
+        limited = curves[
+            curves.groupby("learner")[BOUNDS[curve]].transform("max") > 0
+        ]  # 0: of one that never answers
+        if not limited.empty:
+            drawn[name] = over_time(limited, curve, label, segments=segments, dotted=BOUNDS[curve])
+    for axes in drawn["regret"].axes if "regret" in drawn else ():
+        axes.set(yscale="log", ylim=(1, None))  # bounds of learners differ by factors of ten
     if trials["alpha"].nunique() > 1:
         drawn["fdr-by-alpha"] = fdr_by(trials, "alpha", "target FDR $\\alpha$")
     if trials["lambda"].nunique() > 1:
         drawn["fdr-by-lambda"] = fdr_by(trials, "lambda", "weight of the FDR $\\lambda$")
     return drawn
+
+
+def answered_against_wrong(trials: Table) -> Figure:
+    """Draw the share answered against the share of wrong among the shown: a dot per learner, means over trials.
+
+    Best is the top, left of the target. A learner that answers nothing has no dot.
+    """
+    figure, panels = panel_grid(trials, "questions answered", by=_PANEL)
+    for axes, rows in panels:
+        for style, name, group in styled_lines(rows):
+            wrong, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
+            if answered > 0:
+                axes.plot(wrong, answered, label=plain(str(name)), **style | {"linestyle": "", "markersize": 7})
+        axes.axvline(rows["alpha"].iloc[0], label="target", **TARGET_STYLE)
+        axes.set(ylim=(0, 1.04), xlabel="wrong of the shown")
+        axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), rows["alpha"].iloc[0]))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+            axis.set_major_formatter(PercentFormatter(1))
+    add_legend(figure, panels, "means over trials; best: high, and left of the target")
+    return figure
 
 
 def save(figure: Figure, path: Path) -> None:

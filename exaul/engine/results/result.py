@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.engine import folder
+from exaul.engine import folder, registry
 from exaul.engine.checks import BadInput, join_lines, typed
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
+from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import read_finished
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
@@ -100,42 +101,52 @@ class Result:
         if self.traces is not None:
             return self._summary_of_traces(self.traces, width)
         sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
-        waiting = describe_waiting(sweep.feedback, played["horizon"])
-        feasible, rounds, answerable = "", "", dict[float, float]()
-        for source in self.sources if self.asked is None else ():
-            # in an adaptive environment no fixed threshold is known to be best
-            feasible = summary.feasibility(source.records, sweep.grid, source.grid, sweep.alphas)
-            answerable = self._answerable(source, played["horizon"])
-            rounds = summary.describe_rounds(source.records, played["horizon"])
-        checks = summary.describe_checks(trials, sweep.delta)
-        tables = [
+        given = [records for source in self.sources for records in source.records]
+        is_log = not any(records.name in PROFILES for records in given)
+        names = [x["learner"] for x in played["learners"]]
+        best = registry.FROM_LOG if registry.FROM_LOG in names else advice.LEARNER
+        parts = [
+            wrap(summary.describe_sweep(sweep, played, given), width),
             summary.summarize(
                 trials,
-                answerable,
-                advised={alpha: name + self._step for alpha, name in advice.advised(self.advice).items()},
+                advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),
                 by_answers=[x["learner"] for x in played["learners"] if x["bound_by_answers"]],
-                waiting=waiting,
+                waiting=describe_waiting(sweep.feedback, played["horizon"]),
                 width=width,
             ),
             summary.describe_feedback_sums(trials, width),
-            summary.summarize_theory(trials, sweep.delta, width) if theory else "",
+            wrap(summary.describe_warm_start(played), width),
         ]
+        if is_log and not self.advice.empty:
+            parts.append(wrap(advice.describe_halves(sweep.feedback == PERFECT_FEEDBACK), width))
+            parts.append(summary.summarize_halves(self.advice, width))
+        parts.append(wrap(advice.describe(self.advice, self._step), width))
+        better = [line for line in self._feasible().split("\n") if summary.OTHER_GRID in line]
+        checks = summary.describe_checks(trials, sweep.delta)
+        broken = checks if summary.BROKEN in checks else ""  # which ends the command with status 1
+        parts += self._theory(played, width) if theory else [wrap("\n".join([*better, broken]).strip(), width)]
+        return "\n\n".join(part for part in parts if part)
+
+    def _theory(self, played: Mapping[str, Any], width: int | None) -> list[str]:
+        """Return what a researcher asks for: regrets, bounds, Lemma 1, the best thresholds, backends."""
+        sweep, trials = self.sweep, self.trials
+        known = self.sources if self.asked is None else ()  # in an adaptive environment no threshold is the best
+        answerable = self._answerable(known[0], played["horizon"]) if known else {}
         texts = [
-            f"{checks}{'' if theory else '; more: --theory'}",
-            feasible,
-            advice.describe(self.advice, sweep.feedback == PERFECT_FEEDBACK),
-            f"the advice is on {advice.LEARNER}{self._step}, the first of the steps" if self._step else "",
-            rounds if sweep.environment == "stochastic" else "",
-            summary.describe_warm_start(played),
-            *(
-                f"{records.name}: {records.dropped} rows without score or label left out"
-                for source in self.sources
-                for records in source.records
-                if records.dropped
-            ),
+            summary.describe_checks(trials, sweep.delta),
+            self._feasible(),
             summary.describe_backends(self.manifest, played["learners"]),
         ]
-        return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
+        tables = [
+            summary.summarize_outcomes(trials, answerable, width),
+            summary.summarize_theory(trials, sweep.delta, width),
+        ]
+        return [*tables, *(wrap(text, width) for text in texts)]
+
+    def _feasible(self) -> str:
+        """Return what the best thresholds of the source answer; empty if that is not known."""
+        known = self.sources if self.asked is None else ()
+        return "\n".join(summary.feasibility(x.records, self.sweep.grid, x.grid, self.sweep.alphas) for x in known)
 
     def to_latex(self) -> str:
         """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.

@@ -12,8 +12,9 @@ from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.logs.profiles import PROFILES
+from exaul.engine.results import advice
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates
+from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
@@ -40,14 +41,21 @@ def shares_answerable(
     }
 
 
-def describe_rounds(records: Sequence[Records], horizon: int) -> str:
-    """Return how often a trial of ``stochastic`` uses each record of a log; empty for a profile, or if unknown."""
-    logs = [source for source in records if source.name not in PROFILES]
-    if not logs:
-        return ""
-    many = len(logs[0].scores)
-    times = f"{horizon / many:.3g} times" if horizon > many else "once" if horizon == many else "at most once"
-    return f"a trial has {horizon:,} rounds (--horizon) and uses each of the {many:,} records {times}"
+def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records]) -> str:
+    """Return in one line what was played, of an entry of ``sources`` in a manifest and its records, if known."""
+    kind = "synthetic profile " if source["name"].split(" -> ")[0] in PROFILES else ""
+    rows = "" if kind or not records else f", {sum(len(each.scores) for each in records):,} rows"
+    dropped = sum(each.dropped for each in records)
+    left_out = f" ({dropped:,} without score or label left out)" if dropped else ""
+    horizon, trials = source["horizon"], len(sweep.trial_numbers)
+    played = f"{trials:,} trial{'s' * (trials > 1)} of {horizon:,} questions"
+    uses = ""
+    if rows and sweep.environment == "stochastic":
+        many = len(records[0].scores)
+        times = f"{horizon / many:.3g} times" if horizon > many else "once" if horizon == many else "at most once"
+        uses = f", each row {times} (--horizon)"
+    where = "" if sweep.environment == "stochastic" else f", {sweep.environment}"
+    return f"{kind}{source['name']}{rows}{left_out}{where}: {played}{uses}"
 
 
 def describe_left_out(sweep: Sweep, left_out: int) -> str:
@@ -88,7 +96,7 @@ def _verdict(best: dict[str, float], grid: str) -> str:
     }  # the quantile grid looks ahead
     better = max(others, key=lambda name: others[name])
     hint = grid != LOG_GRID and others[better] > on_grid + 0.005  # that of a log is the one to start from
-    advice = f"; --grid {better}: {others[better]:.1%}" if hint else ""
+    advice = f"{OTHER_GRID}{better}: {others[better]:.1%}" if hint else ""
     if on_grid == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
         return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
@@ -113,56 +121,102 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
+BROKEN = "BROKEN"  # a bound that was proved
+OTHER_GRID = "; --grid "  # before a grid whose best threshold answers more
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
 def summarize(
     trials: Table,
-    answerable: Mapping[float, float],
     *,
     advised: Mapping[float, str] = NOTHING,
     by_answers: Sequence[str] = (),
     waiting: str = "",
     width: int | None = None,
 ) -> str:
-    """Return the table that a user decides by, with one line per learner and cell.
+    """Return what a user decides by: a table for each alpha, with one line per learner and cell.
 
     Args:
         trials: as in ``trials.csv``.
-        answerable: as ``shares_answerable`` returns it.
         advised: the learner to mark, by alpha.
         by_answers: learners whose bound of R_T depends on the number of answers.
         waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
         width: of the terminal, or None for all columns.
     """
+    parts, is_limited = list[str](), bool((trials["risk_bound"] > 0).any())
+    for alpha, rows in trials.groupby("alpha", sort=False):
+        cells = _by_cell(rows)
+        columns = _keys(cells, [advised.get(alpha) == learner for learner, *_ in cells])
+        del columns["alpha"]  # it is that of the block
+        count = len(columns)
+        columns |= {
+            "wrong of\nthe shown": [_percent(each["fdr"], 2) for each in cells.values()],
+            "questions\nanswered": [_percent(_answered(each), 1) for each in cells.values()],
+            "trials that\nmet the target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
+        }
+        if is_limited:
+            _, limits = _risk_columns(cells, "", "fdr_risk", "risk_bound").values()
+            columns["wrong above the\ntarget, at most"] = limits
+        target = f"target: at most {as_percent(alpha)} of the shown answers are wrong (alpha = {alpha:g})"
+        parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
+    if is_limited:  # a bound of 0 belongs to learners that never answer
+        few = f" (for {', '.join(by_answers)}: on any with as many answers)" if by_answers else ""
+        parts.append(wrap(f"wrong above the target, at most: proven for any sequence{waiting}{few}", width))
+    return "\n\n".join(parts)
+
+
+def summarize_outcomes(trials: Table, answerable: Mapping[float, float], width: int | None = None) -> str:
+    """Return the table of FDR, R_T and its limit, with one line per learner and cell.
+
+    Args:
+        trials: as in ``trials.csv``.
+        answerable: as ``shares_answerable`` returns it.
+        width: of the terminal, or None for all columns.
+    """
     cells = _by_cell(trials)
-    keys = _keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells])
-    columns = keys | _outcomes(cells)
-    meanings = {
-        f"{UNMARKED}learner": f"{ADVISED.strip()} is advised, started from a log (advice below)",
-        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
-        "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-        "FDR<=alpha": "share of trials, with those that answer nothing",
-        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
-        "of at most alpha (if records shift, the mean over segments)",
-    }
-    if (trials["risk_bound"] > 0).any():  # a bound of 0 belongs to learners that never answer
-        few = f" (of {', '.join(by_answers)}: on any with as many answers)" if by_answers else ""
-        meanings["at most"] = f"proven limit of R_T on any sequence{waiting}{few}"
-        columns |= _risk_columns(cells, "R_T", "fdr_risk", "risk_bound")
-    columns |= {
-        "FDR<=alpha": [f"{(~(rows['fdr'] > alpha)).mean():.0%}" for (_, alpha, _), rows in cells.items()],
+    keys = key_columns(cells)
+    columns = keys | {
+        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
+        **_risk_columns(cells, "R_T", "fdr_risk", "risk_bound"),
         "of answerable": [
             _share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()
         ],
     }
+    meanings = {
+        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
+        "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+        "at most": "proven limit of R_T",
+        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
+        "of at most alpha (if records shift, the mean over segments)",
+    }
     return format_table(columns, width, meanings, kept=len(keys) + 1)
+
+
+def summarize_halves(table: Table, width: int | None = None) -> str:
+    """Return the table of the advice on logs: what was answered of one half after a start from the other."""
+    rows = [row for _, row in table.iterrows()]
+    names = {"log": "source"} if table["source"].nunique() > 1 else {}
+    names |= {"learner": "learner"}
+    columns = {title: list(table[name]) for title, name in names.items()}
+    if table["alpha"].nunique() > 1:
+        columns["alpha"] = align_decimals(table["alpha"])
+    count = len(columns)
+    columns |= {
+        "wrong of\nthe shown": [advice.describe_range(row, "fdr") for row in rows],
+        "questions\nanswered": [advice.describe_range(row, "answered") for row in rows],
+        "wrong above the\ntarget, at most": [_limit(row["risk_bound"]) for row in rows],
+    }
+    return format_table(columns, width, names=len(names), kept=count + 1)
 
 
 def as_latex(trials: Table) -> str:
     """Return FDR, answers, R_T and its proven limit per learner and cell as a LaTeX table."""
     cells = _by_cell(trials)
-    columns = _keys(cells) | _outcomes(cells) | _risk_columns(cells, "$R_T$", "fdr_risk", "risk_bound")
+    columns = _keys(cells) | {
+        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
+        "answered": [_percent(_answered(rows), 1) for rows in cells.values()],
+        **_risk_columns(cells, "$R_T$", "fdr_risk", "risk_bound"),
+    }
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     minus = re.compile(r"^-(?=\d)")
     rows = (
@@ -171,14 +225,6 @@ def as_latex(trials: Table) -> str:
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *rows))
     lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     return f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
-
-
-def _outcomes(cells: Mapping[Cell, Table]) -> dict[str, list[str]]:
-    """Return the columns of the FDR and of the share of answers."""
-    return {
-        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        "answered": [f"{_answered(rows).mean():.1%}" for rows in cells.values()],
-    }
 
 
 def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:
@@ -213,7 +259,7 @@ def describe_checks(trials: Table, delta: float) -> str:
     texts = [
         f"{name} held in all {len(holds):,}"
         if holds.all()
-        else f"{name} is BROKEN in {len(holds) - holds.sum():,} of {len(holds):,}"
+        else f"{name} is {BROKEN} in {len(holds) - holds.sum():,} of {len(holds):,}"
         for name, holds in checks.items()
         if len(holds)
     ]
@@ -306,6 +352,16 @@ def _spread(values: Any) -> str:
     return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}" if values.notna().any() else "-"
 
 
+def as_percent(share: float) -> str:
+    """Return a share in percent, with as many digits as it has."""
+    return f"{100 * share:.6g}%"
+
+
+def _percent(shares: Any, digits: int) -> str:
+    """Return the mean of shares in percent; "-" if there is none, as of wrong answers without an answer."""
+    return f"{shares.mean():.{digits}%}" if shares.notna().any() else "-"
+
+
 def _answered(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
@@ -330,11 +386,14 @@ def _regret_bound(rows: Table) -> tuple[str, str]:
 
 def _risk_columns(cells: Mapping[Cell, Table], title: str, risk: str, bound: str) -> dict[str, list[str]]:
     """Return the columns of the mean of a risk and of its bound."""
-    bounds = [rows[bound] for rows in cells.values()]
     return {
         title: [f"{rows[risk].mean():z.0f}" for rows in cells.values()],
-        "at most": ["-" if each.isna().any() else f"{math.ceil(each.mean())}" for each in bounds],
+        "at most": [_limit(rows[bound].mean(skipna=False)) for rows in cells.values()],
     }
+
+
+def _limit(bound: float) -> str:
+    return "-" if np.isnan(bound) else f"{math.ceil(bound)}"
 
 
 def _limited(trials: Table) -> NDArray[np.bool_]:
@@ -343,7 +402,7 @@ def _limited(trials: Table) -> NDArray[np.bool_]:
 
 
 def _held(holds: NDArray[np.bool_]) -> str:
-    return "-" if not len(holds) else "held" if holds.all() else "BROKEN"
+    return "-" if not len(holds) else "held" if holds.all() else BROKEN
 
 
 def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -50,12 +50,16 @@ def format_table(
 
     Args:
         columns: equally many texts by title, the most important column first: a narrow terminal shows no last ones.
+            A title may have several lines.
         width: of the terminal, in cells; None for all columns.
         meanings: explanations by title.
         names: number of first columns that are aligned left, and cut if they are too long.
         kept: number of first columns that are always shown.
     """
-    padded = [[_pad(text) for text in (title, *texts)] for title, texts in columns.items()]
+    heads = [[_pad(line) for line in title.split("\n")] for title in columns]
+    high = max(map(len, heads))
+    heads = [[""] * (high - len(head)) + head for head in heads]
+    padded = [[*head, *map(_pad, texts)] for head, texts in zip(heads, columns.values(), strict=True)]
     sizes = [max(map(len, texts)) for texts in padded]
     count = fitting(sizes, width, names, kept)
     sizes = sizes[:count]
@@ -67,14 +71,17 @@ def format_table(
     ]
     from exaul.engine.logs.files import frame  # which imports pandas
 
-    text = frame({f"{n}": texts[1:] for n, texts in enumerate(cut)}).to_string(
+    first = [
+        GAP.join(f"{texts[n]:>{size}}" for texts, size in zip(cut, sizes, strict=True)) for n in range(high - 1)
+    ]
+    text = frame({f"{n}": texts[high:] for n, texts in enumerate(cut)}).to_string(
         index=False,
-        header=[texts[0] for texts in cut],
+        header=[texts[high - 1] for texts in cut],
         justify="right",
         col_space=[size + (n > 0) for n, size in enumerate(sizes)],  # pandas adds one space between columns
     )
-    parts = ["\n".join(line.rstrip() for line in text.replace(FILLER, "").split("\n"))]
-    titles = list(columns)
+    parts = ["\n".join(line.rstrip() for line in [*first, *text.replace(FILLER, "").split("\n")])]
+    titles = [title.replace("\n", " ") for title in columns]
     if count < len(titles):
         left_out = ", ".join(title.strip() for title in titles[count:])
         parts.append(wrap(f"a wider terminal, or a pipe, also shows: {left_out}", width))

@@ -37,7 +37,7 @@ class Totals:
     environment: str
     source: str
     grid_name: str
-    warm_start: str  # name of the log from which learners start; empty without one
+    warm_start: dict[str, str]  # name of the log from which a learner starts, if it does
     grid: Floats  # [H]
     trials: NDArray[np.int64]  # [trials]
     checkpoints: NDArray[np.int64]  # [P], the last is T
@@ -108,7 +108,7 @@ def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
         environment=prepared.environment_name,
         source=prepared.name,
         grid_name=prepared.sweep.grid,
-        warm_start="" if prepared.log is None else prepared.log.name,
+        warm_start={name: log.name for name in learners if (log := prepared.log_of(name)) is not None},
         grid=prepared.grid,
         trials=prepared.trials,
         checkpoints=t,
@@ -193,6 +193,8 @@ def join(batches: Iterable[Arrays], trials: int) -> Totals:
         start = rows.stop
     leaves = {name: array.item() if array.ndim == 0 else array for name, array in whole.items()}
     # flattening leaves no trace of an empty dictionary
-    values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
+    values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}, "warm_start": {}} | unflatten(
+        leaves
+    )
     values["learners"] = tuple(map(str, values["learners"]))
     return Totals(**values)

@@ -69,7 +69,7 @@ def _trials_of(totals: Totals, name: str) -> Table:
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
         **{rate: cells[rate] for rate in RATES},
-        "warm_start": totals.warm_start or np.nan,
+        "warm_start": totals.warm_start.get(name, np.nan),
     }
     return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 

@@ -48,6 +48,7 @@ from exaul.kernels.records import Pool, make_streams
 
 Environment = Oblivious | Adaptive
 HORIZON = 30_000  # default, the paper's
+SAMPLE = 1000  # rows of a built-in profile that stand for a user's log (chosen)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Prepared:
     sources: tuple[Records, ...]  # all records of the logs or profiles
     records: tuple[Records, ...]  # that are played
     log: Records | None  # from which learners start
+    sample: Records | None  # of a built-in profile, from which FROM_LOG starts
     trials: NDArray[np.int64]  # by number; those of this shard or batch
     # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
     alpha: Floats
@@ -120,6 +122,10 @@ class Prepared:
             [r.groups for r in self.records],
         )
 
+    def log_of(self, learner: str) -> Records | None:
+        """Return the log from which a learner starts, if there is one."""
+        return self.sample if learner == registry.FROM_LOG else self.log
+
     def copies_of(self, learner: PreparedLearner) -> int:
         """Return the number of a learner's copies in these trials."""
         return len(learner.cells.pair) * len(self.trials)
@@ -157,7 +163,8 @@ def prepare(
         BadInput: a name, a log, the horizon or a rate cannot be used.
     """
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
-    learners = _load_learners(sweep, isinstance(environment, Adaptive))
+    is_profile = not sweep.logs and records is None
+    learners = _load_learners(sweep, isinstance(environment, Adaptive), is_profile)
     check_backend(sweep, environment)
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     # before logs are read and grids made: a sweep that cannot fit should fail at once
@@ -173,9 +180,11 @@ def prepare(
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     grid = _make_grid(sweep, loaded, log)
-    start = None if log is None else (compute_cuts(grid, log.scores), log.errors)
+    sample = _draw_sample(sources[0], sweep.seed) if registry.FROM_LOG in learners else None
 
     def prepare(name: str, learner: Learner[Any]) -> PreparedLearner:
+        past = sample if name == registry.FROM_LOG else log
+        start = None if past is None else (compute_cuts(grid, past.scores), past.errors)
         given = name, learner, horizon, environment, alpha, lam, len(grid), start
         if ":" not in name:
             return prepare_learner(sweep, *given)
@@ -201,6 +210,7 @@ def prepare(
         sources=sources,
         records=loaded,
         log=log,
+        sample=sample,
         trials=np.array(sweep.trial_numbers) if trials is None else trials,
         alpha=alpha,
         lam=lam,
@@ -260,9 +270,21 @@ def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) ->
     return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
 
 
-def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
+def _draw_sample(profile: Records, seed: int) -> Records:
+    """Return SAMPLE rows of a built-in profile, as its user would have a log: drawn from the seed alone."""
+    sample, _ = split_log(profile, SAMPLE / len(profile.scores), False, seed)
+    return sample._replace(name=f"{SAMPLE:,} drawn rows of {profile.name}")
+
+
+def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[str, Learner[Any]]:
     """Load the learners by name; in an adaptive environment without comparators, or BadInput if one is named."""
-    names = sweep.learners or registry.DEFAULT_LEARNERS
+    from_log = is_profile and sweep.warm_start is None
+    names = sweep.learners or (*registry.DEFAULT_LEARNERS, *([registry.FROM_LOG] if from_log else []))
+    if registry.FROM_LOG in names and not from_log:
+        raise BadInput(
+            f"learners: {registry.FROM_LOG} found; it starts from a sample of a built-in profile; elsewhere, "
+            "aci-rank starts from --warm-start"
+        )
     learners = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not is_adaptive:
         return learners

@@ -90,6 +90,12 @@ def _folder() -> Path | None:
     return folder
 
 
+def is_empty() -> bool:
+    """Return whether nothing is stored for these versions, so that the first sweep compiles."""
+    folder = _folder()
+    return folder is None or not any(folder.iterdir())
+
+
 class Store(NullCache):
     """Store machine code of one function on disk, one file per signature. On any failure, the function is compiled.
 

@@ -218,16 +218,14 @@ def _add_figures(application: FastAPI, service: Service) -> None:
 
     @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT})
     async def metrics() -> Response:
-        """Return metrics for Prometheus. If the journal cannot be used, the limits are missing."""
+        """Return metrics for Prometheus. If the journal cannot be used, targets and limits are missing."""
         try:
             state.metrics.free_bytes.set(service.free_bytes())
-            if service.configuration["audit"] is not None:
-                state.metrics.audits_open.set(await state.call(service.count_open_audits))
-                figures = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
-                limits = {key: each["fdr_limit"] for key, each in figures.items()}
-                state.metrics.set_limits(limits, await state.call(service.fdr_limit))
+            state.metrics.audits_open.set(await state.call(service.count_open_audits))
+            figures = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
+            state.metrics.set_figures(figures, await state.call(service.fdr_limit))
         except OSError:
-            state.metrics.set_limits({}, math.nan)
+            state.metrics.set_figures({}, math.nan)
         return Response(state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @application.get("/healthz")

@@ -69,15 +69,23 @@ class ChatRequest(NamedTuple):
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     """Add the routes of the gateway to an application. ``BadInput``: the endpoint's address or key is invalid."""
     state = application.state
+    if flags.key == "token" and state.tokens is None:
+        raise BadInput("tokens: missing; --key token requires them, with a key for each")
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
-    gateway = Gateway(application, flags, upstream)
+    second, address = flags.second
+    fallback = upstream
+    if address:  # whose key is not that of clients
+        fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
+        state.closing.append(fallback.close)
+    gateway = Gateway(application, flags, upstream, None if second is None else (second, fallback))
     state.closing.append(upstream.close)
     allowed = [state.require("ask", "decide")]
 
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
-        return GatedReply(gateway, checked_request(body, request.headers, flags, state.keys))
+        checked = checked_request(body, request.headers, flags, state.keys, request.state.key)
+        return GatedReply(gateway, checked)
 
     @application.get("/v1/models", dependencies=allowed)
     @application.get("/v1/models/{name:path}", dependencies=allowed)
@@ -120,11 +128,20 @@ async def _reply(upstream: Upstream, headers: Mapping[str, str], body: Mapping[s
 
 
 def checked_request(
-    body: dict[str, Any], headers: Mapping[str, str], flags: GatewayFlags, keys: Collection[str]
+    body: dict[str, Any],
+    headers: Mapping[str, str],
+    flags: GatewayFlags,
+    keys: Collection[str],
+    of_token: str | None = None,
 ) -> ChatRequest:
     """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid.
 
-    ``keys`` are those that a client may name. With each new key a client would get a new budget of wrong answers.
+    Args:
+        body: of the request.
+        headers: likewise.
+        flags: of the gateway.
+        keys: those that a client may name. With each new key a client would get a new budget of wrong answers.
+        of_token: the key of the request's token, if it has one.
     """
     for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
         raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
@@ -146,6 +163,10 @@ def checked_request(
         raise BadInput(f"{KEY_HEADER}: given; this service does not let clients choose a key (--key header)")
     elif flags.key == "model":
         key = str(model)
+    elif flags.key == "token":
+        if of_token is None:
+            raise BadInput("key: this token has none; its line in --tokens must name one")
+        key = of_token
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
@@ -164,12 +185,14 @@ def _text_of(headers: Mapping[str, str], name: str, default: Any) -> Any:
 class Gateway:
     """Asks the endpoint and decides on its answers."""
 
-    def __init__(self, application: FastAPI, flags: GatewayFlags, upstream: Upstream) -> None:
-        """Take the application, whose service decides."""
-        self._flags, self._upstream, self._state = flags, upstream, application.state
+    def __init__(
+        self, application: FastAPI, flags: GatewayFlags, upstream: Upstream, second: tuple[str, Upstream] | None
+    ) -> None:
+        """Take the application, whose service decides, and perhaps a second model with its endpoint."""
+        self._flags, self._upstream, self._state, self._second = flags, upstream, application.state, second
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = application.state.service.shadow
-        self.has_fallback = flags.fallback is not None
+        self.has_fallback = second is not None
         self._asked = set[str]()  # refs of requests in progress
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
@@ -190,16 +213,17 @@ class Gateway:
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
-        flags, second = self._flags, self._flags.fallback
+        flags = self._flags
         # feedback by ``ref`` concerns the answer that is shown
-        gated = await self._ask(chat if second is None else chat._replace(ref=None))
-        if second is not None and not gated.show and gated.exaul.get("decided", True):
-            body, key = chat.body | {"model": second}, f"{chat.key}{FALLBACK}"
+        gated = await self._ask(chat._replace(ref=None) if self._second else chat, self._upstream)
+        if self._second and not gated.show and gated.exaul.get("decided", True):
+            model, upstream = self._second
+            body, key = chat.body | {"model": model}, f"{chat.key}{FALLBACK}"
             other = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
-                answer = await self._ask(other)
+                answer = await self._ask(other, upstream)
                 if answer.show:
-                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": second})
+                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": model})
         exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
         if not gated.show and chat.form == "error":
             raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
@@ -208,7 +232,7 @@ class Gateway:
             reply = completions.withheld(reply, chat.form, flags.abstention, flags.fixed)
         return reply | {"id": chat.id, "exaul": exaul}
 
-    async def _ask(self, chat: ChatRequest) -> GatedAnswer:
+    async def _ask(self, chat: ChatRequest, upstream: Upstream) -> GatedAnswer:
         """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
         wanted, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wanted else ("logprobs", "top_logprobs"))
@@ -216,7 +240,7 @@ class Gateway:
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
             request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
         with self._state.metrics.upstream_seconds.time():
-            completion = await self._upstream.complete(request, chat.headers)
+            completion = await upstream.complete(request, chat.headers)
         try:
             text, reason = completions.answer_of(completion)
         except (LookupError, TypeError, AttributeError):
@@ -224,7 +248,7 @@ class Gateway:
         if not reason:  # what is shown is what is scored, without thoughts before it
             message = completion["choices"][0]["message"] | {"content": text}
             completion["choices"] = [completion["choices"][0] | {"message": message}]
-        score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion)
+        score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion, upstream)
         completion = completion if wanted else completions.without_logprobs(completion)
         if reason is not None:
             rules = dict.fromkeys(UNSCORED, flags.without_score) | {"tool_calls": flags.tools}
@@ -244,11 +268,18 @@ class Gateway:
         exaul |= {"shadow": True} if self._shadow else {}
         return GatedAnswer(completion, decision.answer, exaul)
 
-    async def _score(self, chat: ChatRequest, request: Any, completion: Any) -> tuple[float, str | None]:
+    async def _score(
+        self, chat: ChatRequest, request: Any, completion: Any, upstream: Upstream
+    ) -> tuple[float, str | None]:
         """Return the score of an answer and None, or NaN and the reason."""
         try:
             async with asyncio.timeout(self._flags.upstream_timeout):
-                ask = partial(_reply, self._upstream, chat.headers)
+
+                async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
+                    # --score-model is one of the first endpoint
+                    chosen = upstream if body["model"] == request["model"] else self._upstream
+                    return await _reply(chosen, chat.headers, body)
+
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             return (math.nan, "no_score") if math.isnan(score) else (as_score(score), None)
         except TimeoutError:

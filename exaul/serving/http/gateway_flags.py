@@ -11,7 +11,7 @@ from exaul.llm.scores import scorer_of
 from exaul.serving.http.completions import MODES
 
 RULES = "answer", "abstain", "error"  # for what is not decided
-KEYS = "fixed", "model", "header"
+KEYS = "fixed", "token", "model", "header"
 MOST_SAMPLES = 64
 
 
@@ -44,22 +44,35 @@ class GatewayFlags(Configuration):
     tools: str = setting("answer", "tool calls, which are not decided: answer or abstain", "NAME")
     without_score: str = setting("abstain", "answers without score: answer, abstain, or error (status 502)", "NAME")
     fallback: str | None = setting(
-        None, "second model of the endpoint, asked if an answer is withheld, and gated by a key of its own", "NAME"
+        None,
+        "second model, asked if an answer is withheld, with a key of its own; NAME@URL: of another endpoint",
+        "NAME",
+    )
+    fallback_key_variable: str | None = setting(
+        None, "environment variable that holds the key of that other endpoint (default: none is sent)", "NAME"
     )
     models: tuple[str, ...] = setting((), "models that clients may name (default: any)", "NAME")
     pass_fields: tuple[str, ...] = setting((), "fields to pass on that OpenAI has not; any: all", "NAME")
-    key: str = setting("fixed", "key of a request: fixed, model, or header (x-exaul-key, a name in --keys)", "NAME")
+    key: str = setting(
+        "fixed",
+        "key of a request: fixed, token (named in --tokens), model, or header (x-exaul-key, a name in --keys)",
+        "NAME",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
             raise BadInput("upstream: missing; --upstream is required by the other flags of the gateway")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
-        name = self.upstream_key_variable
-        if name is not None and not name.isidentifier():  # may be the key: never print it
-            raise BadInput("upstream_key_variable: it must be the name of an environment variable")
-        if name is not None and not os.environ.get(name):
-            raise BadInput(f"upstream_key_variable: the environment variable {name} is not set")
+        for flag in ("upstream_key_variable", "fallback_key_variable"):
+            name = getattr(self, flag)
+            if name is not None and not name.isidentifier():  # may be the key: never print it
+                raise BadInput(f"{flag}: it must be the name of an environment variable")
+            if name is not None and not os.environ.get(name):
+                raise BadInput(f"{flag}: the environment variable {name} is not set")
+        _, address = self.second
+        if self.fallback_key_variable and not address:
+            raise BadInput("fallback: NAME@URL is missing; --fallback-key-variable requires it")
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
         scorer_of(self.score)
@@ -79,6 +92,15 @@ class GatewayFlags(Configuration):
                 "models: missing; --key model requires them, since each is a key with a bound of its own"
             )
         check_known("without_score", (self.without_score,), RULES)
+
+    @property
+    def second(self) -> tuple[str | None, str]:
+        """The second model, and the address of its endpoint, empty if it is the first one's. ``BadInput``."""
+        name, _, address = (self.fallback or "").partition("@http")
+        if not address:
+            return self.fallback, ""
+        check_holds("fallback", self.fallback, name != "", "NAME, or NAME@URL")
+        return name, as_address("fallback", f"http{address}")
 
     @property
     def fixed(self) -> Any:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
-from exaul.serving.settings import SCOPES, Tokens
+from exaul.serving.settings import SCOPES, Grant, Tokens
 
 BODY_BYTES = 1024 * 1024  # of a request
 TOO_LONG = f"The body is too long: at most {BODY_BYTES} bytes are allowed."
@@ -25,7 +25,9 @@ log = logging.getLogger("exaul.serving")
 
 
 class Guard:
-    """Checks each request, then reads all of its body; ``scope["state"]`` gets its ``request_id`` and ``scopes``.
+    """Checks each request, then reads all of its body.
+
+    ``scope["state"]`` gets its ``request_id``, and the ``scopes`` and ``key`` of its token.
 
     If ``tokens`` is None, all requests have all scopes. ``hosts`` are the names that the Host header may have; of
     loopback, they stop sites that changed the address of their name to it (DNS rebinding). None: any name.
@@ -69,7 +71,7 @@ class Guard:
             return messages.pop() if messages else await receive()
 
         try:
-            state["scopes"] = self._check(scope, headers)
+            state["scopes"], state["key"] = self._check(scope, headers)
             if messages := await _read(receive):  # else the client is gone
                 await self._application(scope, next_message, reply)
         except HTTPException as error:  # of this file: the application replies to its own
@@ -81,14 +83,14 @@ class Guard:
             log.error("%s in the application:\n%s", type(error).__name__, where)
             await refuse(500, "The server failed; its log has the details.")
 
-    def _check(self, scope: Scope, headers: Headers) -> frozenset[str]:
+    def _check(self, scope: Scope, headers: Headers) -> Grant:
         """Return what the request may do; raise HTTPException if it is refused."""
         if self._hosts is not None and re.sub(r":\d*$", "", headers.get("host", "")).lower() not in self._hosts:
             raise HTTPException(421, f"The Host header must be {' or '.join(sorted(self._hosts))}.")
         kind, _, token = headers.get("authorization", "").partition(" ")
         token = token if kind.lower() == "bearer" else ""
-        scopes = frozenset(SCOPES) if self._tokens is None else self._tokens.scopes_of(token)
-        if not scopes and scope["path"].removeprefix(scope.get("root_path", "")) not in OPEN:
+        grant = Grant(frozenset(SCOPES)) if self._tokens is None else self._tokens.grant_of(token)
+        if not grant.scopes and scope["path"].removeprefix(scope.get("root_path", "")) not in OPEN:
             raise HTTPException(401, "A valid bearer token is needed: Authorization: Bearer TOKEN.")
         length, chunked = headers.get("content-length"), "transfer-encoding" in headers
         if length is not None and chunked:  # a proxy could see another end of the body (request smuggling)
@@ -98,7 +100,7 @@ class Guard:
             raise HTTPException(415, "The Content-Type of a body must be application/json.")
         if int(length or 0) > BODY_BYTES:  # the parser has checked that it is a number
             raise HTTPException(413, TOO_LONG)
-        return scopes
+        return grant
 
 
 async def _read(receive: Receive) -> list[Message]:

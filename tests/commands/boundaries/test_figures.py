@@ -11,6 +11,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
+from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine import folder
 from exaul.engine.logs import files
@@ -140,3 +141,20 @@ def test_what_cannot_be_drawn(capsys, few_figures):
     refused(capsys, ["figures", "out"], "out/trials.csv: no such file")
     refused(capsys, ["figures", "none"], "none/manifest.json: no such file")
     refused(capsys, ["figures", "log.csv"], "log.csv/manifest.json: ")
+
+
+def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
+    """At its means of wrong and of answered; the figures of risk and regret are of learners with a bound."""
+    result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,)))
+    drawn = figures.draw(result.trials, result.curves)
+    assert next(iter(drawn)) == "answered"
+    (axes,) = drawn["answered"].axes
+    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    assert dots.pop("target")[0] == 0.1
+    assert "always-abstain" not in dots
+    for name, rows in result.trials.groupby("learner"):
+        if name in dots:
+            assert dots[name] == pytest.approx((rows["fdr"].mean(), (rows["answered"] / 300).mean()))
+    assert len(dots) == result.trials["learner"].nunique() - 1
+    named = {name: set(drawn[name].axes[0].get_legend_handles_labels()[1]) for name in ("risk", "regret")}
+    assert named == {"risk": {"aci-rank", "aci-rank-from-log"}, "regret": {"exaul", "exp3-ix", "ew"}}

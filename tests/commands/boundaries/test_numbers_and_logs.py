@@ -49,17 +49,24 @@ def test_underscores_do_not_group_digits(capsys):
         refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", "it must be a number in [0, 1]")
 
 
-@pytest.mark.parametrize(("cell", "most"), [("7", "10"), ("85", "100"), ("5%", "100%"), ("300", "")])
-def test_a_score_on_another_scale_gets_a_hint(cell, most, capsys):
-    hint = f"(divide the column by {most.strip('%')} if it is from 0 to {most})" if most else "in [0, 1]\n"
+@pytest.mark.parametrize(
+    ("cell", "scale"), [("7", " --scale 0:10"), ("85", " --scale 0:100"), ("5%", ""), ("300", None)]
+)
+def test_a_score_on_another_scale_gets_a_hint(cell, scale, capsys):
+    hint = "in [0, 1]\n" if scale is None else f"in [0, 1] (exaul convert table{scale} reads such scores)\n"
     Path("x.csv").write_text(f"score,error\n{cell},0\n")
     refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", f"score is {cell!r}; it must be a number", hint)
 
 
-def test_lines_that_are_an_array_are_told_to_have_another_ending(capsys):
-    for text in ('[{"score": 1, "error": 0}]', '[\n{"score": 1, "error": 0}\n]'):
+def test_json_lines_may_be_an_array(capsys):
+    for text in ('[{"score": 1, "error": 0}]', ' [\n{"score": 1, "error": 0}\n]'):
         Path("x.jsonl").write_text(text)
-        refused(capsys, ["inspect", "x.jsonl"], "x.jsonl, row 1: not ", "a file with an array must end in .json")
+        assert len(load_log("x.jsonl", Layout()).scores) == 1
+
+
+def test_tabs_separate_the_cells_of_a_tsv():
+    Path("x.tsv").write_text("score\terror\ttext\n0.5\t1\ta, b\n")
+    assert load_log("x.tsv", Layout()).errors.tolist() == [1]
 
 
 def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):

@@ -3,12 +3,14 @@
 A client whose library is not installed is skipped; the development group has openai alone:
 
     uv pip install langchain-openai 'litellm[proxy]'
-    pytest -m slow tests/serving/http/test_clients.py
+    npm install --prefix FOLDER openai
+    NODE_PATH=FOLDER/node_modules pytest -m slow tests/serving/http/test_clients.py
 """
 
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -16,7 +18,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from exaul.serving.http.gateway import FIELDS
 from tests.models.conftest import stub  # noqa: F401  # fixture
@@ -128,12 +130,64 @@ def litellm_stream(url, headers):
     return "".join(texts) or None, None, parts[0].id
 
 
-PLAIN = [openai_create, openai_async, openai_stream, langchain_invoke, litellm_completion]
+NODE = """
+const OpenAI = require("openai"), [method, url, headers, body] = process.argv.slice(1).map((x) => JSON.parse(x));
+const completions = new OpenAI({ baseURL: url, apiKey: "none", defaultHeaders: headers }).chat.completions;
+const print = (value) => console.log(JSON.stringify(value));
+(async () => {
+  const made = completions[method](body);
+  const { id, choices } = await (method === "stream" ? made.finalChatCompletion() : made);
+  print({ id, ...choices[0].message });
+})().catch((error) => print({ error: String(error), status: error.status }));
+"""
+
+
+class NodeFailed(ValueError):
+    """An error of the client in JavaScript."""
+
+    def __init__(self, message, status_code):
+        super().__init__(message)
+        self.status_code = status_code
+
+
+def in_node(method, url, headers, **more):
+    """What a method of the client of OpenAI for Node returns."""
+    if (
+        not shutil.which("node")
+        or subprocess.run(["node", "-e", 'require("openai")'], capture_output=True).returncode
+    ):
+        pytest.skip("node or its package openai is not installed")
+    arguments = [json.dumps(each) for each in (method, url, headers, {"model": "m", "messages": MESSAGES} | more)]
+    argv = ["node", "-e", NODE, *arguments]
+    reply = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout)
+    if "error" in reply:
+        raise NodeFailed(reply["error"], reply.get("status"))
+    return reply
+
+
+def node_create(url, headers):
+    reply = in_node("create", url, headers)
+    return reply["content"], reply.get("refusal"), reply["id"]
+
+
+def node_stream(url, headers):
+    reply = in_node("stream", url, headers)
+    return reply["content"], reply.get("refusal"), reply["id"]
+
+
+def node_parse(url, headers):
+    """It parses JSON, and leaves its check by the schema to its user."""
+    schema = {"name": "town", "strict": True, "schema": Town.model_json_schema()}
+    reply = in_node("parse", url, headers, response_format={"type": "json_schema", "json_schema": schema})
+    return reply["parsed"] and reply["parsed"]["town"], reply.get("refusal"), reply["id"]
+
+
+PLAIN = [openai_create, openai_async, openai_stream, langchain_invoke, litellm_completion, node_create, node_stream]
 LOSING = [langchain_stream, litellm_stream]  # a refusal
-STRUCTURED = [openai_parse, langchain_structured]
+STRUCTURED = [openai_parse, langchain_structured, node_parse]
 EXPECTED = {  # form: of plain clients, of those that lose refusals, and of structured ones
     "auto": ((IDK, None), (IDK, None), (None, IDK)),
-    "text": ((IDK, None), (IDK, None), ValidationError),
+    "text": ((IDK, None), (IDK, None), ValueError),
     "refusal": ((None, IDK), (None, None), (None, IDK)),
     "json": (('{"town": "?"}', None), ('{"town": "?"}', None), ("?", None)),
     "error": (400, 400, 400),
@@ -169,7 +223,7 @@ def test_a_withheld_answer(stub, tmp_path, client, form):  # noqa: F811
             assert (answer, refusal) == expected
             assert rated(running, id) == "withheld"
         else:
-            with pytest.raises(Exception, match=IDK if expected == 400 else "Town") as failed:
+            with pytest.raises(Exception, match=IDK if expected == 400 else "Town|JSON") as failed:
                 client(url, headers)
             if expected == 400:
                 assert failed.value.status_code == 400

@@ -85,8 +85,7 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
         finally:
             server.should_exit = True
             thread.join(20)
-            (close,) = application.state.closing
-            assert close.__self__._client.is_closed
+            assert all(close.__self__._client.is_closed for close in application.state.closing)
 
 
 def events(raw):

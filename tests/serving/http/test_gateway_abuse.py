@@ -6,8 +6,10 @@ import threading
 import pytest
 from starlette.responses import JSONResponse
 
+from exaul.engine.checks import BadInput
+from exaul.serving.http.gateway_flags import GatewayFlags
 from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
-from tests.models.stub import completion
+from tests.models.stub import completion, served
 from tests.serving.http.test_gateway import (  # noqa: F401
     QUESTION,
     SECRET,
@@ -183,6 +185,56 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tm
             _, headers, raw = client.ask(QUESTION | {"stream": True})
             assert SECRET.encode() in raw
             assert not [name for name in headers if name.startswith("x-exaul")]
+
+
+def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  # noqa: F811
+    """It gets a key of its own, never that of clients; a model that scores is one of the first endpoint."""
+    monkeypatch.setenv("SECOND_KEY", "sk-second-0123456789")
+    town.rule = lambda asked, before: completion("95") if asked["model"] == "judge" else town.body
+    keys, judge = {"": NEVER, "/fallback": ALWAYS}, {"score": "verbal", "score_model": "judge"}
+    with served() as other:
+        second = {"fallback": f"large@{other.url}", "fallback_key_variable": "SECOND_KEY"}
+        with gateway(tmp_path, town.url, learner="aci-rank", keys=keys, **judge, **second) as client:
+            _, _, raw = client.ask(authorization="Bearer of-the-client")
+        assert json.loads(raw)["exaul"]["fallback"] == "large"
+        assert [asked["model"] for asked in town.asked] == ["m", "judge", "judge"]
+        assert [asked["model"] for asked in other.asked] == ["large"]
+        assert (other.keys, set(town.keys)) == (["Bearer sk-second-0123456789"], {"Bearer of-the-client"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"fallback": "@http://h/v1"}, "fallback"),
+        ({"fallback": "large@http://"}, "fallback"),
+        ({"fallback": "large", "fallback_key_variable": "HOME"}, "fallback"),
+        ({"fallback": "large@http://h/v1", "fallback_key_variable": "NO_SUCH"}, "fallback_key_variable"),
+    ],
+)
+def test_a_second_model_that_cannot_be(flags, part):
+    with pytest.raises(BadInput, match=f"^{part}: "):
+        GatewayFlags(upstream="http://h/v1", **flags)
+
+
+def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811
+    """Whoever has a token can choose no other key, and a token without one is refused."""
+    lines = "ask billing-token-012345 billing\nask,keys nameless-token-01234"
+    monkeypatch.setenv("TOKENS", lines)
+    with gateway(tmp_path, town.url, tokens="env:TOKENS", key="token") as client:
+        billing, nameless = ({"authorization": f"Bearer {line.split()[1]}"} for line in lines.split("\n"))
+        assert client.ask(**billing)[1]["x-exaul-key"] == "billing"
+        for headers in (billing | {"x_exaul_key": "other"}, nameless):
+            status, _, raw = client.ask(**headers)
+            assert (status, json.loads(raw)["error"]["param"]) == (
+                400,
+                "x-exaul-key" if len(headers) > 1 else "key",
+            )
+        assert client.service.all_keys() == ["billing"]
+    with (
+        pytest.raises(BadInput, match=r"^tokens: missing"),
+        gateway(tmp_path, town.url, key="token"),
+    ):
+        pass
 
 
 def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F811

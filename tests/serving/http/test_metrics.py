@@ -100,13 +100,17 @@ def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(tmp_pat
         assert counted == {"0": 1, "1": 2, "2": 3, "other": 4 + 5 + 6 + 7 + 8}
 
 
-def test_limits_are_those_of_the_service(tmp_path):
-    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+def test_limits_and_targets_are_those_of_the_keys(tmp_path):
+    keys = {"strict": {"alpha": 0.02}}
+    with TestClient(app(tmp_path / "state", audit=0.5, keys=keys, **CONFIGURATION)) as client:
         answered(client, key="a")
+        decide(client, key="strict")
+        values = samples(client)
+        targets = {labels[1][1]: value for labels, value in values.items() if labels[0] == "exaul_key_alpha_ratio"}
+        assert targets == {"a": 0.1, "strict": 0.02}
         values, service = samples(client), client.app.state.service
         assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
         assert values["exaul_key_fdr_limit_ratio", ("key", "a")] == service.figures("a")["fdr_limit"]
-        assert values["exaul_alpha_ratio",] == service.configuration["alpha"]
         free = values["exaul_free_bytes",]
         assert 0 < free == pytest.approx(service.free_bytes(), rel=0.5)
         service.close()  # what cannot be read is not repeated
@@ -161,13 +165,11 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(tmp_path):
     with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
         report(client, answered(client, key="a"), 1)
         values = samples(client)
-    exported = {labels[0] for labels in values}
     of_key = {labels[0] for labels in values if ("key", "a") in labels}
     for rule in rules:
         named = set(re.findall(r"exaul_\w+", rule["expr"]))
         assert named
-        assert named <= exported
-        assert named - of_key <= {"exaul_alpha_ratio"}  # a rule is about a key, which its sentence names
+        assert named <= of_key  # a rule is about a key, which its sentence names
         assert "$labels.key" in rule["annotations"]["summary"]
         assert set(re.findall(r'outcome="(\w+)"', rule["expr"])) <= {"counted"}
 

@@ -173,20 +173,20 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch, source):
         return hmac.compare_digest(first, second)
 
     monkeypatch.setattr(settings, "hmac", type("hmac", (), {"compare_digest": staticmethod(recorded)}))
-    assert known.scopes_of(SECRETS["decide"]) == {"decide"}
-    assert known.scopes_of("wrong") == set()
-    assert known.scopes_of("\ud800") == set()
+    assert known.grant_of(SECRETS["decide"]).scopes == {"decide"}
+    assert known.grant_of("wrong").scopes == set()
+    assert known.grant_of("\ud800").scopes == set()
     assert len(compared) == 3 * (len(SCOPES) + 1)
 
 
 BAD_SOURCES = [
     ("", "no token"),
     ("# a comment\n\n", "no token"),
-    ("decide", "scopes and a token"),
+    ("decide", "scopes, a token and perhaps a key"),
     (f"{ALL} decide", "the token must have 16 to 512"),
-    (ALL, "scopes and a token"),
-    (f"decide, feedback {ALL}", "scopes and a token"),
-    (f"decide {ALL} # mine", "scopes and a token"),
+    (ALL, "scopes, a token and perhaps a key"),
+    (f"decide, feedback {ALL}", "16 to 512 ASCII"),
+    (f"decide {ALL} a key", "scopes, a token and perhaps a key"),
     ("decide short", "16 to 512 ASCII"),
     ("decide " + "x" * 513, "16 to 512 ASCII"),
     (f"decide é{ALL}", "16 to 512 ASCII"),
@@ -245,13 +245,13 @@ def test_a_bad_new_file_keeps_the_old_tokens_with_one_line(source, caplog, bad):
     else:
         source.write_text(bad)
     known.reload()
-    assert known.scopes_of(ALL) == set(SCOPES)
+    assert known.grant_of(ALL).scopes == set(SCOPES)
     assert [record.getMessage().count("\n") for record in caplog.records] == [0]
     assert ALL not in caplog.text
     source.write_text(f"read {ALL}")
     source.chmod(0o600)
     known.reload()
-    assert known.scopes_of(ALL) == {"read"}
+    assert known.grant_of(ALL).scopes == {"read"}
     assert len(caplog.records) == 1
 
 

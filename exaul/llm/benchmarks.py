@@ -1,0 +1,154 @@
+"""Read the results of benchmarks, of lm-evaluation-harness and of Inspect, as rows of a log."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import BadInput, check_legible, quote, typed
+from exaul.engine.logs import files
+from exaul.engine.logs.log import parse_number, parse_score
+from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
+from exaul.llm.rows import Row, read_rows, require_fields
+
+METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
+
+
+def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
+    """Read ``samples_*.jsonl`` of ``lm_eval --log_samples``.
+
+    The score of a multiple-choice answer is its probability among all choices. The score of a text is the share of
+    its repeats with the same text, since these files hold no log-probabilities of texts.
+
+    Args:
+        paths: the files.
+        metric: the field with 1 for right; None: ``acc`` or ``exact_match``.
+        chosen: the filter to read; required if a file has several.
+
+    Raises:
+        BadInput: a file has another format or several filters, or gives no score.
+    """
+    rows = []
+    for path in map(Path, paths):
+        present = files.columns(path)
+        known = metric or next((name for name in METRICS if name in present), "acc")
+        needed = ["doc_id", "resps", "filtered_resps", known]
+        require_fields(path, present, needed, " (--metric names the correctness)")
+        every = list(read_rows(path, [*needed, *(["filter"] if "filter" in present else [])]))
+        filters = sorted({str(row.get("filter")) for row in every})
+        if chosen is None and len(filters) > 1:
+            raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
+        for row in (row for row in every if chosen in (None, str(row.get("filter")))):
+            right = parse_score(row.get(known))
+            if math.isnan(right):
+                raise BadInput(f"{row.where}: {known} is {quote(row.get(known))}; it must be a number in [0, 1]")
+            score = _choice(row) or _share(row)
+            rows.append(
+                {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem} | score | {"error": 1 - right}
+            )
+    return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
+
+
+def _choice(row: Row) -> dict[str, float] | None:
+    """Return the score of a multiple choice, whose replies are pairs of log-likelihood and greedy; else None."""
+    replies = row.get("filtered_resps")
+    if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
+        return None
+    each = [parse_number(logprob) for logprob, _ in replies]
+    if not (all(x <= ROUNDING for x in each) and max(each) > -math.inf):
+        raise BadInput(
+            f"{row.where}: filtered_resps is {quote(replies)}; log-likelihoods must be at most 0, not all -inf"
+        )
+    if len(each) < 2:
+        raise BadInput(f"{row.where}: one log-likelihood only; a score needs at least two")
+    # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
+    return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
+
+
+def _share(row: Row) -> dict[str, float]:
+    """Return the score of a text: the share of repeats that equal the rated text."""
+    repeats, answer = row.get("resps"), row.get("filtered_resps")
+    repeats = repeats[0] if isinstance(repeats, list) and repeats else []
+    if not isinstance(repeats, list) or len(repeats) < 2:
+        raise BadInput(
+            f"{row.where}: the text was generated once, and lm-eval logs no probability of texts; "
+            f"repeat the task, or use {typed('collect')}, to get a score"
+        )
+    answer = answer[0] if isinstance(answer, list) and answer else answer
+    if not all(isinstance(text, str) for text in (answer, *repeats)):
+        raise BadInput(f"{row.where}: resps or filtered_resps has a repeat that is not a text; each must be one")
+    same = [normalised(text) == normalised(answer) for text in repeats]
+    if not any(same):
+        raise BadInput(
+            f"{row.where}: the filter changed the text, so no repeat can be compared with it; choose another filter"
+        )
+    return {"score_con": sum(same) / len(same)}
+
+
+def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
+    """Read logs of Inspect: one row per sample, from its first epoch; further epochs give the share that agrees.
+
+    Args:
+        paths: ``.eval`` or ``.json`` logs.
+        metric: the scorer; required if a log has several.
+        chosen: not used; Inspect has no filters.
+
+    Raises:
+        BadInput: Inspect is not installed, or a log is unreadable or has several scorers or no scores.
+    """
+    try:
+        from inspect_ai.log import read_eval_log
+        from inspect_ai.scorer import value_to_float
+    except ImportError as error:
+        raise BadInput("inspect: needs inspect-ai; pip install inspect-ai") from error
+    number, rows = value_to_float(), []
+    for path in paths:
+        try:
+            log = read_eval_log(path)
+        except Exception as error:
+            raise BadInput(f"{path}: unreadable ({error})") from error
+        epochs: dict[str, list[Any]] = {}
+        for sample in sorted(log.samples or [], key=lambda sample: sample.epoch):
+            if sample.scores and not sample.error and (metric is None or metric in sample.scores):
+                epochs.setdefault(str(sample.id), []).append(sample)
+        for id, samples in epochs.items():
+            names = list(samples[0].scores)
+            name = metric or names[0]
+            if metric is None and len(names) > 1:
+                raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
+            right = number(samples[0].scores[name].value)
+            if not 0 <= right <= 1:
+                raise BadInput(f"{path}: sample {id} has the score {right}; it must be in [0, 1]")
+            scores = _scores(path, samples, name)
+            rows.append({"id": id, "group": Path(path).stem} | scores | {"error": 1 - right})
+    return _checked(paths, rows, " with a score")
+
+
+def _checked(paths: Sequence[str], rows: list[dict[str, Any]], which: str) -> list[dict[str, Any]]:
+    """Return the rows. Raise BadInput if there is none, or an id is no text or repeats."""
+    if not rows:
+        raise BadInput(f"{', '.join(paths)}: no row{which}; at least one is needed")
+    for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():
+        check_legible("files: an id", id)
+        if number > 1:
+            raise BadInput(f"files: the id {quote(id)} occurs twice in {quote(group)}; is a file given twice?")
+    return rows
+
+
+def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
+    """Return the likelihood of a sample's first epoch if it has logprobs, and the share of epochs that agree."""
+    first, scores = samples[0], dict[str, float]()
+    tokens = first.output.choices[0].logprobs if first.output.choices else None
+    each = [token.logprob for token in tokens.content] if tokens else []
+    if each and all(map(is_logprob, each)):
+        scores["score_std"] = likelihood(each)
+    if samples[1:]:
+        given = [(sample.scores.get(name), sample.output.completion) for sample in samples]
+        answer, *others = [normalised(str((score and score.answer) or text)) for score, text in given]
+        scores["score_con"] = others.count(answer) / len(others)
+    if not scores:
+        raise BadInput(
+            f"{path}: sample {first.id} has neither usable logprobs nor further epochs, so it has no score"
+        )
+    return scores

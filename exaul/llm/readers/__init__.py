@@ -1,1 +1,0 @@
-"""Readers of other tools' files, one file per tool."""

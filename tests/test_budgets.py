@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_903,
+    "product lines": 27_874,
     "test lines": 22_606,
-    "product tokens": 199_315,
+    "product tokens": 199_308,
     "test tokens": 206_645,
     "engine and commands, lines": 9_888,
     "engine and commands, files": 60,

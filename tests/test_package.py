@@ -266,5 +266,5 @@ def test_the_small_installation_decides_and_serves(wheel, tmp_path):
     code = "from exaul import Abstainer; a = Abstainer(seed=1); print(a.decide(0.9, id='x').probability)"
     printed = environment.run("python", "-c", code)
     assert float(printed) == Abstainer(seed=1).decide(0.9, id="x").probability
-    environment.install("fastapi", "uvicorn", "prometheus-client", "aiohttp")
+    environment.install("fastapi", "uvicorn", "prometheus-client", "httpx2")
     environment.check_serve()

@@ -1,18 +1,17 @@
-"""``exaul collect``: ask a language model questions, and write a log of scored answers."""
+"""``exaul collect`` and ``exaul score``: ask a language model questions, or score answers that exist."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from exaul.commands.flags import Command
 from exaul.engine.checks import typed
-from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
-from exaul.llm.matching import contains
 from exaul.llm.prompts import SHORT
+from exaul.llm.replies import contains
+from exaul.llm.score_rows import ScoreRows, ScoreRowsJob
+from exaul.llm.scores import column_of
 
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01
@@ -31,15 +30,15 @@ def main(given: Mapping[str, Any]) -> int:
     return MISSING if 1 - len(collected.complete) / len(collected.rows) > ALLOWED else 0
 
 
-def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
-    """Return the score whose best threshold answers most, summed over the usual alphas."""
-    errors = np.array([row.verdict.error for row in rows])
-
-    def answered(name: str) -> float:
-        scores = np.array([getattr(row.answer, f"score_{name}") for row in rows])
-        return sum(best_coverage(every_threshold(scores), scores, errors, alpha) for alpha in (0.05, 0.1, 0.2))
-
-    return max(config.scores, key=answered) if rows else config.scores[0]
+def score(given: Mapping[str, Any]) -> int:
+    """Score rows, and print how many have all scores. Return 3 if over 1% of the rows are incomplete."""
+    job = ScoreRowsJob.begin(ScoreRows(**given))
+    if job.config.dry_run:
+        print(job.describe())
+        return 0
+    text, missing = job.run(progress=job.config.progress)
+    print(text)
+    return MISSING if missing > ALLOWED else 0
 
 
 def summary(config: Collect, collected: Collected) -> str:
@@ -77,17 +76,16 @@ def summary(config: Collect, collected: Collected) -> str:
     if config.budget is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = ["--drop-missing"] if len(complete) < len(rows) else []
-    score_flag = ["--score", f"score_{config.scores[0]}"] if len(config.scores) == 1 else []
-    log, score = str(collected.folder / "log.csv"), f"score_{_best_score(config, complete)}"
+    columns, log = [column_of(name) for name in config.score], str(collected.folder / "log.csv")
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
-        lines += [
-            "",
-            f"inspect the log: {typed('inspect', log, *score_flag, *drop)}",
-            f"run the learners on it: {typed('sweep', '--logs', log, '--score', score, '--grid', 'logit', *drop)}",
-        ]
+        score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
+        lines += ["", f"inspect the log: {typed('inspect', log, *score, *drop)}"]
+        if score:
+            command = typed("sweep", "--logs", log, *score, "--grid", "logit", *drop)
+            lines.append(f"run the learners on it: {command}")
     return "\n".join(lines)
 
 
-COMMANDS = {"collect": Command((Collect,), main)}
+COMMANDS = {"collect": Command((Collect,), main), "score": Command((ScoreRows,), score)}

@@ -24,6 +24,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "journal start": ("journal", "begin a key anew, because its model has changed"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),
     "collect": ("collect", "ask a language model questions, and write a log of scored answers"),
+    "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
     "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model"),
     "live": (
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(given.pop("run")(given))
 
     def advice() -> str:
-        if argv[:1] in (["collect"], ["live"]):
+        if argv[:1] in (["collect"], ["score"], ["live"]):
             return "; replies are kept: repeat the command to continue"
         out = given.get("resume", given.get("out"))
         return f"; {resume_advice(out)}" if argv[:1] == ["sweep"] and out else ""

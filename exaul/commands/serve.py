@@ -15,7 +15,7 @@ from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
-NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
+NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
 def main(given: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from exaul.llm.asker import Asker, Messages
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
+from exaul.llm.scores import by_schema
 
 SHIFT = "SHIFT"
 HELLO = "Hello! What would you like to know?"  # first message to the user
@@ -59,7 +60,8 @@ class User:
                 self._shift()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
-            reply = await self._asker.say([system_message, *self._view])
+            messages = [system_message, *self._view]
+            reply = await self._asker.ask({"model": self._asker.judge_model, "messages": messages})
             if reply.text and SHIFT not in reply.text:
                 self._view.append({"role": "assistant", "content": reply.text})
                 topic = f"text {self._number + 1}, topic {self._topic}"
@@ -123,14 +125,14 @@ class Adversary:
 
     async def _choice(self) -> tuple[int | None, str]:
         """Return the chosen position, None to request another list, and the reply."""
-        asked = self._prompt_messages()
-        reply = await self._asker.say(asked)
+        body = {"model": self._asker.judge_model, "messages": self._prompt_messages()}
+        reply = await self._asker.ask(body)
         index = self._read(reply.text)
         if index is not None or SHIFT in reply.text:
             return index, reply.text
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
         schema = {"type": "integer", "enum": [*range(len(self._list))]}
-        value, reply_text = await self._asker.by_schema(asked, "index", schema)
+        value, reply_text = await by_schema(self._asker.ask, body, "index", schema)
         index = None if value is None else self._read(value)
         if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1

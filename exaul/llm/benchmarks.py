@@ -9,8 +9,7 @@ from typing import Any
 from exaul.engine.checks import BadInput, check_legible, quote, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.log import parse_number, parse_score
-from exaul.llm.matching import normalised
-from exaul.llm.replies import ROUNDING, is_logprob, likelihood
+from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
 from exaul.llm.rows import Row, read_rows, require_fields
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used

@@ -2,26 +2,23 @@
 
 import json
 import math
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
-from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine import settings
 from exaul.engine.checks import check_count, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
-from exaul.llm import expected
-from exaul.llm.asker import Answer, Asker, Verdict, together
-from exaul.llm.client import CallFailed
-from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.llm.asker import Answer, Asker, Verdict
+from exaul.llm.endpoint import BudgetReached, CallFailed, run_to_end
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
+from exaul.llm.scores import column_of, together
 
 CUT = "length"  # finish reason of an answer that is cut at max_tokens
 
@@ -45,7 +42,6 @@ class Collect(EndpointFlags):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("limit", self.limit)
-        self.check_endpoint()
 
 
 class CollectedAnswer(NamedTuple):
@@ -69,9 +65,8 @@ class Collected(NamedTuple):
     @property
     def complete(self) -> list[CollectedAnswer]:
         """The rows with all scores and an error."""
-        scores = [f"score_{name}" for name in self.manifest["configuration"]["scores"]]
         each = [row for row in self.rows if isinstance(row, CollectedAnswer) and not math.isnan(row.verdict.error)]
-        return [row for row in each if not any(math.isnan(getattr(row.answer, name)) for name in scores)]
+        return [row for row in each if not any(map(math.isnan, row.answer.scores.values()))]
 
 
 @dataclass(frozen=True)
@@ -90,14 +85,8 @@ class CollectJob:
         return cls(config, asked, manifest_of("collect", config, (), questions=source_entries))
 
     def describe(self) -> str:
-        """Return the expected number of calls, tokens and dollars, without any call.
-
-        Raises:
-            BadInput: a budget is given and a price is unknown.
-        """
-        number, lengths = len(self.questions), expected.expected_readings(self.questions)
-        needs = expected.expected_answers(self.config, number, *lengths)
-        return expected.describe_expected(self.config, f"{number:,} questions", needs)
+        """Return the number of calls, without any call."""
+        return self.config.describe_calls(len(self.questions), "questions", 1 + (self.config.judge != "exact"))
 
     def run(self, *, progress: str = "quiet") -> Collected:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
@@ -109,66 +98,60 @@ class CollectJob:
         with open_folder(str(config.out), self.manifest, ("limit", "no_texts", "questions")) as folder:
             asker = Asker(config, folder / CALLS)
             collected = Collected(folder, rows, dict(self.manifest))
-            try:
-                with Progress(progress, len(rows), "questions") as bar:
-                    run_to_end(_all(asker, self.questions, rows, bar))
-            except BaseException:
-                if any(row is not None for row in rows):
-                    _write(collected, asker, config)
-                raise
-            _write(collected, asker, config)
+
+            async def ask_row(n: int) -> CollectedAnswer:
+                asked = self.questions[n]
+                answer, verdict = await asker.answer(asked.question, asked.answers, asked.context, asked.context)
+                return CollectedAnswer(asked, answer, verdict)
+
+            bar = Progress(progress, len(rows), "questions")
+            fill_rows(asker, ask_row, rows, bar, lambda: _write(collected, asker, config))
         return collected
 
 
-async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], progress: Progress) -> None:
-    """Read the rows whose replies are stored, then ask for the others concurrently."""
-    right = Counter[bool]()
+def fill_rows(
+    asker: Asker,
+    ask_row: Callable[[int], Awaitable[Any]],
+    rows: list[Any],
+    bar: Progress,
+    write: Callable[[], None],
+) -> None:
+    """Fill a list of rows, concurrently, and write what there is at the end, also when interrupted.
 
-    async def ask(n: int) -> None:
-        try:
-            rows[n] = row = await _row(asker, questions[n])
-            if not math.isnan(row.verdict.error):
-                right[row.verdict.error < 0.5] += 1
-        except CallFailed as error:
-            rows[n] = str(error)
-        shown: dict[str, Any] = {"right": f"{right[True] / max(1, right.total()):.0%}"}
-        made = asker.budget.spent - before
-        if made > 0:
-            shown |= {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
-        progress.update(1, **shown)
+    A row is what ``ask_row`` returns for its number; a text if a call failed; or None if the budget was spent.
+    """
 
     async def work() -> None:
-        while waiting:
-            await ask(waiting.popleft())
+        for n in numbers:
+            # A spent budget ends no loop: other rows may have been paid for, and must be written.
+            with suppress(BudgetReached):
+                try:
+                    rows[n] = await ask_row(n)
+                except CallFailed as error:
+                    rows[n] = str(error)
+            spent = asker.budget.spent
+            bar.update(1, **({"spent": f"${spent:.2f}"} if spent > 0 else {}))  # NaN: unknown
 
-    waiting, asked, before = deque[int](), count_from(1), asker.budget.spent
-    async with asker:
-        # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
-        asker.only_stored(True)
-        for n in range(len(questions)):
-            try:
-                await ask(n)
-            except ReplyMissing:
-                waiting.append(n)
-        asker.only_stored(False)
-        with suppress(BudgetReached):
-            if waiting:
+    async def ask() -> None:
+        async with asker:
+            with suppress(BudgetReached):
                 await asker.probe()
-            await together(*(work() for _ in range(min(asker.config.concurrent, len(waiting)))))
+            await together(*(work() for _ in range(min(asker.config.concurrent, len(rows)))))
 
-
-async def _row(asker: Asker, question: Question) -> CollectedAnswer:
-    answer = await asker.answer(question.question, question.context)
-    verdict = await asker.judge(question.question, answer.reply.text, question.answers, question.context)
-    return CollectedAnswer(question, answer, verdict)
+    numbers = iter(range(len(rows)))
+    try:
+        with bar:
+            run_to_end(ask())
+    except BaseException:
+        if any(row is not None for row in rows):
+            write()
+        raise
+    write()
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     folder, manifest = collected.folder, collected.manifest
-    manifest["usage"] = asker.budget.usage()
-    manifest["systems"] = asker.budget.systems
-    manifest["left out"] = left_out(collected, asker.troubles)
-    manifest["end"] = settings.timestamp()
+    asker.record(manifest, left_out(collected))
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     if done:
         table = files.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
@@ -179,19 +162,15 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     write_manifest(folder, manifest)
 
 
-def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
+def left_out(collected: Collected) -> dict[str, int]:
     """Count the missing and irregular answers by reason."""
     counts = Counter(row for row in collected.rows if isinstance(row, str))
-    counts.update({"not asked": sum(row is None for row in collected.rows)})
-    counts.update(troubles)
-    done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
-    counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
-    counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
-    counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
-    if "std" in collected.manifest["configuration"]["scores"]:
-        unscored = sum(bool(row.answer.reply.text and not row.answer.reply.logprobs) for row in done)
-        counts.update({"answers without usable logprobs": unscored})
-    return {reason: number for reason, number in counts.items() if number}
+    replies = [row.answer.reply for row in collected.rows if isinstance(row, CollectedAnswer)]
+    counts["not asked"] = collected.rows.count(None)
+    counts["answers cut at max_tokens"] = sum(reply.finish == CUT for reply in replies)
+    counts["refusals"] = sum(reply.finish == "refusal" for reply in replies)
+    counts["empty answers"] = sum(not reply.text for reply in replies)
+    return counts
 
 
 def _cells(row: CollectedAnswer) -> dict[str, Any]:
@@ -199,8 +178,7 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
     return {
         "id": row.question.id,
         "group": row.question.group,
-        "score_std": row.answer.score_std,
-        "score_con": row.answer.score_con,
+        **{column_of(name): score for name, score in row.answer.scores.items()},
         "error": row.verdict.error,
         "error_exact": row.verdict.exact,
         "error_judge": row.verdict.judge,
@@ -211,11 +189,10 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
 
 
 def _texts(row: CollectedAnswer) -> dict[str, Any]:
-    agree = [None if math.isnan(x) else x for x in row.answer.agree]
     return row.question._asdict() | {
         "answer": row.answer.reply.text,
         "logprobs": row.answer.reply.logprobs,
         "samples": row.answer.samples,
-        "agree": agree,
+        "error": None if math.isnan(row.verdict.error) else row.verdict.error,
         "judge": row.verdict.judge_reply,
     }

@@ -3,26 +3,62 @@
 import asyncio
 import json
 import math
+import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
+from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.calls import Calls, CallTotals, Refusal, key_of
-from exaul.llm.client import CallFailed, CallRefused, Client
-from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, reply_of
+from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
+if TYPE_CHECKING:
+    from httpx2 import Response
+
+REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
+SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
 CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
+NO_REPLY_IN_TIME = "no reply in time"
+POLL_SECONDS = 0.1  # how often calls that wait are ended while the endpoint is closed
+
+
+class CallFailed(Exception):
+    """A call without a reply after all retries."""
+
+    def __init__(self, what: str, reply_text: str = "", status: int = 0) -> None:
+        """Store the failure, the endpoint's message and the HTTP status (0: none)."""
+        super().__init__(what)
+        self.reply_text, self.status = reply_text, status
+
+
+class CallRefused(CallFailed):
+    """A call that the endpoint refuses permanently."""
+
+
+def as_address(name: str, url: str) -> str:
+    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
+    if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
+        raise BadInput(
+            f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
+        )
+    host = url.partition("://")[2].partition("/")[0]
+    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
+    return url.rstrip("/")
+
+
+def check_key(variable: str, key: str) -> str:
+    """Return the key of an environment variable; raise BadInput, without the key, if no header can hold it."""
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput(f"{variable}: the key has a line break or another character that a header cannot hold")
+    return key
 
 
 class BudgetReached(Exception):
     """No further call is allowed: the budget is spent or the run is ending."""
-
-
-class ReplyMissing(Exception):
-    """No stored reply, and calls are not allowed."""
 
 
 @dataclass
@@ -90,44 +126,17 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
         raise KeyboardInterrupt(*([] if number is None else [int(number)])) from None
 
 
-class ConcurrencyLimit:
-    """A limit of concurrent calls that halves after a retried call and then recovers slowly."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.now, self.inside = most, float(most), 0
-        self._changed = asyncio.Condition()
-
-    async def __aenter__(self) -> Self:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.inside < int(self.now))
-            self.inside += 1
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        async with self._changed:
-            self.inside -= 1
-            self._changed.notify(int(self.now) - self.inside)
-
-    def record(self, retried: bool) -> None:
-        """Update the limit after a call; ``retried`` says whether it was retried."""
-        # As TCP does: halve on congestion; otherwise about +1 per ``now`` successful calls.
-        self.now = max(1.0, self.now / 2) if retried else min(float(self.most), self.now + 1 / self.now)
-
-
 class Endpoint:
-    """One endpoint. Equal concurrent requests share one call, and stored replies are reused.
-
-    If ``stored`` is set, no call is made, and a missing reply raises ReplyMissing.
-    """
+    """One endpoint. Equal concurrent requests share one call, and stored replies are reused."""
 
     def __init__(
         self,
         url: str,
+        key: str,
         calls: Calls,
         budget: Budget,
         *,
-        key: str,
-        prices: Mapping[str, tuple[float, float]],
+        prices: Mapping[str, tuple[float, ...]],
         concurrent: int,
         per_minute: int | None,
         retries: int,
@@ -137,26 +146,39 @@ class Endpoint:
         """Prepare an endpoint; send nothing yet.
 
         Args:
-            url, key, retries, timeout: see ``Client``.
+            url: address, up to ``/v1``.
+            key: environment variable that holds the key.
             calls: the stored replies.
             budget: counts and costs.
             prices: by model, dollars per million tokens of prompts and of replies.
             concurrent: maximum concurrent calls.
             per_minute: maximum calls per minute; None: no limit.
+            retries: maximum retries of a temporary failure.
+            timeout: seconds per try.
             remembers: whether refusals are stored.
 
         Raises:
-            BadInput: the address is invalid.
+            BadInput: the address, the key or a proxy of the environment is invalid.
         """
-        self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
-        self.remembers, self.stored = remembers, False
-        self._client = Client(url, key, retries, timeout)
-        self._limit = ConcurrencyLimit(concurrent)
-        self._rate_limit = None
-        if per_minute is not None:
-            from aiolimiter import AsyncLimiter
+        from aiolimiter import AsyncLimiter
+        from httpx2 import InvalidURL
+        from openai import AsyncOpenAI
 
-            self._rate_limit = AsyncLimiter(1, 60 / per_minute)
+        from exaul.llm.http import BoundedClient
+
+        self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
+        self.remembers = remembers
+        # Local servers need no key, but the header must not be empty.
+        self._key = check_key(key, os.environ.get(key) or "none")
+        self._http = BoundedClient(timeout)
+        try:
+            self._client = AsyncOpenAI(
+                base_url=url, api_key=self._key, max_retries=retries, timeout=timeout, http_client=self._http
+            )
+        except InvalidURL as error:
+            raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
+        self._limit = asyncio.Semaphore(concurrent)
+        self._rate_limit = AsyncLimiter(1, 60 / per_minute) if per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
@@ -169,15 +191,12 @@ class Endpoint:
         Raises:
             CallFailed: there is no reply after all retries.
             BudgetReached: the budget is spent.
-            ReplyMissing: the reply is not stored, and calls are not allowed.
         """
         key = key_of(self.url, request, number)
         reply = self.calls.get(key)
         if isinstance(reply, Refusal):
             raise CallRefused(f"status {reply.status}", reply.message, reply.status)
         if reply is None:
-            if self.stored:
-                raise ReplyMissing
             task = self._in_flight.get(key)
             if task is None:
                 task = self._in_flight[key] = asyncio.create_task(self._paid(key, request))
@@ -190,38 +209,65 @@ class Endpoint:
         return reply
 
     async def close(self) -> None:
-        """Wait for the calls in flight, which are paid for, and close the connections."""
-        self._client.closing.set()
-        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
-        await self._client.close()
+        """End calls that still wait, wait for those in flight, which are paid for, and close the connections."""
+        while tasks := list(self._in_flight.values()):
+            for task in tasks:
+                if task not in self._http.sending:  # for its turn, or between two tries
+                    task.cancel()
+            await asyncio.wait(tasks, timeout=POLL_SECONDS)
+        await self._http.aclose()
+        self.budget.retried += self._http.retried
+
+    def redact(self, text: str) -> str:
+        """Remove the key from a text: some endpoints repeat it."""
+        return text.replace(self._key, "[key]") if len(self._key) >= SECRET else text
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
-        async with self._limit:
-            if self._rate_limit is not None:
-                await self._client.wait_for(self._rate_limit.acquire())
-            # Checked after waiting: both may have changed since the request was made.
-            if self._client.closing.is_set():
-                raise BudgetReached
-            self.budget.check()
-            retried = False
+        async with self._limit, self._rate_limit:
+            self.budget.check()  # after waiting, in which it may have been spent
             try:
-                raw, tries = await self._client.send(request)
-                retried = tries > 0
-                reply = reply_of(raw, self._client.redact)
-            except CallFailed as failed:
-                retried = failed.temporary
-                if self.remembers and isinstance(failed, CallRefused):
-                    self.calls.put(key, Refusal(failed.status, failed.reply_text), 0.0)
+                reply = reply_of(await self._send(request), self.redact)
+            except CallRefused as refused:
+                if self.remembers:
+                    self.calls.put(key, Refusal(refused.status, refused.reply_text), 0.0)
                 raise
             except Unreadable as error:  # it costs what a reply costs
                 most = request.get("max_tokens")
                 tokens = most if isinstance(most, int) and 0 < most <= MOST_TOKENS else 0
                 self._count(None, request, Reply("", [], [], "", "", "", 0, tokens))
                 raise CallFailed("unreadable reply", str(error)) from error
-            finally:
-                self.budget.retried += retried
-                self._limit.record(retried)
             return self._count(key, request, reply)
+
+    async def _send(self, request: Mapping[str, Any]) -> bytes:
+        """Return the body of the response to a request.
+
+        Raises:
+            CallFailed: there is no response after the last retry.
+            Unreadable: the response is too large.
+        """
+        from httpx2 import Response
+        from openai import APIConnectionError, APIStatusError, APITimeoutError
+
+        content = json.dumps(request).encode()  # not by the client, which refuses NaN and lone surrogates
+        try:
+            response = await self._client.post("/chat/completions", content=content, cast_to=Response)
+        except APIStatusError as error:
+            raise self._failure(error.response) from None
+        except APIConnectionError as error:
+            what = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
+            raise CallFailed(what) from error
+        return check_size(response.content)
+
+    def _failure(self, response: "Response") -> CallFailed:
+        """Return the failure of a response, with its error message or the address to which it redirects."""
+        status, text = response.status_code, response.content.decode(errors="replace")
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            error = json.loads(text)["error"]
+            text = str(error["message"] if isinstance(error, dict) else error)
+        if 300 <= status < 400:
+            text = f"it redirects to {response.headers.get('Location', 'nowhere')}"
+        reply_text = join_lines(shorten(self.redact(text).strip()))
+        return (CallRefused if status in REFUSED else CallFailed)(f"status {status}", reply_text, status)
 
     def _count(self, key: str | None, request: Mapping[str, Any], reply: Reply) -> Reply:
         """Store a reply and what it costs, and return it; model its tokens if the endpoint does not count them."""
@@ -240,7 +286,7 @@ class Endpoint:
         return reply
 
 
-def price_of(model: str) -> tuple[float, float]:
+def price_of(model: str) -> tuple[float, ...]:
     """Return a model's list price, dollars per million tokens of prompts and of replies; NaN if unknown."""
     from genai_prices import Usage, calc_price
 

@@ -10,15 +10,8 @@ from typing import Any
 from exaul import __version__
 from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.folder import (
-    MANIFEST,
-    check_output_folder,
-    create_folder,
-    explain_errors,
-    lock,
-    write_manifest,
-)
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.engine.folder import MANIFEST, check_output_folder, create_folder, explain_errors, lock, write_manifest
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"
@@ -62,7 +55,7 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     Args:
         command: the command with its kind.
         config: the configuration; no field holds a key.
-        programs: distributions whose versions are recorded, besides exaul and aiohttp.
+        programs: distributions whose versions are recorded, besides exaul and openai.
         more: the sources of the run.
     """
     return {
@@ -70,7 +63,7 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
         "configuration": asdict(config),
         "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
         **more,
-        "versions": {name: metadata.version(name) for name in ("aiohttp", *programs)} | {"exaul": __version__},
+        "versions": {name: metadata.version(name) for name in ("openai", *programs)} | {"exaul": __version__},
         "start": settings.timestamp(),
         "end": None,
     }

@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from exaul.engine import registry, settings
+from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
@@ -30,21 +29,17 @@ from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import LEARNER
-from exaul.llm import expected
-from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
+from exaul.llm.asker import Answer, Asker, Verdict
 from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
-from exaul.llm.client import CallFailed, CallRefused
-from exaul.llm.endpoint import CHARACTERS, BudgetReached, run_to_end
-from exaul.llm.endpoint_flags import EndpointFlags
+from exaul.llm.endpoint import BudgetReached, CallFailed, CallRefused, run_to_end
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
-from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
 
 IDK = "I don't know."
 KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
-NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
@@ -90,7 +85,6 @@ class Live(EndpointFlags):
             raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
         if self.kind == "user" and self.judge != "llm":
             raise BadInput(f"judge: {self.judge!r} found; texts have no right answers to match, so it must be llm")
-        self.check_endpoint()
 
 
 class DialogueRound(NamedTuple):
@@ -190,36 +184,9 @@ class LiveJob:
         return cls(config, texts, pool, learner, manifest)
 
     def describe(self) -> str:
-        """Return the expected number of calls, tokens and dollars, without any call.
-
-        Raises:
-            BadInput: a budget is given and a price is unknown.
-        """
-        config = self.config
-        templates, most_tokens = prompts(config.files), max(LEAST_TOKENS, config.max_tokens)
-        if config.kind == "user":
-            # characters of the dialogue before a question, on average
-            before = (config.turns - 1) / 2 * (most_tokens + config.max_tokens) * CHARACTERS
-            text = fmean(map(len, self.texts))
-            asks = len(templates["user"]) + text + before
-            read, judged = (
-                most_tokens * CHARACTERS + (0 if config.forget else before),
-                most_tokens * CHARACTERS + text,
-            )
-        else:
-            read, judged = expected.expected_readings(self.pool)
-            past, each = min(config.shown, config.horizon), fmean(len(question.question) for question in self.pool)
-            asks = (
-                len(templates["adversary"]) + len(templates["instructions"]) + config.candidates * (each + NUMBERED)
-            )
-            asks += past * (each + HISTORY)
-        asking = {
-            "questions": expected.ExpectedCalls(
-                config.judge_model or config.model, config.horizon, asks, most_tokens
-            )
-        }
-        needs = asking | expected.expected_answers(config, config.horizon, read, judged)
-        return expected.describe_expected(config, f"{config.horizon:,} rounds, one after the other", needs)
+        """Return the number of calls, without any call."""
+        besides = 2 + (self.config.judge != "exact")
+        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", besides)
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -254,7 +221,7 @@ class LiveJob:
     ) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
         config, learner = self.config, self.learner
-        score, left_out = f"score_{config.scores[-1]}", 0
+        score, left_out = config.score[-1], 0
         async with asker:
             try:
                 await asker.probe(other_role=True)
@@ -269,7 +236,11 @@ class LiveJob:
                         figures = learner.figures()
                         add(_line(len(rounds) + 1, dialogue_round, figures))
                         rounds.append(dialogue_round)
-                        bar.update(1, answered=figures["answers"], fdr=_share(figures["fdr"]))
+                        bar.update(
+                            1,
+                            answered=figures["answers"],
+                            fdr="-" if figures["fdr"] is None else f"{figures['fdr']:.3f}",
+                        )
             except BudgetReached:
                 return "the budget is reached"
             except NothingLeft as error:
@@ -285,10 +256,9 @@ async def _round(
     """Run one round. Return None if the question is left out for lack of a verdict or score."""
     asked = await asks.ask()
     try:
-        answer = await asker.answer(asked.question, asked.given, () if forget else asked.earlier_messages)
-        verdict = await asker.judge(asked.question, answer.reply.text, asked.answers, asked.context)
-        error = verdict.error
-        number = getattr(answer, score)
+        earlier = () if forget else asked.earlier_messages
+        answer, verdict = await asker.answer(asked.question, asked.answers, asked.given, asked.context, earlier)
+        error, number = verdict.error, answer.scores[score]
         left = "no verdict" if math.isnan(error) else "no score" if math.isnan(number) else ""
     except CallRefused as refused:
         left = str(refused)
@@ -299,10 +269,6 @@ async def _round(
     answered, probability = learner.run_round(number, error)
     asks.observe_outcome(answer.reply.text if answered else IDK, answered, error)
     return DialogueRound(asked, answer, verdict, number, answered, probability)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 @contextmanager
@@ -346,8 +312,7 @@ def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | N
         "question": asked.question,
         "answer": answer.reply.text,
         "samples": answer.samples,
-        "score_std": None if math.isnan(answer.score_std) else answer.score_std,
-        "score_con": None if math.isnan(answer.score_con) else answer.score_con,
+        "scores": {name: None if math.isnan(score) else score for name, score in answer.scores.items()},
         "probability": dialogue_round.probability,
         "answered": dialogue_round.answered,
         "error": dialogue_round.error,
@@ -359,13 +324,8 @@ def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | N
 def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
     """Write the log of all rounds, and the manifest."""
     folder, manifest = dialogue.folder, dialogue.manifest
-    manifest |= {
-        "usage": asker.budget.usage(),
-        "systems": asker.budget.systems,
-        "left out": dict(asks.left_out + asker.troubles),
-        "learner": dialogue.figures,
-        "end": settings.timestamp(),
-    }
+    asker.record(manifest, asks.left_out)
+    manifest["learner"] = dialogue.figures
     rows = [
         {"id": t, "topic": r.asked.topic, "score": r.score, "error": r.error, "answered": r.answered}
         for t, r in enumerate(dialogue.rounds, 1)

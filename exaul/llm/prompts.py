@@ -10,7 +10,6 @@ from exaul.engine.checks import BadInput, check_known
 
 ROLES = {  # names that the prompt of a role may contain
     "answer": ("context", "question"),
-    "entail": ("question", "sample", "answer"),
     "judge": ("context", "question", "answers", "answer"),
     "user": ("context",),
     "adversary": ("history", "step", "total_incorrect_not_rejected", "total_correct_rejected", "instructions"),
@@ -18,7 +17,6 @@ ROLES = {  # names that the prompt of a role may contain
 }
 NEEDED = {  # names that the prompt of a role must contain
     "answer": ("question",),
-    "entail": ("sample", "answer"),
     "judge": ("answer",),
     "user": ("context",),
     "adversary": ("history",),

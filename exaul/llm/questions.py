@@ -58,8 +58,8 @@ def questions(
     by_id, sources = dict[str, Question](), list[QuestionSource]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
-        asked = _column(label, present, column, QUESTION, "--question-column")
-        right = _column(label, present, answers, ANSWERS, "--answer-column")
+        asked = chosen_column(label, present, column, QUESTION, "--question-column")
+        right = chosen_column(label, present, answers, ANSWERS, "--answer-column")
         before = len(by_id)
         for number, row in rows:
             if limit is not None and len(by_id) - before >= limit:
@@ -99,7 +99,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         before = len(texts)
-        text_column = _column(label, present, column, ("context",), "--question-column")
+        text_column = chosen_column(label, present, column, ("context",), "--question-column")
         texts |= dict.fromkeys(
             text
             for number, row in rows
@@ -111,7 +111,8 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
     return list(texts), sources
 
 
-def _column(label: str, present: Sequence[str], given: str | None, usual: Sequence[str], flag: str) -> str:
+def chosen_column(label: str, present: Sequence[str], given: str | None, usual: Sequence[str], flag: str) -> str:
+    """Return the column that is given, or else the first usual one that is present; raise BadInput without one."""
     wanted = usual if given is None else (given,)
     for name in wanted:
         if name in present:

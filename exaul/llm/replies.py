@@ -1,15 +1,21 @@
-"""Turn the body of a response into a checked ``Reply``, on which no other code can fail."""
+"""Turn the body of a response into a checked ``Reply``, on which no other code can fail; compare short texts."""
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import join_lines, shorten
 
 THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
 LOWEST, ROUNDING = -3.5e38, 1e-3  # range of a logprob: the lowest float32 stands for -inf; rounding can exceed 0
+LARGEST = 2**24  # bytes of a response that is read
 MOST_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Reply(NamedTuple):
@@ -27,6 +33,13 @@ class Reply(NamedTuple):
 
 class Unreadable(ValueError):
     """A response or a stored reply that is not as it must be; the message says what is wrong."""
+
+
+def check_size(body: bytes) -> bytes:
+    """Return the body of a response; raise Unreadable if it is longer than LARGEST."""
+    if len(body) > LARGEST:
+        raise Unreadable(f"it has more than {LARGEST >> 20} MiB")
+    return body
 
 
 def likelihood(logprobs: Sequence[float]) -> float:
@@ -88,24 +101,18 @@ def content_text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def first_tokens(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the likeliest first tokens of the text of a choice and their logprobs; nothing if it has none.
+def scored_reply(completion: Mapping[str, Any]) -> Reply:
+    """Return the reply in a completion, of which a score needs the text and the logprobs that are usable.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: it is not as it must be.
+        LookupError, TypeError, AttributeError: it has no text.
     """
-    each = [(candidate["token"], candidate["logprob"]) for candidate in _answer_of(choice)[2]]
-    return [(token, float(logprob)) for token, logprob in each if is_logprob(logprob)]
-
-
-def score_of(choice: Mapping[str, Any]) -> float:
-    """Return the likelihood of the text of a choice; NaN if it has no usable logprobs.
-
-    Raises:
-        ValueError, LookupError, TypeError, AttributeError: it is not as it must be.
-    """
-    _, logprobs, _ = _answer_of(choice)
-    return likelihood(logprobs) if all(map(is_logprob, logprobs)) else math.nan
+    choice = completion["choices"][0]
+    text, logprobs, first = text_of(choice), list[Any](), list[tuple[str, float]]()
+    with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
+        _, logprobs, candidates = _answer_of(choice)
+        first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
+    return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first, "", "", "", 0, 0)
 
 
 def checked(
@@ -168,3 +175,22 @@ def _bytes_of(token: Mapping[str, Any]) -> bytes:
 def _utf8(text: str) -> bytes:
     """Encode a text; unpaired surrogates, which JSON can hold and no file, are escaped."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def normalised(text: str) -> str:
+    """Return a text in lower case, without ASCII punctuation and English articles, words separated by one space.
+
+    As in Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def contains(text: str, answers: Iterable[str]) -> bool:
+    """Return whether a text contains the words of an answer in a row, all normalised."""
+    words = f" {normalised(text)} "
+    return any(f" {answer} " in words for answer in map(normalised, answers) if answer)
+
+
+def matches(text: str, answers: Iterable[str]) -> bool:
+    """Return whether a text equals one of the answers, all normalised."""
+    return normalised(text) in map(normalised, answers)

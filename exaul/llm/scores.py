@@ -1,10 +1,10 @@
-"""Scores of answers: how sure a model is of its answer in a chat completion.
+"""Scores of answers: how sure a model is of its answer.
 
-A scorer is a function ``async (request, completion, ask) -> float``:
+A scorer is a function ``async (request, reply, ask) -> float``:
 
 - ``request`` is the body that asked for the answer; it has ``model`` and ``messages``,
-- ``completion`` is the checked reply: it has one choice, whose message has a text,
-- ``ask`` sends another body to the same endpoint and returns its checked completion.
+- ``reply`` is the answer, a ``Reply`` with a text,
+- ``ask(body)`` asks the same endpoint, and returns its ``Reply``.
 
 The score is in [0, 1], or NaN if the answer has none. A scorer may raise anything; then there is no score, too.
 """
@@ -21,39 +21,37 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.registry import resolve
-from exaul.llm.client import exchange, new_session
-from exaul.llm.endpoint_flags import as_address
-from exaul.llm.matching import matches
+from exaul.llm.endpoint import CallRefused, as_address
 from exaul.llm.prompts import filled
-from exaul.llm.replies import content_text, first_tokens, score_of, text_of
+from exaul.llm.replies import Reply, content_text, likelihood, matches
 
-SAMPLE_TEMPERATURE = 1.0  # of samples, as in ``exaul collect``
+SAMPLE_TEMPERATURE = 1.0  # of samples, unless the one who asks has another
 # with the same seed, or with these of a client, all samples could be the same
 NOT_OF_SAMPLES = "seed", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs"
-LIKELIEST = 20  # value of top_logprobs, the largest that endpoints allow
+LOGPROBS = {"logprobs": True}
+LIKELIEST = LOGPROBS | {"top_logprobs": 20}  # the most that endpoints allow
 WEBHOOK_SECONDS = 60.0  # for the reply of a program that scores
+YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # JSON schema for the second try of a verdict
+VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 NONE_SAME = re.compile(r"\W*none\b", re.IGNORECASE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
 
 Body = Mapping[str, Any]
-Ask = Callable[[Body], Awaitable[Body]]
-Score = Callable[[Body, Body, Ask], Awaitable[float]]
+Ask = Callable[..., Awaitable[Reply]]  # of a body; of equal bodies, those of another ``sample`` are other calls
+Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
 # The conversation is quoted as JSON, so that a text within it cannot look like the end of the quotation.
-P_TRUE = """Here is a conversation, and a proposed answer to its last message.
+ANSWERED = """Here is a conversation, and a proposed answer to its last message.
 
 Conversation: {conversation}
 Proposed answer: {answer}
 
-Is the proposed answer right? Reply with yes or no."""
-
-VERBAL = """Here is a conversation, and a proposed answer to its last message.
-
-Conversation: {conversation}
-Proposed answer: {answer}
-
-How likely is it, in percent, that the proposed answer is right? Reply with a number from 0 to 100 alone."""
+"""
+P_TRUE = ANSWERED + "Is the proposed answer right? Reply with yes or no."
+VERBAL = ANSWERED + (
+    "How likely is it, in percent, that the proposed answer is right? Reply with a number from 0 to 100 alone."
+)
 
 AGREE = """Here is a conversation, a proposed answer to its last message, and a list of other answers.
 
@@ -65,92 +63,109 @@ Proposed answer: {answer}
 Which of the other answers mean the same as the proposed answer? Reply with their numbers alone, such as 1, 3, or
 none."""
 
+ENTAIL = """Here is a conversation, and two answers to its last message. If the second answer is true, must the
+first one be true, too?
+
+Conversation: {conversation}
+First answer: {answer}
+Second answer: {sample}
+
+Reply with yes or no."""
+
 
 class Scorer(NamedTuple):
-    """A scorer, and what it needs of the request for the answer."""
+    """A scorer, and what it takes."""
 
     score: Score
     fields: dict[str, Any]  # of the request for the answer
+    samples: int = 0  # further answers that it asks for; scores of one answer can share them
+    verdicts: int = 0  # other calls, of which the replies are about the answer
 
 
-async def logprob(request: Body, completion: Body, ask: Ask) -> float:
+async def logprob(request: Body, reply: Reply, ask: Ask) -> float:
     """Return the length-normalised likelihood of the answer; NaN if it has no usable logprobs."""
-    try:
-        return score_of(completion["choices"][0])
-    except (ValueError, LookupError, TypeError, AttributeError):  # of logprobs that are none
-        return math.nan
+    return likelihood(reply.logprobs)
 
 
-async def p_true(request: Body, completion: Body, ask: Ask, *, model: str | None = None) -> float:
+async def p_true(request: Body, reply: Reply, ask: Ask, *, model: str | None = None) -> float:
     """Return P(yes) of a model that is asked whether the answer is right; NaN if it returns no logprobs."""
-    prompt = _filled(P_TRUE, request, completion)
-    asked = _request(model, request, prompt) | {"logprobs": True, "top_logprobs": LIKELIEST}
-    return yes_share(first_tokens((await ask(asked))["choices"][0]))
+    return yes_share((await ask(_request(model, request, _filled(P_TRUE, request, reply)) | LIKELIEST)).first)
 
 
-async def verbal(request: Body, completion: Body, ask: Ask, *, model: str | None = None) -> float:
+async def verbal(request: Body, reply: Reply, ask: Ask, *, model: str | None = None) -> float:
     """Return the percentage that a model states for the answer, as a share; NaN if it states none.
 
     A number between 0 and 1 may be a share, and so it is none, too.
     """
-    reply = await _text(ask, _request(model, request, _filled(VERBAL, request, completion)))
-    number = NUMBER.search(reply)
+    number = NUMBER.search((await ask(_request(model, request, _filled(VERBAL, request, reply)))).text)
     percent = float(number[0]) if number else math.nan
     return percent / 100 if percent == 0 or 1 <= percent <= 100 else math.nan
 
 
-async def exact(request: Body, completion: Body, ask: Ask, *, samples: int) -> float:
-    """Return the share of samples whose text is that of the answer, as ``matching.matches`` compares them."""
-    answer = text_of(completion["choices"][0])
+async def exact(request: Body, reply: Reply, ask: Ask, *, samples: int) -> float:
+    """Return the share of samples whose text is that of the answer, as ``matches`` compares them."""
     texts = await _samples(request, ask, samples)
-    return math.fsum(matches(text, [answer]) for text in texts) / samples
+    return math.fsum(matches(text, [reply.text]) for text in texts) / samples
 
 
-async def agree(request: Body, completion: Body, ask: Ask, *, samples: int, model: str | None = None) -> float:
+async def agree(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
     """Return the share of samples that mean the same as the answer, by one reply of a model; NaN if unclear."""
     texts = await _samples(request, ask, samples)
     others = "\n".join(f"{number}. {_quoted(text)}" for number, text in enumerate(texts, 1))
-    reply = await _text(ask, _request(model, request, _filled(AGREE, request, completion, samples=others)))
-    if NONE_SAME.match(reply):
+    text = (await ask(_request(model, request, _filled(AGREE, request, reply, samples=others)))).text
+    if NONE_SAME.match(text):
         return 0.0
-    numbers = set(NUMBER.findall(reply))
+    numbers = set(NUMBER.findall(text))
     known = numbers <= {str(number) for number in range(1, samples + 1)}
     return len(numbers) / samples if numbers and known else math.nan
 
 
-async def webhook(request: Body, completion: Body, ask: Ask, *, url: str) -> float:
-    """Return the score in the reply ``{"score": x}`` of a program that gets the request and the completion."""
-    from yarl import URL
+async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
+    """Return the share of samples from which the answer follows, by a verdict on each; NaN if one is unclear.
 
-    # A session for each call: it is rare beside the tokens of the model, and nothing is left open.
-    async with new_session(WEBHOOK_SECONDS) as session:
-        response = await exchange(session, "POST", URL(url), json={"request": request, "completion": completion})
-    if response.status != 200:
-        raise ValueError(f"status {response.status}")
-    return json.loads(response.body)["score"]  # the caller checks it
+    It is the paper's f_con.
+    """
+    texts = await _samples(request, ask, samples)
+    prompts = (_filled(ENTAIL, request, reply, sample=_quoted(text)) for text in texts)
+    verdicts = await together(*(verdict_of(ask, _request(model, request, prompt)) for prompt in prompts))
+    return math.fsum(value for value, _ in verdicts) / samples
+
+
+async def webhook(request: Body, reply: Reply, ask: Ask, *, url: str) -> float:
+    """Return the score in the reply ``{"score": x}`` of a program that gets the request and the reply."""
+    from exaul.llm.http import BoundedClient
+
+    body = json.dumps({"request": request, "reply": reply._asdict()}).encode()  # httpx2 would refuse NaN
+    # A client for each call: it is rare beside the tokens of the model, and nothing is left open.
+    async with BoundedClient(WEBHOOK_SECONDS) as client:
+        response = await client.post(url, content=body, headers={"Content-Type": "application/json"})
+    if response.status_code != 200:
+        raise ValueError(f"status {response.status_code}")
+    return json.loads(response.content)["score"]  # the caller checks it
 
 
 def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
     """Return the scorer of a name.
 
     Args:
-        name: ``logprob``, ``p-true``, ``verbal``, ``agree``, ``exact``, ``module:function`` of the working folder
-            or an installed package, or the address of a webhook.
-        model: asked by ``p-true``, ``verbal`` and ``agree``; None: the model of the request.
-        samples: further answers that ``agree`` and ``exact`` ask for, at least 1.
+        name: ``logprob``, ``p-true``, ``verbal``, ``agree``, ``exact``, ``entail``, ``module:function`` of the
+            working folder or an installed package, or the address of a webhook.
+        model: asked by ``p-true``, ``verbal``, ``agree`` and ``entail``; None: the model of the request.
+        samples: further answers that ``agree``, ``exact`` and ``entail`` ask for, at least 1.
 
     Raises:
         BadInput: the name is unknown, or the function cannot be imported or is not asynchronous.
     """
-    known: dict[str, Score] = {
-        "logprob": logprob,
-        "p-true": partial(p_true, model=model),
-        "verbal": partial(verbal, model=model),
-        "agree": partial(agree, model=model, samples=samples),
-        "exact": partial(exact, samples=samples),
+    known = {
+        "logprob": Scorer(logprob, LOGPROBS),
+        "p-true": Scorer(partial(p_true, model=model), {}, 0, 1),
+        "verbal": Scorer(partial(verbal, model=model), {}, 0, 1),
+        "agree": Scorer(partial(agree, model=model, samples=samples), {}, samples, 1),
+        "exact": Scorer(partial(exact, samples=samples), {}, samples),
+        "entail": Scorer(partial(entail, model=model, samples=samples), {}, samples, samples),
     }
     if name in known:
-        return Scorer(known[name], {"logprobs": True} if name == "logprob" else {})
+        return known[name]
     if "://" in name:
         return Scorer(partial(webhook, url=as_address("score", name)), {})
     if ":" not in name:
@@ -163,6 +178,11 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
     return Scorer(function, {})
 
 
+def column_of(name: str) -> str:
+    """Return the column of a score in a log: ``score_p_true`` of ``p-true``."""
+    return "score_" + re.sub(r"\W+", "_", name)
+
+
 async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:
     """Return whether the answer of a model to a simple question has a score.
 
@@ -171,6 +191,43 @@ async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:
     """
     request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
     return not math.isnan(await scorer.score(request, await ask(request), ask))
+
+
+async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
+    """Return 1 for a yes, 0 for a no, or NaN if a second try fails, too; and the first reply's text."""
+    text = (await ask(request)).text
+    match = VERDICT.match(text)
+    if match is None:
+        # Small models often explain instead: ask once more, with a schema that allows only yes or no.
+        again, _ = await by_schema(ask, request, "verdict", YES_OR_NO)
+        match = None if again is None else VERDICT.match(again)
+    return (math.nan if match is None else float(match[1].lower() == "yes")), text
+
+
+async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str | None, str]:
+    """Ask for a JSON value of schema ``kind`` under the key ``name``.
+
+    Return the value, None if the reply does not follow the schema, and the whole reply.
+    """
+    schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
+    try:
+        text = (await ask({**request, "response_format": form})).text
+    except CallRefused:
+        return None, ""
+    try:
+        return str(json.loads(text)[name]), text
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, text
+
+
+async def together(*calls: Awaitable[Any]) -> list[Any]:
+    """Run calls concurrently and return their results. An error is raised only after all calls have ended."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return list(results)
 
 
 def yes_share(first: Iterable[tuple[str, float]]) -> float:
@@ -184,12 +241,11 @@ def yes_share(first: Iterable[tuple[str, float]]) -> float:
     return chance["yes"] / both if both > 0 else math.nan
 
 
-def _filled(prompt: str, request: Body, completion: Body, **values: str) -> str:
+def _filled(prompt: str, request: Body, reply: Reply, **values: str) -> str:
     conversation = [
         {"role": each["role"], "text": content_text(each.get("content"))} for each in request["messages"]
     ]
-    answer = text_of(completion["choices"][0])
-    return filled(prompt, conversation=_quoted(conversation), answer=_quoted(answer), **values)
+    return filled(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
 
 
 def _quoted(value: Any) -> str:
@@ -205,10 +261,5 @@ async def _samples(request: Body, ask: Ask, count: int) -> list[str]:
     """Return the texts of further answers to a request."""
     sample = {name: value for name, value in request.items() if name not in NOT_OF_SAMPLES}
     sample["temperature"] = SAMPLE_TEMPERATURE
-    async with asyncio.TaskGroup() as group:  # the first failure ends all
-        tasks = [group.create_task(_text(ask, sample)) for _ in range(count)]
-    return [task.result() for task in tasks]
-
-
-async def _text(ask: Ask, request: Body) -> str:
-    return text_of((await ask(request))["choices"][0])
+    replies = await together(*(ask(sample, number) for number in range(1, count + 1)))
+    return [reply.text for reply in replies]

@@ -47,11 +47,10 @@ def reply(body):
         return completion("Yes." if given == KNOWN.get(question[1], "the text says so") else "No.")
     if "Second answer:" in prompt:
         first, second = re.search(r"First answer: (.*)\nSecond answer: (.*)", prompt).groups()
-        chance = 0.9 if first == second else 0.2
-        top = [{"token": "Yes", "logprob": math.log(chance)}, {"token": " no", "logprob": math.log(1 - chance)}]
-        return completion("yes" if first == second else "no", top=[x | {"bytes": None} for x in top])
-    if question is None:
-        return completion("Paris")
+        return completion("yes" if first == second else "no")
+    if question is None or "proposed answer right" in prompt:
+        chances = {"Yes": 0.6, " no": 0.2} if "proposed" in prompt else {"Paris": 0.9}
+        return completion("Paris", top=[{"token": token, "logprob": math.log(x)} for token, x in chances.items()])
     right = KNOWN.get(question[1], "the text says so")
     number = int("".join(re.findall(r"\d", question[1])[:1]) or 0)
     if body["temperature"] > 0:

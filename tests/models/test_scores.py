@@ -4,12 +4,14 @@ import asyncio
 import math
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exaul.engine.checks import BadInput
-from exaul.llm.scores import probe, scorer_of
+from exaul.llm.replies import scored_reply
+from exaul.llm.scores import column_of, scorer_of
 from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 
@@ -24,13 +26,13 @@ def scored(name, replies, answer="Paris", model=None, samples=5):
     """The score of an answer, and what was asked; ``replies`` are those of the endpoint, in order."""
     asked, waiting = [], list(replies)
 
-    async def ask(body):
+    async def ask(body, sample=0):
         asked.append(body)
         reply = waiting.pop(0)
-        return completion(reply) if isinstance(reply, str) else reply
+        return scored_reply(completion(reply) if isinstance(reply, str) else reply)
 
     scorer = scorer_of(name, model, samples)
-    return asyncio.run(scorer.score(REQUEST, completion(answer), ask)), asked
+    return asyncio.run(scorer.score(REQUEST, scored_reply(completion(answer)), ask)), asked
 
 
 def chances(**logprobs):
@@ -97,16 +99,36 @@ def test_agree_without_clear_numbers_is_no_score(reply):
     assert math.isnan(scored("agree", [*"abcde", reply])[0])
 
 
+@pytest.mark.parametrize(
+    ("second", "share"), [('{"verdict": "no"}', 2 / 3), ('{"verdict": "yes"}', 1), ("{}", math.nan)]
+)
+def test_entail_is_the_share_of_verdicts_that_are_yes(second, share):
+    """An unclear verdict is asked for once more, by a schema."""
+    score, asked = scored(
+        "entail", ["Rome", "Paris", "Oslo", "Yes.", "Hm, yes.", second, "yes"], samples=3, model="judge"
+    )
+    np.testing.assert_equal(score, share)
+    assert [body["model"] for body in asked] == ["m"] * 3 + ["judge"] * 4
+    assert ["response_format" in body for body in asked] == [False] * 5 + [True, False]
+    assert 'First answer: "Paris"\nSecond answer: "Oslo"' in asked[-1]["messages"][0]["content"]
+
+
+def test_names_of_columns():
+    names = ["p-true", "exact", "my.module:f_2", "https://h:8000/score/"]
+    columns = ["score_p_true", "score_exact", "score_my_module_f_2", "score_https_h_8000_score_"]
+    assert list(map(column_of, names)) == columns
+
+
 def test_a_webhook_scores(stub):  # noqa: F811
     stub.rule = lambda asked, before: {"score": 0.25}
     url = f"{stub.url}/chat/completions"
     assert scored(url, []) == (0.25, [])
-    assert stub.asked == [{"request": REQUEST, "completion": completion("Paris")}]
+    assert stub.asked == [{"request": REQUEST, "reply": scored_reply(completion("Paris"))._asdict()}]
 
 
 def test_a_function_of_a_users_module_scores(tmp_path, monkeypatch):
     (tmp_path / "mine_of_scores.py").write_text(
-        "async def half(request, completion, ask):\n    return .5\n\ndef plain(*_):\n    return .5\n"
+        "async def half(request, reply, ask):\n    return .5\n\ndef plain(*_):\n    return .5\n"
     )
     monkeypatch.chdir(tmp_path)
     assert scored("mine_of_scores:half", []) == (0.5, [])
@@ -128,15 +150,3 @@ def test_a_function_of_a_users_module_scores(tmp_path, monkeypatch):
 def test_bad_names(name, sentence):
     with pytest.raises(BadInput, match=sentence.replace("?", r"\?")):
         scorer_of(name)
-
-
-@pytest.mark.parametrize(("logprob", "scores"), [(-0.1, True), (9, False)])
-def test_a_probe_finds_a_model_without_logprobs(logprob, scores):
-    asked = []
-
-    async def ask(body):
-        asked.append(body)
-        return completion("Paris", logprobs=[logprob])
-
-    assert asyncio.run(probe(scorer_of("logprob"), "m", ask)) is scores
-    assert [body["logprobs"] for body in asked] == [True]

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
+from exaul.llm.replies import Reply, scored_reply
 from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
@@ -111,7 +112,7 @@ async def warning_of(flags: GatewayFlags) -> str | None:
         async with asyncio.timeout(PROBE_SECONDS):
             model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
-            if await probe(scorer, model, partial(upstream.complete, headers=headers)):
+            if await probe(scorer, model, partial(_reply, upstream, headers)):
                 return None
         trouble = f"the answers of {join_lines(model)} have none, so that they are not decided"
     except Exception as error:  # of a scorer of the user, too
@@ -119,6 +120,11 @@ async def warning_of(flags: GatewayFlags) -> str | None:
     finally:
         await upstream.close()
     return f"--score {flags.score}: {trouble}"
+
+
+async def _reply(upstream: Upstream, headers: Mapping[str, str], body: Mapping[str, Any], sample: int = 0) -> Reply:
+    """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
+    return scored_reply(await upstream.complete(body, headers, waits=True))
 
 
 def checked_request(
@@ -269,12 +275,12 @@ class Gateway:
         try:
             async with asyncio.timeout(self._flags.upstream_timeout):
 
-                async def ask(body: Mapping[str, Any]) -> Mapping[str, Any]:
+                async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
                     # --score-model is one of the first endpoint
                     chosen = upstream if body["model"] == request["model"] else self._upstream
-                    return await chosen.complete(body, chat.headers, waits=True)
+                    return await _reply(chosen, chat.headers, body)
 
-                score = await self._scorer.score(request, completion, ask)
+                score = await self._scorer.score(request, scored_reply(completion), ask)
             return (math.nan, "no_score") if math.isnan(score) else (as_score(score), None)
         except TimeoutError:
             return math.nan, "score_timeout"

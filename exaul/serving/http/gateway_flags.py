@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_positive, quote, setting
-from exaul.llm.endpoint_flags import as_address
+from exaul.llm.endpoint import as_address
 from exaul.llm.scores import scorer_of
 from exaul.serving.http.completions import MODES
 
@@ -30,13 +30,13 @@ class GatewayFlags(Configuration):
     upstream_timeout: float = setting(600.0, "timeout of a call to the endpoint, and of a score, in seconds", "X")
     score: str = setting(
         "logprob",
-        "score of an answer: logprob, p-true, verbal, agree, exact, module:function, or https://... of a webhook",
+        "score of an answer: logprob, p-true, verbal, agree, exact, entail, module:function, or a webhook's https://...",
         "NAME",
     )
     score_model: str | None = setting(
-        None, "model that p-true, verbal and agree ask (default: the client's)", "NAME"
+        None, "model that p-true, verbal, agree and entail ask (default: the client's)", "NAME"
     )
-    samples: int = setting(5, "further answers that agree and exact ask for", "N")
+    samples: int = setting(5, "further answers that agree, exact and entail ask for", "N")
     withheld: str = setting("auto", "form of a withheld answer: auto, text, refusal, json or error", "NAME")
     abstention: str = setting("I don't know.", "text or refusal that replaces a withheld answer", "TEXT")
     withheld_json: str | None = setting(None, "JSON that replaces it in the form json", "TEXT")

@@ -6,18 +6,19 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
 from urllib.parse import quote
 
+import httpx2
 from starlette.responses import Response
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.llm.client import NO_REPLY_IN_TIME, SECRET, CallFailed, exchange, new_session, retry_after
-from exaul.llm.replies import Unreadable
+from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, check_key
+from exaul.llm.http import BoundedClient
+from exaul.llm.replies import Unreadable, check_size
 from exaul.serving.http.errors import error_body
-
-if TYPE_CHECKING:
-    from aiohttp import ClientSession
 
 MOST_CALLS = 256  # to the endpoint at a time
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message that are passed on
@@ -69,20 +70,15 @@ class Upstream:
             secured: whether the clients' credentials are for this service, so that the endpoint must not get them.
 
         Raises:
-            BadInput: the address or the key is invalid.
+            BadInput: the address, the key or a proxy of the environment is invalid.
         """
-        from yarl import URL
-
         try:
-            self._url = URL(url)
-        except ValueError as error:
+            self._url = str(httpx2.URL(url))
+        except httpx2.InvalidURL as error:
             raise BadInput(f"upstream: {url} is not an address ({join_lines(str(error))})") from error
-        self._key = os.environ[key_variable] if key_variable else None
-        if self._key is not None and not (self._key.isascii() and self._key.isprintable()):  # never print it
-            raise BadInput(f"{key_variable}: the key has a character that a header cannot hold")
-        self._timeout, self._secured = timeout, secured
+        self._key = check_key(key_variable, os.environ[key_variable]) if key_variable else None
+        self._secured, self._client = secured, BoundedClient(timeout)
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
-        self._session: ClientSession | None = None
 
     async def complete(
         self, request: Mapping[str, Any], headers: Mapping[str, str], waits: bool = False
@@ -97,7 +93,7 @@ class Upstream:
         Raises:
             CompletionFailed: there is none, or there are too many calls.
         """
-        completion = await self._send("POST", "chat/completions", headers, waits, json=request)
+        completion = await self._send("POST", "chat/completions", headers, waits, request)
         choices = completion.get("choices") if isinstance(completion, dict) else None
         if not isinstance(choices, list) or len(choices) != 1:  # of several, only one would be decided
             raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
@@ -113,33 +109,36 @@ class Upstream:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._client.aclose()
 
     async def _send(
-        self, method: str, path: str, headers: Mapping[str, str], waits: bool = False, **options: Any
+        self, method: str, path: str, headers: Mapping[str, str], waits: bool = False, body: Any = None
     ) -> Any:
         """Return the value in a reply that is a success."""
         if self._calls.locked() and not waits:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        if self._session is None:
-            self._session = new_session(self._timeout)
-        address, options = self._url.joinpath(path, encoded=True), options | {"headers": self._credentials(headers)}
+        headers, content = self._credentials(headers), None
+        if body is not None:  # not by httpx2, which refuses NaN and lone surrogates
+            headers, content = headers | {"Content-Type": "application/json"}, json.dumps(body).encode()
         try:
             async with self._calls:
-                response = await exchange(self._session, method, address, **options)
-        except CallFailed as error:
-            status = 504 if str(error) == NO_REPLY_IN_TIME else 502
-            raise CompletionFailed(status, f"the upstream did not reply: {error}") from None
+                response = await self._client.request(
+                    method, f"{self._url}/{path}", headers=headers, content=content
+                )
+            raw = check_size(response.content)
+        except httpx2.TimeoutException:
+            raise CompletionFailed(504, f"the upstream did not reply: {NO_REPLY_IN_TIME}") from None
         except Unreadable as error:
             raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
-        if not 200 <= response.status < 300:
-            raise self._failure(response.status, response.headers.get("Retry-After", ""), response.body)
+        except httpx2.HTTPError:
+            raise CompletionFailed(502, "the upstream did not reply: no connection") from None
+        if not response.is_success:
+            raise self._failure(response.status_code, response.headers.get("Retry-After", ""), raw)
         try:
-            if len(response.body) <= SHORT_REPLY:
-                return self._parsed(response.body)
+            if len(raw) <= SHORT_REPLY:
+                return self._parsed(raw)
             async with self._reading:  # in a thread, since it would hold up all clients; several would do so, too
-                return await asyncio.to_thread(self._parsed, response.body)
+                return await asyncio.to_thread(self._parsed, raw)
         except (ValueError, RecursionError):
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
 
@@ -163,6 +162,15 @@ class Upstream:
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is none."""
         return _cleaned(json.loads(body), self._key if self._key and len(self._key) >= SECRET else "")
+
+
+def retry_after(header: str) -> float:
+    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
+    with suppress(ValueError):
+        return max(0.0, float(header))
+    with suppress(ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
+    return 0.0
 
 
 def _cleaned(value: Any, key: str) -> Any:

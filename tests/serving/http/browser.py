@@ -1,19 +1,20 @@
 """Chromium without a window, through its DevTools protocol."""
 
-import asyncio
+import json
+import os
+import select
 import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
 import pytest
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"),
+    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
 )
 SECONDS = 30.0  # until a wait fails
 
@@ -26,48 +27,53 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         assert PROGRAM is not None
         self.events: list[dict[str, Any]] = []  # what the page reported: requests, log entries, exceptions
-        self._count, self._loop = 0, asyncio.new_event_loop()
+        self._count, self._session, self._read = 0, None, b""
+        requests, self._requests = os.pipe()
+        self._replies, replies = os.pipe()
+        # Chromium reads requests from file 3 and writes replies to file 4, each with a null byte at its end.
+        redirected = f'exec "$@" 3<&{requests} 4>&{replies}'
         self._process = subprocess.Popen(
-            [PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            ["sh", "-c", redirected, "sh", PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=(requests, replies),
         )
+        os.close(requests)
+        os.close(replies)
         try:
-            self._loop.run_until_complete(self._connect(folder / "DevToolsActivePort"))
+            self._attach()
         except BaseException:
             self._process.kill()
             raise
 
-    async def _connect(self, port_file: Path) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not (port_file.exists() and len(port_file.read_text().splitlines()) == 2):
-            assert time.monotonic() < deadline, "Chromium does not start"
-            await asyncio.sleep(0.05)
-        port, path = port_file.read_text().splitlines()
-        self._http = aiohttp.ClientSession()
-        self._socket = await self._http.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0)
-        self._session = None
-        target = await self._send("Target.createTarget", url="about:blank")
-        attached = await self._send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+    def _attach(self) -> None:
+        target = self.send("Target.createTarget", url="about:blank")
+        attached = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
-            await self._send(f"{domain}.enable")
+            self.send(f"{domain}.enable")
 
-    async def _send(self, method: str, **params: Any) -> dict[str, Any]:
-        self._count += 1
-        number = self._count
-        session = {} if self._session is None else {"sessionId": self._session}
-        await self._socket.send_json({"id": number, "method": method, "params": params} | session)
-        while True:
-            reply = await self._socket.receive_json(timeout=SECONDS)
-            if reply.get("id") == number:
-                assert "error" not in reply, reply
-                return reply["result"]
-            self.events.append(reply)
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._read:
+            ready, _, _ = select.select([self._replies], [], [], SECONDS)
+            assert ready, "Chromium does not reply"
+            piece = os.read(self._replies, 2**20)
+            assert piece, "Chromium has ended"
+            self._read += piece
+        message, _, self._read = self._read.partition(b"\0")
+        return json.loads(message)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method of the DevTools protocol."""
-        return self._loop.run_until_complete(self._send(method, **params))
+        self._count += 1
+        number = self._count
+        session = {} if self._session is None else {"sessionId": self._session}
+        request = {"id": number, "method": method, "params": params} | session
+        os.write(self._requests, json.dumps(request).encode() + b"\0")
+        while (reply := self._receive()).get("id") != number:
+            self.events.append(reply)
+        assert "error" not in reply, reply
+        return reply["result"]
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in the page, awaited if it is a promise."""
@@ -97,8 +103,7 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.run_until_complete(self._socket.close())
-        self._loop.run_until_complete(self._http.close())
-        self._loop.close()
         self._process.kill()
         self._process.wait()
+        os.close(self._requests)
+        os.close(self._replies)

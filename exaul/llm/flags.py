@@ -1,4 +1,4 @@
-"""Endpoints, models and scores: the flags that ``exaul collect`` and ``exaul live`` share."""
+"""Endpoints, models and scores: the flags that the commands which call models share."""
 
 import json
 import math
@@ -19,28 +19,16 @@ from exaul.engine.checks import (
     setting,
 )
 from exaul.engine.progress import MODES
-from exaul.llm.client import SECRET
+from exaul.llm.endpoint import SECRET, as_address
+from exaul.llm.scores import column_of, scorer_of
 
-SCORES = "std", "con"
-ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
-NEEDED = "aiohttp", "aiolimiter", "genai_prices"
+NEEDED = "openai", "aiolimiter", "genai_prices"
 
 RESERVED = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),
     *("extra_headers", "extra_query", "extra_body"),
 )
-
-
-def as_address(name: str, url: str) -> str:
-    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
-    if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
-        raise BadInput(
-            f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
-        )
-    host = url.partition("://")[2].partition("/")[0]
-    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
-    return url.rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +45,19 @@ class EndpointFlags(Configuration):
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
     model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
     key_variable: str = setting("OPENAI_API_KEY", "environment variable that holds the endpoint's key", "NAME")
-    scores: tuple[str, ...] = setting(
-        ("std",), "std: likelihood of the answer; con: share of samples that agree with it", "NAME"
-    )
-    samples: int = setting(5, "sampled answers per question, for con", "N")
-    entail: str = setting(
-        "exact",
-        "test whether a sample agrees: exact (same text), llm (verdict), llm-p (probability of a yes)",
+    score: tuple[str, ...] = setting(
+        ("logprob",),
+        "scores of an answer: logprob, p-true, verbal, agree, exact, entail, module:function, https://...",
         "NAME",
     )
+    samples: int = setting(5, "sampled answers per question, for agree, exact and entail", "N")
     judge: str = setting(
         "exact", "test whether an answer is right: exact (match of texts), llm (verdict), both", "NAME"
     )
     judge_endpoint: str | None = setting(None, "endpoint of the judge (default: --endpoint)", "URL")
-    judge_model: str | None = setting(None, "model of the judge (default: --model)", "NAME")
+    judge_model: str | None = setting(
+        None, "model that judges, and that p-true, verbal, agree and entail ask (default: --model)", "NAME"
+    )
     judge_key_variable: str | None = setting(None, "environment variable that holds the judge's key", "NAME")
     temperature: float = setting(1.0, "temperature of the samples; answers and verdicts have 0", "X")
     max_tokens: int = setting(64, "maximum tokens of an answer", "N")
@@ -85,13 +72,16 @@ class EndpointFlags(Configuration):
         (), "dollars per million tokens of prompts, and of replies (default: list prices)", "X"
     )
     budget: float | None = setting(None, "maximum dollars spent on the folder; then no more calls are made", "X")
-    dry_run: bool = setting(False, "print the expected number of calls and their cost, and make no call")
+    dry_run: bool = setting(False, "print the number of calls, and make none")
     progress: str = setting("bar", f"what to report on stderr: {', '.join(MODES)}", "MODE")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("scores", self.scores, SCORES)
-        check_known("entail", (self.entail,), ENTAIL)
+        check_holds("score", self.score, bool(self.score), "one name or more")
+        for name in self.score:
+            scorer_of(name)
+        if len(set(map(column_of, self.score))) < len(self.score):
+            raise BadInput(f"score: {', '.join(self.score)} found; each needs a column of its own")
         check_known("judge", (self.judge,), JUDGES)
         check_known("progress", (self.progress,), MODES)
         for name in ("samples", "max_tokens", "concurrent", "per_minute"):
@@ -115,6 +105,13 @@ class EndpointFlags(Configuration):
                 if len(key) >= SECRET and key in (getattr(self, name) or ""):
                     raise BadInput(f"{name}: it contains the key, which would be saved in the results")
         self.more, self.files  # noqa: B018  # the properties check both fields
+        for name in ("out", "endpoint", "model"):
+            if not getattr(self, name):
+                raise BadInput(f"{name}: missing; --{name} is required")
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            names = ", ".join(missing)
+            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
 
     @property
     def more(self) -> dict[str, Any]:
@@ -145,16 +142,9 @@ class EndpointFlags(Configuration):
             check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
         return {role: Path(path) for role, _, path in each}
 
-    def check_endpoint(self) -> None:
-        """Check that the required flags are given and the packages are installed.
-
-        Raises:
-            BadInput: one is missing.
-        """
-        for name in ("out", "endpoint", "model"):
-            if not getattr(self, name):
-                raise BadInput(f"{name}: missing; --{name} is required")
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            names = ", ".join(missing)
-            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
+    def describe_calls(self, answers: int, noun: str, besides: int) -> str:
+        """Return how many calls the scores of some answers take, each with some calls besides."""
+        scorers = [scorer_of(name, samples=self.samples) for name in self.score]
+        further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
+        calls = f"{answers:,} {noun}, {answers * (besides + further):,} calls"
+        return f"{calls}, plus one test call of each model, retries, and what scores of yours ask"

@@ -1,0 +1,73 @@
+"""HTTP without redirects and cookies, of which no reply is larger or slower than allowed."""
+
+import asyncio
+import ssl
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import anyio
+import httpx2
+
+from exaul.engine.checks import BadInput
+from exaul.llm.replies import LARGEST
+
+
+class BoundedClient(httpx2.AsyncClient):
+    """A client whose replies have been read, whatever their status is; those above LARGEST not to their end.
+
+    It uses the proxies of the environment. Callers bound how many requests there are at a time.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        """Prepare; connect at the first request. ``timeout`` is that of a whole exchange, in seconds.
+
+        Raises:
+            BadInput: the environment names a proxy that cannot be used.
+        """
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        try:
+            super().__init__(verify=_certificates(), cookies=no_cookies, timeout=timeout, limits=httpx2.Limits())
+        except (ValueError, ImportError, httpx2.InvalidURL):  # not printed: it may hold a password
+            raise BadInput("proxy: the address in the environment (http_proxy, ...) cannot be used") from None
+        self._seconds = timeout
+        self.retried = 0  # requests that the client of OpenAI sent again, each once
+        self.sending = set[asyncio.Task[Any] | None]()  # the tasks whose request is on its way
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request, and return the response with its body; a body that cannot be unpacked is empty.
+
+        Raises:
+            httpx2.TimeoutException: the exchange took too long.
+            httpx2.HTTPError: there is no response.
+        """
+        task, body = asyncio.current_task(), bytearray()
+        self.sending.add(task)
+        self.retried += request.headers.get("x-stainless-retry-count") == "1"
+        try:
+            async with asyncio.timeout(self._seconds):  # httpx2 limits each step alone
+                response = await super().send(request, stream=True, **options)
+                try:
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > LARGEST:
+                            break
+                except httpx2.DecodingError:
+                    body.clear()
+                finally:
+                    await response.aclose()
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout("no reply in time", request=request) from error
+        except (OSError, anyio.EndOfStream) as error:  # of TLS
+            raise httpx2.ReadError("no connection", request=request) from error
+        finally:
+            self.sending.discard(task)
+        headers = response.headers.copy()
+        for name in ("content-encoding", "content-length", "transfer-encoding"):  # of the body as it was sent
+            headers.pop(name, None)
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # takes 15 ms

@@ -16,7 +16,7 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, check_know
 ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # in the Host header
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
-SCOPES = "ask", "decide", "feedback", "read", "metrics", "keys", "audit"
+SCOPES = "ask", "decide", "feedback", "read", "metrics", "keys", "audit", "pass"
 VARIABLE = "env:"  # prefix of the name of an environment variable
 log = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")

@@ -129,6 +129,7 @@ def served():
     stub = Stub()
     routes = [Route("/v1/chat/completions", stub.complete, methods=["POST"]), Route("/v1/models", stub.models)]
     routes.append(Route("/v1/models/{name:path}", stub.models))
+    routes.append(Route("/v1/embeddings", stub.complete, methods=["POST"]))
     app = Starlette(routes=routes)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1, ws="none"

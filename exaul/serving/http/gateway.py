@@ -26,6 +26,7 @@ from exaul.serving.http import completions
 from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import error_reply
 from exaul.serving.http.gateway_flags import GatewayFlags
+from exaul.serving.http.handover import Handover
 from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream
 from exaul.serving.service import Conflict
 
@@ -77,7 +78,10 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     if address:  # whose key is not that of clients
         fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
         state.closing.append(fallback.close)
-    gateway = Gateway(application, flags, upstream, None if second is None else (second, fallback))
+    handover = None if flags.program is None else Handover(flags.program, flags.fallback_key_variable)
+    if handover is not None:
+        state.closing.append(handover.close)
+    gateway = Gateway(application, flags, upstream, None if second is None else (second, fallback), handover)
     state.closing.append(upstream.close)
     allowed = [state.require("ask", "decide")]
 
@@ -101,8 +105,24 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         """Refuse a route of OpenAI whose answers are not decided."""
         return error_reply(404, f"{request.url.path} is not gated; ask /v1/chat/completions")
 
-    for path in NOT_GATED:
+    async def forward(request: Request, path: str) -> Response:
+        """Pass a request on, and its reply, undecided."""
+        state.metrics.count_undecided("passed")
+        content = await request.body()
+        try:
+            passing = upstream.forward(request.method, path, request.headers, content)
+            reply, _ = await _unless_left(passing, request.receive)
+            return reply or Response(status_code=499)  # nobody reads it
+        except CompletionFailed as failure:
+            return failure.reply()
+
+    for path in () if flags.pass_routes else NOT_GATED:
         application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
+    if flags.pass_routes:  # the last of all routes: it takes what no other one does
+        trusted = [state.require("pass")]
+        application.add_api_route(
+            "/v1/{path:path}", forward, methods=["GET", "POST"], dependencies=trusted, include_in_schema=False
+        )
 
 
 async def warning_of(flags: GatewayFlags) -> str | None:
@@ -186,10 +206,16 @@ class Gateway:
     """Asks the endpoint and decides on its answers."""
 
     def __init__(
-        self, application: FastAPI, flags: GatewayFlags, upstream: Upstream, second: tuple[str, Upstream] | None
+        self,
+        application: FastAPI,
+        flags: GatewayFlags,
+        upstream: Upstream,
+        second: tuple[str, Upstream] | None,
+        handover: Handover | None,
     ) -> None:
-        """Take the application, whose service decides, and perhaps a second model with its endpoint."""
-        self._flags, self._upstream, self._state, self._second = flags, upstream, application.state, second
+        """Take the application, whose service decides; a second model with its endpoint, or None; and a program."""
+        self._flags, self._upstream, self._state = flags, upstream, application.state
+        self._second, self._handover = second, handover
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = application.state.service.shadow
         self.has_fallback = second is not None
@@ -225,6 +251,10 @@ class Gateway:
                 if answer.show:
                     chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": model})
         exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
+        if self._handover and not gated.show and exaul.get("decided", True):
+            answer = gated.completion["choices"][0]["message"]["content"]
+            given = {"question": completions.conversation_of(chat.body), "answer": answer, "score": exaul["score"]}
+            exaul["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | given)
         if not gated.show and chat.form == "error":
             raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
         reply = gated.completion

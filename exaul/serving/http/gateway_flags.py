@@ -45,14 +45,18 @@ class GatewayFlags(Configuration):
     without_score: str = setting("abstain", "answers without score: answer, abstain, or error (status 502)", "NAME")
     fallback: str | None = setting(
         None,
-        "second model, asked if an answer is withheld, with a key of its own; NAME@URL: of another endpoint",
+        "what gets a withheld question: a second model, with a key of its own; NAME@URL, one of another endpoint; "
+        "or https://..., a program, which gets the answer, too",
         "NAME",
     )
     fallback_key_variable: str | None = setting(
-        None, "environment variable that holds the key of that other endpoint (default: none is sent)", "NAME"
+        None, "environment variable that holds the key of that address (default: none is sent)", "NAME"
     )
     models: tuple[str, ...] = setting((), "models that clients may name (default: any)", "NAME")
     pass_fields: tuple[str, ...] = setting((), "fields to pass on that OpenAI has not; any: all", "NAME")
+    pass_routes: bool = setting(
+        False, "pass on all other routes, undecided, to clients with the scope pass, whom you trust"
+    )
     key: str = setting(
         "fixed",
         "key of a request: fixed, token (named in --tokens), model, or header (x-exaul-key, a name in --keys)",
@@ -71,8 +75,8 @@ class GatewayFlags(Configuration):
             if name is not None and not os.environ.get(name):
                 raise BadInput(f"{flag}: the environment variable {name} is not set")
         _, address = self.second
-        if self.fallback_key_variable and not address:
-            raise BadInput("fallback: NAME@URL is missing; --fallback-key-variable requires it")
+        if self.fallback_key_variable and not (address or self.program):
+            raise BadInput("fallback: an address is missing; --fallback-key-variable requires one")
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
         scorer_of(self.score)
@@ -98,9 +102,15 @@ class GatewayFlags(Configuration):
         """The second model, and the address of its endpoint, empty if it is the first one's. ``BadInput``."""
         name, _, address = (self.fallback or "").partition("@http")
         if not address:
-            return self.fallback, ""
+            return None if self.program else self.fallback, ""
         check_holds("fallback", self.fallback, name != "", "NAME, or NAME@URL")
         return name, as_address("fallback", f"http{address}")
+
+    @property
+    def program(self) -> str | None:
+        """The address of a program that gets withheld answers, or None. ``BadInput``: it cannot be one."""
+        given = self.fallback or ""
+        return as_address("fallback", given) if given.startswith(("http://", "https://")) else None
 
     @property
     def fixed(self) -> Any:

@@ -107,6 +107,15 @@ class Upstream:
             raise CompletionFailed(404, "no such model")
         return await self._send("GET", f"models/{quote(name)}" if name else "models", headers)
 
+    async def forward(self, method: str, path: str, headers: Mapping[str, str], content: bytes) -> Response:
+        """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
+        if {".", ".."} & set(path.split("/")):  # another path
+            raise CompletionFailed(404, "no such route")
+        response = await self._exchange(method, quote(path), headers, False, content or None)
+        key = (self._key or "").encode()
+        body = response.content.replace(key, b"[key]") if len(key) >= SECRET else response.content
+        return Response(body, response.status_code, media_type=response.headers.get("content-type"))
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
@@ -115,23 +124,10 @@ class Upstream:
         self, method: str, path: str, headers: Mapping[str, str], waits: bool = False, body: Any = None
     ) -> Any:
         """Return the value in a reply that is a success."""
-        if self._calls.locked() and not waits:
-            raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        headers, content = self._credentials(headers), None
-        if body is not None:  # not by httpx2, which refuses NaN and lone surrogates
-            headers, content = headers | {"Content-Type": "application/json"}, json.dumps(body).encode()
-        try:
-            async with self._calls:
-                response = await self._client.request(
-                    method, f"{self._url}/{path}", headers=headers, content=content
-                )
-            raw = check_size(response.content)
-        except httpx2.TimeoutException:
-            raise CompletionFailed(504, f"the upstream did not reply: {NO_REPLY_IN_TIME}") from None
-        except Unreadable as error:
-            raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
-        except httpx2.HTTPError:
-            raise CompletionFailed(502, "the upstream did not reply: no connection") from None
+        # not by httpx2, which refuses NaN and lone surrogates
+        content = None if body is None else json.dumps(body).encode()
+        response = await self._exchange(method, path, headers, waits, content)
+        raw = response.content
         if not response.is_success:
             raise self._failure(response.status_code, response.headers.get("Retry-After", ""), raw)
         try:
@@ -141,6 +137,25 @@ class Upstream:
                 return await asyncio.to_thread(self._parsed, raw)
         except (ValueError, RecursionError):
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
+
+    async def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], waits: bool, content: bytes | None
+    ) -> httpx2.Response:
+        """Return the response to a request, whatever its status is; ``content`` is JSON."""
+        if self._calls.locked() and not waits:
+            raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
+        sent = self._credentials(headers) | ({} if content is None else {"Content-Type": "application/json"})
+        try:
+            async with self._calls:
+                response = await self._client.request(method, f"{self._url}/{path}", headers=sent, content=content)
+            check_size(response.content)
+            return response
+        except httpx2.TimeoutException:
+            raise CompletionFailed(504, f"the upstream did not reply: {NO_REPLY_IN_TIME}") from None
+        except Unreadable as error:
+            raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
+        except httpx2.HTTPError:
+            raise CompletionFailed(502, "the upstream did not reply: no connection") from None
 
     def _credentials(self, headers: Mapping[str, str]) -> dict[str, str]:
         if self._key is not None:

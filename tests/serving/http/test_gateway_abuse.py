@@ -10,7 +10,9 @@ from exaul.engine.checks import BadInput
 from exaul.serving.http.gateway_flags import GatewayFlags
 from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
 from tests.models.stub import completion, served
+from tests.serving.http.apps import until
 from tests.serving.http.test_gateway import (  # noqa: F401
+    ABSTAIN,
     QUESTION,
     SECRET,
     error,
@@ -200,6 +202,70 @@ def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  
         assert [asked["model"] for asked in town.asked] == ["m", "judge", "judge"]
         assert [asked["model"] for asked in other.asked] == ["large"]
         assert (other.keys, set(town.keys)) == (["Bearer sk-second-0123456789"], {"Bearer of-the-client"})
+
+
+@pytest.mark.parametrize("failures", [0, 2, 3])
+def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypatch, caplog, failures):  # noqa: F811
+    """Three times at most, with its own key; the client reads the abstention, and a verdict is kept."""
+    monkeypatch.setenv("HOOK_KEY", "a-key-of-the-program")
+    monkeypatch.setattr("exaul.serving.http.handover.PAUSES", (0.0, 0.01, 0.01))
+    with served() as program:
+        program.rule = lambda asked, before: error(503)() if before < failures else {"ok": True}
+        flags = {"fallback": f"{program.url}/chat/completions", "fallback_key_variable": "HOOK_KEY"}
+        with gateway(tmp_path, town.url, ABSTAIN, **flags) as client:
+            _, _, raw = client.ask(x_exaul_ref="theirs")
+            exaul = json.loads(raw)["exaul"]
+            assert (exaul["answer"], exaul["fallback"], SECRET.encode() in raw) == (False, "queued", False)
+            until(lambda: len(program.asked) == min(failures + 1, 3))
+            assert client.service.feedback("theirs", "down") == "withheld"
+        handed = {"id": exaul["id"], "ref": "theirs", "key": "", "question": "Which town?", "score": exaul["score"]}
+        assert program.asked[-1] == handed | {"answer": f"It is {SECRET}"}
+        assert set(program.keys) == {"Bearer a-key-of-the-program"}
+        assert ("was not handed over" in caplog.text) == (failures == 3)
+    assert SECRET not in caplog.text
+
+
+def test_a_shown_answer_is_not_handed_over(town, tmp_path):  # noqa: F811
+    with served() as program, gateway(tmp_path, town.url, fallback=f"{program.url}/chat/completions") as client:
+        assert "fallback" not in client.json()["exaul"]
+    assert not program.asked
+
+
+def test_of_too_many_answers_some_are_not_handed_over(town, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("exaul.serving.http.handover.MOST_WAITING", 1)
+    monkeypatch.setattr("exaul.serving.http.handover.CLOSE_SECONDS", 0.1)
+    with served() as program:
+        program.delay = 5
+        with gateway(tmp_path, town.url, ABSTAIN, fallback=f"{program.url}/chat/completions") as client:
+            assert [client.json()["exaul"]["fallback"] for _ in range(2)] == ["queued", "full"]
+
+
+def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypatch):  # noqa: F811
+    """Without the flag they are refused, and with it they are counted."""
+    monkeypatch.setenv("TOKENS", "ask client-token-01234567\npass,metrics trusted-token-0123456")
+    monkeypatch.setenv("UPSTREAM_KEY", "sk-upstream-0123456789")
+    client_of, trusted = (
+        {"authorization": f"Bearer {x}"} for x in ("client-token-01234567", "trusted-token-0123456")
+    )
+    given = {"tokens": "env:TOKENS", "upstream_key_variable": "UPSTREAM_KEY"}
+    town.rule = lambda asked, before: {"data": [1.5], "key": "sk-upstream-0123456789"}
+    for passes in (False, True):
+        with gateway(tmp_path, town.url, pass_routes=passes, **given) as client:
+            assert client.ask(path="/v1/embeddings", **client_of)[0] == (403 if passes else 404)
+            assert client.ask(path="/v1/embeddings", **trusted)[0] == (200 if passes else 403)
+            if passes:
+                _, headers, raw = client.ask({"input": "a"}, "/v1/embeddings", **trusted)
+                assert (headers["content-type"], json.loads(raw)) == (
+                    "application/json",
+                    {"data": [1.5], "key": "[key]"},
+                )
+                assert town.asked[-1] == {"input": "a"}
+                assert client.ask(path="/v1/decide", **trusted)[0] == 403
+                assert client.ask(path="/v1/%2e%2e/secret", **trusted)[0] == 404
+                assert client.ask(b"", "/v1/nothing", "GET", **trusted)[0] == 404  # of the endpoint
+                counted = client.ask(b"", "/metrics", "GET", **trusted)[2].decode()
+                assert 'exaul_undecided_replies_total{reason="passed"} 4.0' in counted
+    assert town.keys[-1] == "Bearer sk-upstream-0123456789"
 
 
 @pytest.mark.parametrize(

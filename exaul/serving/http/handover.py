@@ -1,0 +1,70 @@
+"""Hand withheld answers over to a program, such as a queue of people who answer instead."""
+
+import asyncio
+import json
+import logging
+import os
+from typing import Any
+
+import httpx2
+
+from exaul.llm.endpoint import check_key
+from exaul.llm.http import BoundedClient
+
+MOST_WAITING = 1000  # answers; each may have some kilobytes of text
+TIMEOUT_SECONDS = 10.0  # of a try
+CLOSE_SECONDS = 5.0  # for the answers that wait when the service stops
+PAUSES = 0.0, 1.0, 5.0  # seconds before each try
+log = logging.getLogger("exaul.serving")
+
+
+class Handover:
+    """Posts to one address in the background, each answer up to three times."""
+
+    def __init__(self, url: str, key_variable: str | None) -> None:
+        """Prepare; connect at the first answer.
+
+        Args:
+            url: where to post.
+            key_variable: environment variable that holds a bearer token of that program, or None.
+
+        Raises:
+            BadInput: the token or a proxy of the environment is invalid.
+        """
+        key = check_key(key_variable, os.environ[key_variable]) if key_variable else None
+        self._url, self._client = url, BoundedClient(TIMEOUT_SECONDS)
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._waiting = set[asyncio.Task[None]]()
+
+    def add(self, answer: dict[str, Any]) -> str:
+        """Return ``queued``, or ``full`` if too many answers wait already, and so this one is not posted."""
+        if len(self._waiting) >= MOST_WAITING:
+            log.error("an answer was not handed over: %d wait already", MOST_WAITING)
+            return "full"
+        task = asyncio.ensure_future(self._post(answer))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        return "queued"
+
+    async def close(self) -> None:
+        """Wait some seconds for the answers that are being posted, and close the connections."""
+        if tasks := set(self._waiting):
+            _, left = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+            for task in left:
+                task.cancel()
+            if left:
+                log.error("%d answers were not handed over: the service stopped", len(left))
+        await self._client.aclose()
+
+    async def _post(self, answer: dict[str, Any]) -> None:
+        content, trouble = json.dumps(answer).encode(), ""
+        for pause in PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                response = await self._client.post(self._url, headers=self._headers, content=content)
+                if response.is_success:
+                    return
+                trouble = f"status {response.status_code}"
+            except httpx2.HTTPError as error:
+                trouble = type(error).__name__
+        log.error("an answer was not handed over: %s (%s)", answer["id"], trouble)

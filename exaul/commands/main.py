@@ -27,6 +27,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
     "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model"),
+    "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
     "live": (
         "live",
         "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",

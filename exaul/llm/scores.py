@@ -204,6 +204,14 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     return (math.nan if match is None else float(match[1].lower() == "yes")), text
 
 
+async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
+    """Return 1 if a model says that an answer is wrong, 0 if it is right; NaN if it does not say."""
+    request: Body = {"model": model, "messages": [{"role": "user", "content": question}]}
+    asked = _request(None, request, _filled(P_TRUE, request, Reply(answer, [], [], "", "", "", 0, 0)))
+    right, _ = await verdict_of(ask, asked)
+    return 1.0 - right
+
+
 async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str | None, str]:
     """Ask for a JSON value of schema ``kind`` under the key ``name``.
 

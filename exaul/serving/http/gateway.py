@@ -132,7 +132,7 @@ async def warning_of(flags: GatewayFlags) -> str | None:
         async with asyncio.timeout(PROBE_SECONDS):
             model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
-            if await probe(scorer, model, partial(_reply, upstream, headers)):
+            if await probe(scorer, model, partial(upstream.reply, headers)):
                 return None
         trouble = f"the answers of {join_lines(model)} have none, so that they are not decided"
     except Exception as error:  # of a scorer of the user, too
@@ -140,11 +140,6 @@ async def warning_of(flags: GatewayFlags) -> str | None:
     finally:
         await upstream.close()
     return f"--score {flags.score}: {trouble}"
-
-
-async def _reply(upstream: Upstream, headers: Mapping[str, str], body: Mapping[str, Any], sample: int = 0) -> Reply:
-    """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
-    return scored_reply(await upstream.complete(body, headers, waits=True))
 
 
 def checked_request(
@@ -308,7 +303,7 @@ class Gateway:
                 async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
                     # --score-model is one of the first endpoint
                     chosen = upstream if body["model"] == request["model"] else self._upstream
-                    return await _reply(chosen, chat.headers, body)
+                    return await chosen.reply(chat.headers, body)
 
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             return (math.nan, "no_score") if math.isnan(score) else (as_score(score), None)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from exaul.engine.checks import BadInput, join_lines
 from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, check_key
 from exaul.llm.http import BoundedClient
-from exaul.llm.replies import Unreadable, check_size
+from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
 from exaul.serving.http.errors import error_body
 
 MOST_CALLS = 256  # to the endpoint at a time
@@ -100,6 +100,10 @@ class Upstream:
         if not isinstance(choices[0], dict) or not isinstance(choices[0].get("message"), dict):
             raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
         return dict(completion)
+
+    async def reply(self, headers: Mapping[str, str], body: Mapping[str, Any], sample: int = 0) -> Reply:
+        """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
+        return scored_reply(await self.complete(body, headers, waits=True))
 
     async def models(self, headers: Mapping[str, str], name: str = "") -> Any:
         """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is none."""

@@ -70,8 +70,17 @@ class Client:
 
 
 @contextlib.contextmanager
-def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, keys=None, **flags):
-    how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow, "keys": keys}
+def gateway(
+    path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, keys=None, audit=None, **flags
+):
+    how = {
+        "tokens": tokens,
+        "on_error": on_error,
+        "learner": learner,
+        "shadow": shadow,
+        "keys": keys,
+        "audit": audit,
+    }
     application = app(path / "state.sqlite", **how)
     add_gateway(application, GatewayFlags(upstream=url, **flags))
     started = threading.Event()

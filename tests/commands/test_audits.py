@@ -1,0 +1,94 @@
+"""``exaul audits``: of a running service and of a file, printed and judged by a model."""
+
+import pytest
+
+from exaul.commands.main import main
+from exaul.serving.service import Service
+from tests.models.conftest import stub  # noqa: F401  # fixture
+from tests.models.stub import completion
+from tests.serving.http.test_gateway import gateway
+
+EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
+RIGHT, WRONG = "It is Paris", "It is Lyon"
+
+
+def judge(asked, before):
+    """A judge that knows the town, and is unclear about nothing but 42."""
+    prompt = asked["messages"][0]["content"]
+    if "42" in prompt:
+        return completion("perhaps")
+    return completion("Yes." if RIGHT in prompt else "No.")
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """The file of a service with audits: one right, one wrong, one unclear, and one without a text."""
+    with_texts = {"question": "Which town?"}
+    service = Service(tmp_path / "state", audit=1.0, warm_start=EASY)
+    for text in (RIGHT, WRONG, "42"):
+        service.decide(0.9, text=text, **with_texts)
+    service.decide(0.9, "other")
+    service.close()
+    return tmp_path / "state"
+
+
+def test_open_audits_are_printed(journal, capsys):
+    assert main(["audits", str(journal)]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        f"answer: {RIGHT}",
+        "question: Which town?",
+        "key 'other', score 0.9\nno text is kept",
+        "4 open audits",
+    ):
+        assert part in text
+
+
+def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):  # noqa: F811
+    """What it does not say, and what has no text, stays open."""
+    stub.rule = judge
+    argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]
+    assert main(argv) == 0
+    said = "large judged 2 of 4 open audits (no clear verdict: 1, no text is kept: 1, right: 1, wrong: 1)"
+    assert capsys.readouterr().out.strip() == said
+    assert {asked["model"] for asked in stub.asked} == {"large"}
+    service = Service(journal)
+    assert (service.figures()["observed"], service.figures()["wrong"], service.count_open_audits()) == (2, 1, 2)
+    service.close()
+
+
+def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setenv("TOKENS", "ask,read asking-token-0123456\naudit auditing-token-01234")
+    monkeypatch.setenv("TOKEN", "auditing-token-01234")
+    monkeypatch.setenv("WRONG_TOKEN", "asking-token-0123456")
+    stub.rule = lambda asked, before: judge(asked, before) if asked["model"] == "large" else completion(RIGHT)
+    how = {"tokens": "env:TOKENS", "audit": 1.0, "keys": {"": {"warm_start": EASY}}}
+    with gateway(tmp_path, stub.url, "aci-rank", **how) as client:
+        for _ in range(2):
+            assert client.ask(authorization="Bearer asking-token-0123456")[0] == 200
+        argv = ["audits", f"http://127.0.0.1:{client.port}", "--judge-model", "large", "--endpoint", stub.url]
+        assert main([*argv, "--token-variable", "TOKEN"]) == 0
+        assert capsys.readouterr().out.strip() == "large judged 2 of 2 open audits (right: 2)"
+        assert client.service.figures()["observed"] == 2
+        assert main([*argv, "--token-variable", "WRONG_TOKEN"]) == 2
+        assert "the token lacks the scope audit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (["none"], "where: 'none' found; it must be an address or a journal"),
+        (["http://127.0.0.1:9"], "http://127.0.0.1:9: no reply of a service (ConnectError)"),
+        (["FILE", "--judge-model", "m"], "judge_model, endpoint: one of the two is missing"),
+        (["FILE", "--token-variable", "NO_SUCH"], "token_variable: the environment variable NO_SUCH is not set"),
+        (
+            ["FILE", "--judge-model", "m", "--endpoint", "http://127.0.0.1:9/v1"],
+            "endpoint: the upstream did not reply",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(journal, argv, part, capsys):
+    assert main(["audits", *(str(journal) if word == "FILE" else word for word in argv)]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1

@@ -86,10 +86,10 @@ def open_queue(config: AuditsFlags) -> Iterator[Queue]:
                 raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
             return body
 
-        found = exchange("GET", params={"limit": MOST})
+        body = exchange("GET", params={"limit": MOST})
         judge = partial(exchange, "POST")
         yield Queue(
-            found["total"], found["audits"], lambda id, error: judge(json={"id": id, "error": error})["reason"]
+            body["total"], body["audits"], lambda id, error: judge(json={"id": id, "error": error})["reason"]
         )
 
 

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     rmtree(PAGES, ignore_errors=True)
     copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__", "*.ipynb"))
     copytree(ROOT / "examples", PAGES / "examples", ignore=ignore_patterns("__*"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
         (PAGES / name).write_bytes((ROOT / name).read_bytes())
     sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMANDS]
     page = PAGES / "docs" / "reference" / "commands.md"

@@ -31,14 +31,6 @@ FROM_LOG = "aci-rank-from-log"  # aci-rank after a sample of a built-in profile,
 # the paper's learners and comparators
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 DEFAULT_LEARNERS = (*PAPER_LEARNERS, "aci-rank")
-# learners of earlier releases, and what replaces them
-RETIRED = dict.fromkeys(
-    ("ranked-threshold", "threshold", "log-price", "pi-rank", "aci-score"), "it is gone; use aci-rank"
-) | {
-    "exaul-tuned": "it is gone; use exaul with --eta",
-    "refit": "it is gone from exaul; in a clone, use experiments.rivals.refit:refit",
-    "learn-then-test": "it is gone from exaul; in a clone, use experiments.rivals.learn_then_test:learn_then_test",
-}
 
 _ENVIRONMENTS = "exaul.engine.environments"
 ENVIRONMENTS = {
@@ -114,9 +106,6 @@ def name_of(learner: Any) -> str:
 
 def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
     """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
-    for name in names if table is LEARNERS else ():
-        if name in RETIRED:
-            raise BadInput(f"{field}: {name!r} found; {RETIRED[name]}")
     check_known(field, (name for name in names if ":" not in name), table)
 
 

@@ -222,18 +222,6 @@ def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
     assert [p.name for p in used.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("name", registry.RETIRED)
-@pytest.mark.parametrize("argv", [["sweep", "--learners"], ["serve", "--state", "state", "--learner"]])
-def test_a_learner_of_an_earlier_release_is_refused_with_what_replaces_it(
-    argv, name, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main([*argv, name]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, [*tmp_path.iterdir()]) == ("", [])
-    assert printed.err == f"exaul: {argv[-1][2:]}: {name!r} found; {registry.RETIRED[name]}\n"
-
-
 @pytest.mark.parametrize("argv", [["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]])
 def test_bad_commands(argv, capsys):
     assert main(argv) == 2

@@ -161,7 +161,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     trials["lambda"], trials["fdr_risk"] = 1e9, 600.0
     trials.loc[0, "regret"] = 0.0
     assert "Lemma 1 is BROKEN in" in describe_checks(trials, 0.05)
-    assert "BROKEN" in table_of(summarize_theory(trials, 0.05), "regret")["Lemma 1"]
+    assert "BROKEN" in table_of(summarize_theory(trials, 0.05, {}), "regret")["Lemma 1"]
 
 
 @pytest.mark.parametrize(

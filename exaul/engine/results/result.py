@@ -137,11 +137,8 @@ class Result:
             self._feasible(),
             summary.describe_backends(self.manifest, played["learners"]),
         ]
-        tables = [
-            summary.summarize_outcomes(trials, answerable, width),
-            summary.summarize_theory(trials, sweep.delta, width),
-        ]
-        return [*tables, *(wrap(text, width) for text in texts)]
+        table = summary.summarize_theory(trials, sweep.delta, answerable, width)
+        return [table, *(wrap(text, width) for text in texts)]
 
     def _feasible(self) -> str:
         """Return what the best thresholds of the source answer; empty if that is not known."""

@@ -165,33 +165,6 @@ def summarize(
     return "\n\n".join(parts)
 
 
-def summarize_outcomes(trials: Table, answerable: Mapping[float, float], width: int | None = None) -> str:
-    """Return the table of FDR, R_T and its limit, with one line per learner and cell.
-
-    Args:
-        trials: as in ``trials.csv``.
-        answerable: as ``shares_answerable`` returns it.
-        width: of the terminal, or None for all columns.
-    """
-    cells = _by_cell(trials)
-    keys = key_columns(cells)
-    columns = keys | {
-        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        **_risk_columns(cells, "R_T", "fdr_risk", "risk_bound"),
-        "of answerable": [
-            _share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()
-        ],
-    }
-    meanings = {
-        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
-        "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-        "at most": "proven limit of R_T",
-        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
-        "of at most alpha (if records shift, the mean over segments)",
-    }
-    return format_table(columns, width, meanings, kept=len(keys) + 1)
-
-
 def summarize_halves(table: Table, width: int | None = None) -> str:
     """Return the table of the advice on logs: what was answered of one half after a start from the other."""
     rows = [row for _, row in table.iterrows()]
@@ -227,23 +200,39 @@ def as_latex(trials: Table) -> str:
     return f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
-def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:
-    """Return the table of regrets, bounds and Lemma 1, with one line per learner and cell."""
+def summarize_theory(
+    trials: Table, delta: float, answerable: Mapping[float, float], width: int | None = None
+) -> str:
+    """Return the table of FDR, R_T, regrets, bounds and Lemma 1, with one line per learner and cell.
+
+    Args:
+        trials: as in ``trials.csv``.
+        delta: probability with which the bound of a regret may fail.
+        answerable: as ``shares_answerable`` returns it.
+        width: of the terminal, or None for all columns.
+    """
     cells = _by_cell(trials)
     bounds = [_regret_bound(rows) for rows in cells.values()]
     columns = key_columns(cells) | {
+        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
+        "R_T": _risk_columns(cells, "R_T", "fdr_risk", "risk_bound")["R_T"],
         "regret": [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
         "Lemma 1": [_held(lemma_holds(rows)) for rows in cells.values()],
         "limit of R_T": [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()],
         "of bound": [ratio for ratio, _ in bounds],
         "above bound": [broken for _, broken in bounds],
-        "inefficiency": [_spread(rows["inefficiency"]) for rows in cells.values()],
+        "of answerable": [
+            _share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()
+        ],
     }
     meanings = {
+        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
+        "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
         "regret": "loss above that of best-fixed (mean)",
         "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial",
         "above bound": "trials with a larger regret (95% interval)",
-        "inefficiency": "share abstained (mean ±standard deviation over trials)",
+        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
+        "of at most alpha (if records shift, the mean over segments)",
     }
     return format_table(columns, width, meanings, kept=4)
 

@@ -13,6 +13,7 @@ from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
+MOST_SAID = 20  # keys of the file of which it is said what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
@@ -41,7 +42,7 @@ def main(given: Mapping[str, Any]) -> int:
             **configuration,
         )
         try:
-            beginnings = {} if config.shadow else application.state.service.beginnings()
+            beginnings = {} if config.shadow else application.state.service.beginnings(MOST_SAID)
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key else "new keys"
                 print(f"exaul: {name}: {started or COLD}", file=sys.stderr, flush=True)

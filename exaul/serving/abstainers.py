@@ -331,9 +331,12 @@ class Abstainers:
         return self._load(key).abstainer.started
 
     @_uses_file
-    def beginnings(self) -> dict[str, str]:
-        """Return, as ``Abstainer.started``, what each key starts with that has not yet; ``""`` is any new key."""
-        keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys()])
+    def beginnings(self, limit: int) -> dict[str, str]:
+        """Return, as ``Abstainer.started``, what keys start with that have not yet; ``""`` is any new key.
+
+        Of the keys in the file, the first ``limit`` are looked at.
+        """
+        keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)])
         new = (key for key in keys if not self._journal.latest_start(key))
         return {key: _KeyAbstainer.begun(self._config, self._start_of_new(key), 0).started for key in new}
 

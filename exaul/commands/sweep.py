@@ -24,7 +24,7 @@ BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost 
 class SummaryFlags(Configuration):
     """What the summary shows. Every field is a flag of all commands that print it."""
 
-    theory: bool = setting(False, "also print R_T, regrets, bounds, Lemma 1 and the best thresholds")
+    theory: bool = setting(False, "also print R_T, regrets, bounds and Lemma 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     width = terminal_width()
     print(result.summary(width, theory) if theory else result.summary(width))
-    more = "" if theory or result.traces is not None else "; regrets, bounds and the best thresholds: --theory"
+    more = "" if theory or result.traces is not None else "; regrets and bounds: --theory"
     saved = "nothing is saved: add --out DIR" if out is None else f"tables, figures and manifest: {out}"
     print(f"\n{wrap(saved + more, width)}")
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}

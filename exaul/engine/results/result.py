@@ -121,29 +121,22 @@ class Result:
             parts.append(wrap(advice.describe_halves(sweep.feedback == PERFECT_FEEDBACK), width))
             parts.append(summary.summarize_halves(self.advice, width))
         parts.append(wrap(advice.describe(self.advice, self._step), width))
-        better = [line for line in self._feasible().split("\n") if summary.OTHER_GRID in line]
         checks = summary.describe_checks(trials, sweep.delta)
         broken = checks if summary.BROKEN in checks else ""  # which ends the command with status 1
-        parts += self._theory(played, width) if theory else [wrap("\n".join([*better, broken]).strip(), width)]
+        parts += self._theory(played, width) if theory else [wrap(broken, width)]
         return "\n\n".join(part for part in parts if part)
 
     def _theory(self, played: Mapping[str, Any], width: int | None) -> list[str]:
-        """Return what a researcher asks for: regrets, bounds, Lemma 1, the best thresholds, backends."""
+        """Return what a researcher asks for: regrets, bounds, Lemma 1 and backends."""
         sweep, trials = self.sweep, self.trials
         known = self.sources if self.asked is None else ()  # in an adaptive environment no threshold is the best
         answerable = self._answerable(known[0], played["horizon"]) if known else {}
         texts = [
             summary.describe_checks(trials, sweep.delta),
-            self._feasible(),
             summary.describe_backends(self.manifest, played["learners"]),
         ]
         table = summary.summarize_theory(trials, sweep.delta, answerable, width)
         return [table, *(wrap(text, width) for text in texts)]
-
-    def _feasible(self) -> str:
-        """Return what the best thresholds of the source answer; empty if that is not known."""
-        known = self.sources if self.asked is None else ()
-        return "\n".join(summary.feasibility(x.records, self.sweep.grid, x.grid, self.sweep.alphas) for x in known)
 
     def to_latex(self) -> str:
         """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.

@@ -17,8 +17,7 @@ from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
-from exaul.kernels.coverage import best_coverage, coverage_by_grid
-from exaul.kernels.game import LOG_GRID
+from exaul.kernels.coverage import best_coverage
 from exaul.kernels.metrics import Floats
 
 
@@ -73,37 +72,6 @@ def describe_backends(manifest: Mapping[str, Any], learners: Sequence[Mapping[st
     return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
 
 
-def feasibility(records: Sequence[Records], name: str, grid: Floats, alphas: Sequence[float]) -> str:
-    """Return, per source and alpha, the largest share that a threshold answers with an FDR of at most alpha.
-
-    ``name`` is that of the grid [H].
-    """
-    lines = []
-    for source in records:
-        for alpha in alphas:
-            best = coverage_by_grid(len(grid), source.scores, source.errors, alpha)
-            best[name] = best_coverage(grid, source.scores, source.errors, alpha)
-            lines.append(f"{source.name} at alpha = {alpha:g}: {_verdict(best, name)}")
-    return "\n".join(lines)
-
-
-def _verdict(best: dict[str, float], grid: str) -> str:
-    ideal, on_grid = best["all thresholds"], best[grid]
-    if ideal == 0:
-        return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
-    others = {
-        name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
-    }  # the quantile grid looks ahead
-    better = max(others, key=lambda name: others[name])
-    hint = grid != LOG_GRID and others[better] > on_grid + 0.005  # that of a log is the one to start from
-    advice = f"{OTHER_GRID}{better}: {others[better]:.1%}" if hint else ""
-    if on_grid == 0:
-        reaches = f"no threshold of the {grid} grid reaches alpha on this log"
-        return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
-    holds = f"the best threshold of the {grid} grid answers {on_grid:.1%}"
-    return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"
-
-
 def describe_warm_start(source: Mapping[str, Any]) -> str:
     """Return a line per learner and alpha that starts from a log; empty without one.
 
@@ -122,7 +90,6 @@ Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 BROKEN = "BROKEN"  # a bound that was proved
-OTHER_GRID = "; --grid "  # before a grid whose best threshold answers more
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 

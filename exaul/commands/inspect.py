@@ -43,7 +43,7 @@ class Inspect(Layout):
     def __post_init__(self) -> None:
         super().__post_init__()
         for alpha in self.alphas:
-            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
         check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
 
 

@@ -13,6 +13,7 @@ from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
+OF_LOGS = "log_score", "log_correct", "log_error"
 MOST_SAID = 20  # keys of the file of which it is said what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
@@ -39,6 +40,7 @@ def main(given: Mapping[str, Any]) -> int:
             hosts=hosts,
             keys=read_keys(config.keys),
             **{name: getattr(config, name) for name in OF_APP},
+            **{name.removeprefix("log_"): getattr(config, name) for name in OF_LOGS},
             **configuration,
         )
         try:

@@ -191,7 +191,7 @@ class Sweep(FeedbackFlags, Layout):
 
     def _check_numbers(self) -> None:
         for alpha in self.alphas:
-            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
         for lam in self.lambdas:
             check_not_negative("lambdas", lam)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")

@@ -112,7 +112,7 @@ class AbstainersConfiguration(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1")
         registry.check_names("learner", (self.learner,), registry.LEARNERS)
         check_known("learner", (self.learner,), LEARNERS)
         check_count("expires", self.expires)
@@ -666,5 +666,6 @@ def _number(name: str, value: Any, flag: bool = False) -> float:
             number = math.nan if is_flag and not flag else float(value.__float__())  # which texts do not have
         except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
             number = math.nan
-    check_holds(name, value, 0 <= number <= 1, "a number in [0, 1]")
+    words = "up, down, true (wrong), false (right) or " if flag else ""
+    check_holds(name, value, 0 <= number <= 1, f"{words}a number in [0, 1]")
     return number + 0.0  # SQLite has no -0.0

@@ -44,6 +44,9 @@ class ServeFlags(Configuration):
         "log from which each new key starts: score, and correct or error; key:NAME: answers of that key",
         "LOG",
     )
+    log_score: str = setting("score", "column of the scores in these logs", "COL")
+    log_correct: str | None = setting(None, "column where 1 is right (default: correct or error)", "COL")
+    log_error: str | None = setting(None, "column where 1 is wrong, in place of it", "COL")
     keys: str | None = setting(None, "TOML file with the alpha and warm_start of some keys: [NAME]", "FILE")
     shadow: bool = setting(False, "show every answer, and keep scores and feedback for a later start")
     texts: str | None = setting(

@@ -108,7 +108,7 @@ DEFECTS = {  # log: its only defects, and what the first sentence says
     ),
     uncertainties: (
         ["inverted"],
-        r"the score is inverted: .* probability 0\.[12]\d, where chance is 0\.50; use 1 - score",
+        r"the score is inverted: .* probability 0\.[12]\d, where chance is 0\.50\. Is it an uncertainty\?",
     ),
     yes_or_no: (
         ["coarse"],

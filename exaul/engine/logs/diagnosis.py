@@ -291,7 +291,8 @@ def _inverted(scores: Floats, errors: Floats) -> str | None:
         return None
     return (
         f"the score is inverted: a right answer scores above a wrong one with probability {above:.2f}, where "
-        "chance is 0.50; use 1 - score (is it an uncertainty?), or choose another --score"
+        "chance is 0.50. Is it an uncertainty? Then use 1 - score. Or are the labels inverted? --correct names a "
+        "column where 1 is right, --error one where 1 is wrong"
     )
 
 

@@ -155,7 +155,8 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
-            raise BadInput(f"{path}: no column {name!r}; {listed(present)}")
+            hint = "; --score names its column of scores" if name == "score" else ""
+            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
 
 
 def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) -> NDArray[np.intp]:

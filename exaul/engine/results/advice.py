@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
+from exaul.engine.results.text_table import COMMAND
 from exaul.kernels import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
@@ -155,12 +157,13 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, step: str = "") -> str:
-    """Return the advice as text: a sentence per source and alpha, then cautions.
+def describe(table: Table, step: str = "", is_log: bool = True) -> str:
+    """Return the advice as text: a sentence per source and alpha, then cautions, and what to do next.
 
     Args:
         table: as of ``advice_table``.
         step: of the learner, if the sweep has several.
+        is_log: whether the sources are logs of the user.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
@@ -169,6 +172,14 @@ def describe(table: Table, step: str = "") -> str:
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
+    if table.empty:
+        return ""
+    if not is_log:
+        lines.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
+    elif table["advised"].any():
+        lines.append(
+            "in a program: Abstainer(alpha=..., warm_start=LOG); as a service: exaul serve --warm-start LOG"
+        )
     return "\n".join(lines)
 
 
@@ -176,8 +187,8 @@ def describe_halves(is_perfect: bool) -> str:
     """Return what the table of halves shows; ``is_perfect``: each answer of the sweep gets its feedback at once."""
     unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
     return (
-        f"started from one half of the log, on the other: mean (5% to 95%) of {HALVES} random halves{unlike}. "
-        "At most: on any sequence, and 1 more for every 200 abstentions while it answers almost nothing"
+        f"on unseen questions: each started from one half of the log and decided on the other, {HALVES} times "
+        f"(mean, 5% to 95%){unlike}. At most: and 1 more for every 200 abstentions while it answers almost nothing"
     )
 
 
@@ -188,10 +199,11 @@ def _sentence(row: Any, step: str) -> str:
             f"least at which it answers {FEASIBLE:.0%}"
         )
     if row["advised"]:
-        return f"use {LEARNER}{step}, started from a log of your model (--warm-start LOG)"
+        return f"use {LEARNER}{step}, started from a log of your model"
     most = row["fdr_most"]
     limit = "answers nothing" if np.isnan(most) else f"may show {most:.1%} wrong answers"
-    return f"no advice. {LEARNER}{step}, started from a log, {limit}"
+    advice = "take a larger alpha, more rows or a better score"
+    return f"no advice. {LEARNER}{step}, started from a log, {limit}: {advice}"
 
 
 def describe_range(row: Any, name: str) -> str:

@@ -68,9 +68,10 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
     ``segments`` is the number of segments with one source each; lines show the shifts between them.
     """
     trials, curves = with_rates(trials), with_rates(curves)
+    answering = curves[curves.groupby("learner")["inefficiency_mean"].transform("min") < 1]
     drawn = {
         "answered": answered_against_wrong(trials),
-        "fdr": over_time(curves, "fdr", FDR, target=True, segments=segments),
+        "fdr": over_time(curves if answering.empty else answering, "fdr", FDR, target=True, segments=segments),
         "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, segments=segments),
         "final-fdr": final_fdr(trials),
     }
@@ -175,7 +176,9 @@ def over_time(
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
     band = "; band: 5% to 95% of trials" if banded else ", since last checkpoint"
-    add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: upper bound' if dotted else ''}")
+    add_legend(
+        figure, panels, f"line: mean over trials{band}{'; dotted: proven bound at each t' if dotted else ''}"
+    )
     return figure
 
 

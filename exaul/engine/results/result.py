@@ -110,7 +110,7 @@ class Result:
             summary.summarize(
                 trials,
                 advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),
-                by_answers=[x["learner"] for x in played["learners"] if x["bound_by_answers"]],
+                by_answers=any(x["bound_by_answers"] for x in played["learners"]),
                 waiting=describe_waiting(sweep.feedback, played["horizon"]),
                 width=width,
             ),
@@ -120,7 +120,7 @@ class Result:
         if is_log and not self.advice.empty:
             parts.append(wrap(advice.describe_halves(sweep.feedback == PERFECT_FEEDBACK), width))
             parts.append(summary.summarize_halves(self.advice, width))
-        parts.append(wrap(advice.describe(self.advice, self._step), width))
+        parts.append(wrap(advice.describe(self.advice, self._step, is_log), width))
         checks = summary.describe_checks(trials, sweep.delta)
         broken = checks if summary.BROKEN in checks else ""  # which ends the command with status 1
         parts += self._theory(played, width) if theory else [wrap(broken, width)]

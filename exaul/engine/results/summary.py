@@ -52,7 +52,7 @@ def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Re
     if rows and sweep.environment == "stochastic":
         many = len(records[0].scores)
         times = f"{horizon / many:.3g} times" if horizon > many else "once" if horizon == many else "at most once"
-        uses = f", each row {times} (--horizon)"
+        uses = f", each row {times}, in random order"
     where = "" if sweep.environment == "stochastic" else f", {sweep.environment}"
     return f"{kind}{source['name']}{rows}{left_out}{where}: {played}{uses}"
 
@@ -97,7 +97,7 @@ def summarize(
     trials: Table,
     *,
     advised: Mapping[float, str] = NOTHING,
-    by_answers: Sequence[str] = (),
+    by_answers: bool = False,
     waiting: str = "",
     width: int | None = None,
 ) -> str:
@@ -106,7 +106,7 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
-        by_answers: learners whose bound of R_T depends on the number of answers.
+        by_answers: whether some bound of R_T depends on the number of answers.
         waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
         width: of the terminal, or None for all columns.
     """
@@ -119,16 +119,23 @@ def summarize(
         columns |= {
             "wrong of\nthe shown": [_percent(each["fdr"], 2) for each in cells.values()],
             "questions\nanswered": [_percent(_answered(each), 1) for each in cells.values()],
-            "trials that\nmet the target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
+            "trials at or\nbelow target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
         }
         if is_limited:
             _, limits = _risk_columns(cells, "", "fdr_risk", "risk_bound").values()
             columns["wrong above the\ntarget, at most"] = limits
         target = f"target: at most {as_percent(alpha)} of the shown answers are wrong (alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
+    marked = set(trials["learner"]) & set(advised.values())
+    star = f"{ADVISED.strip()}: advised (below); " if marked else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
-        few = f" (for {', '.join(by_answers)}: on any with as many answers)" if by_answers else ""
-        parts.append(wrap(f"wrong above the target, at most: proven for any sequence{waiting}{few}", width))
+        few = " with as many answers as here" if by_answers else ""
+        meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"
+        star = f"{star}-: no such number\nwrong above the target, at most: {meaning}{few}{waiting}"
+    if "best-fixed" in set(trials["learner"]):
+        star += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
+    if star:
+        parts.append(wrap(star.removesuffix("; ").strip(), width))
     return "\n\n".join(parts)
 
 
@@ -183,6 +190,8 @@ def summarize_theory(
     columns = key_columns(cells) | {
         "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
         "R_T": _risk_columns(cells, "R_T", "fdr_risk", "risk_bound")["R_T"],
+        "FDR at most": [_rounded_up(rows["fdr_bound"].mean(skipna=False)) for rows in cells.values()],
+        "by the paper": [_rounded_up(rows["fdr_bound_paper"].mean(skipna=False)) for rows in cells.values()],
         "regret": [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
         "Lemma 1": [_held(lemma_holds(rows)) for rows in cells.values()],
         "limit of R_T": [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()],
@@ -195,8 +204,10 @@ def summarize_theory(
     meanings = {
         "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+        "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1 of docs/proofs.md)",
+        "by the paper": "the same by its theorem (eq. 6)",
         "regret": "loss above that of best-fixed (mean)",
-        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial",
+        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: above T",
         "above bound": "trials with a larger regret (95% interval)",
         "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",
@@ -206,11 +217,13 @@ def summarize_theory(
 
 def describe_checks(trials: Table, delta: float) -> str:
     """Return one line that says whether each proven bound held, or in how many trials it is broken."""
-    bounded = (trials["regret_bound"] > 0).to_numpy()
+    bounded = ((trials["regret_bound"] > 0) & (trials["regret_bound"] < trials["horizon"])).to_numpy()
     checks = {
-        "Lemma 1": lemma_holds(trials),
+        "Lemma 1 (an identity, which checks the arithmetic)": lemma_holds(trials),
         "the limit of R_T": risk_holds(trials)[_limited(trials)],
-        f"the bound of the regret (probability 1 - {delta})": (trials["regret"] <= trials["regret_bound"])[bounded],
+        f"the bound of the regret, where it is below T (probability 1 - {delta})": (
+            trials["regret"] <= trials["regret_bound"]
+        )[bounded],
     }
     texts = [
         f"{name} held in all {len(holds):,}"
@@ -330,7 +343,7 @@ def _share_of_answerable(rows: Table, answerable: float) -> str:
 def _regret_bound(rows: Table) -> tuple[str, str]:
     """Return the mean regret as a part of its bound, and the trials above the bound; "-" without one."""
     bound = rows["regret_bound"].iloc[0]
-    if np.isnan(bound) or bound == 0:
+    if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
         return "-", "-"
     broken = int((rows["regret"] > bound).sum())
     low, high = binomial_interval(broken, len(rows))
@@ -346,6 +359,11 @@ def _risk_columns(cells: Mapping[Cell, Table], title: str, risk: str, bound: str
         title: [f"{rows[risk].mean():z.0f}" for rows in cells.values()],
         "at most": [_limit(rows[bound].mean(skipna=False)) for rows in cells.values()],
     }
+
+
+def _rounded_up(bound: float) -> str:
+    """Return a bound of the FDR, rounded up; "-" without one, or if it says nothing."""
+    return f"{math.ceil(1e4 * bound) / 1e4:.4f}" if bound < 1 else "-"
 
 
 def _limit(bound: float) -> str:

@@ -66,7 +66,8 @@ class GatewayFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            raise BadInput("upstream: missing; --upstream is required by the other flags of the gateway")
+            others = "the other flags of the gateway (--log-score names the column of a log)"
+            raise BadInput(f"upstream: missing; --upstream is required by {others}")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             name = getattr(self, flag)

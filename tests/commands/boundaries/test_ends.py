@@ -143,6 +143,8 @@ def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys):
         "convert",
         "collect",
         "live",
+        "score",
+        "audits",
         "serve",
     ):
         pytest.skip("writes no new folder, or has a test of its own")

@@ -86,7 +86,10 @@ def test_a_bad_error_changes_nothing(error):
     one = Abstainer(learner="answers")
     decision = one.decide(0.9)
     before = one.state()
-    with pytest.raises(BadInput, match=r"error: .* found; it must be up, down, true \(wrong\), false \(right\) or a number in \[0, 1\]"):
+    with pytest.raises(
+        BadInput,
+        match=r"error: .* found; it must be up, down, true \(wrong\), false \(right\) or a number in \[0, 1\]",
+    ):
         one.feedback(decision.id, error)
     assert one.state() == before
     assert one.feedback(decision.id, "down") == "counted"

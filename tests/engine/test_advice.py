@@ -85,7 +85,10 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
-    assert text == "at alpha = 0.1: use aci-rank, started from a log of your model (--warm-start LOG)"
+    first, second = text.splitlines()
+    assert first == "at alpha = 0.1: use aci-rank, started from a log of your model"
+    assert second.startswith("in a program: Abstainer(")
+    assert "on your own log:" in advice.describe(table, is_log=False)
     _, *lines = summarize_halves(table).splitlines()
     assert re.split("  +", lines[1])[-1] == f"{np.ceil(learned['risk_bound']):.0f}"
     assert re.split("  +", lines[2])[-1] == "-"

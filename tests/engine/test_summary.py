@@ -117,7 +117,7 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     named = result.trials.set_index("learner")["warm_start"].dropna()
     assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
-    assert of_log.startswith("easy, 100 rows: 2 trials of 600 questions, each row 6 times (--horizon)\n\n")
+    assert of_log.startswith("easy, 100 rows: 2 trials of 600 questions, each row 6 times, in random order\n\n")
     assert "aci-rank-from-log" not in of_log
     for given, records in (({}, [EASY]), ({"warm_start": "0.5"}, None)):
         with pytest.raises(
@@ -149,18 +149,18 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     trials, known = result.trials.copy(), result.trials["learner"] == "exaul"
     line = describe_checks(trials, 0.05)
     assert line == (
-        "trials of all learners: Lemma 1 held in all 4, the limit of R_T held in all 2, "
-        "the bound of the regret (probability 1 - 0.05) held in all 2"
+        "trials of all learners: Lemma 1 (an identity, which checks the arithmetic) held in all 4, the limit of R_T "
+        "held in all 2, the bound of the regret, where it is below T (probability 1 - 0.05) held in all 2"
     )
     trials.loc[0, "regret"] = 2 * trials.loc[0, "regret_bound"]  # a larger regret cannot break the lemma
     trials.loc[~known, "fdr_risk"] = 600
     broken = replace(result, trials=trials).summary(80)
     text = " ".join(broken.split())
     assert "the limit of R_T is BROKEN in 2 of 2" in text
-    assert "the bound of the regret (probability 1 - 0.05) is BROKEN in 1 of 2" in text
+    assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2" in text
     trials["lambda"], trials["fdr_risk"] = 1e9, 600.0
     trials.loc[0, "regret"] = 0.0
-    assert "Lemma 1 is BROKEN in" in describe_checks(trials, 0.05)
+    assert "checks the arithmetic) is BROKEN in" in describe_checks(trials, 0.05)
     assert "BROKEN" in table_of(summarize_theory(trials, 0.05, {}), "regret")["Lemma 1"]
 
 
@@ -205,7 +205,7 @@ def test_the_summary_says_how_often_a_record_is_used(horizon, times):
     result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("aci-rank",)), [EASY])
     rounds = horizon or 100
     assert result.manifest["sources"][0]["horizon"] == rounds
-    said = f"easy, 100 rows: 1 trial of {rounds} questions, each row {times} (--horizon)"
+    said = f"easy, 100 rows: 1 trial of {rounds} questions, each row {times}, in random order"
     assert said in result.summary().splitlines()
     assert "each row" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
 

@@ -19,14 +19,13 @@ HORIZON, ALPHA = 30_000, 0.05  # they determine rates and costs
 
 
 class PeerCase(NamedTuple):
-    """A case; ``order`` is ``shared`` if all copies have the same records, else ``own``."""
+    """A case; ``order`` is ``shared`` if all copies have the same records, ``own``, or ``adaptive``."""
 
     learner: str
     backend: str
     order: str
     copies: int
     arms: int
-    precision: str
 
 
 class PeerRun(NamedTuple):

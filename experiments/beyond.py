@@ -209,31 +209,12 @@ def summary_table(table: Table) -> Table:
     return files.frame(rows)
 
 
-def coverage_curves(found: Tables) -> Table:
-    """Return the mean share answered since the previous checkpoint, and the answerable one."""
-    parts, coverages = [], best_coverages(found)
-    for _, rows in found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
-        t = rows["t"].to_numpy()
-        answered = t * (1 - rows["inefficiency_mean"].to_numpy())
-        part = rows[[*ENVIRONMENT_COLUMNS, "lambda", "t"]].copy()
-        part["learner"] = short_name(rows["learner"].iloc[0])
-        part["coverage_mean"] = np.diff(answered, prepend=0) / np.diff(t, prepend=0)
-        part["answerable"] = answerable_shares(coverages, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
-        parts.append(part)
-    return files.stack(parts)
-
-
 def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
     shown = tables.curves.groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
-    curves = tables.curves[shown]
-    few_learners = curves[curves["learner"].isin(("exaul", BETTER))]
-    label, answerable = "FDR risk $R_t$ (answers)", ("answerable", "best threshold that holds alpha")
-    coverage = coverage_curves(tables._replace(curves=curves))
-    dots = feasible_rows(tables.derived["worlds"], FEASIBLE[0])
-    over_time = partial(figures.over_time, by=ENVIRONMENT_COLUMNS)
+    curves = tables.curves[shown & tables.curves["learner"].isin(("exaul", BETTER))]
+    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables.derived["worlds"], FEASIBLE[0])
     return {
-        "risk": over_time(few_learners, "fdr_risk", label, dotted="risk_bound"),
-        "coverage": over_time(coverage, "coverage", "share answered", reference=answerable),
+        "risk": figures.over_time(curves, "fdr_risk", label, by=ENVIRONMENT_COLUMNS, dotted="risk_bound"),
         "scatter": figures.scatter(dots, "fdr_minus_alpha", "one dot per environment: means over trials"),
     }
 

@@ -47,25 +47,6 @@ def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
     return figure
 
 
-def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """Draw a column against its bound, one dot per row, one marker per learner, with the diagonal."""
-    figure = Figure(figsize=(4.6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for style, name, rows in styled_lines(table):
-        axes.plot(rows[x], rows[y], label=plain(str(name)), **style | {"linestyle": ""})
-    extent = [table[x].min(), table[x].max()]
-    axes.plot(extent, extent, label="bound", **TARGET_STYLE)
-    axes.axhline(0, color="#969696", linewidth=0.6)
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_xscale("symlog", linthresh=1e-3)
-    axes.set_yscale("symlog", linthresh=1e-3)
-    if extent[0] > 0:
-        axes.set_xlim(left=extent[0] / 2)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
 def violins(trials: Table) -> Figure:
     """Draw the distribution over trials of the FDR of ``exaul`` at T by alpha, one panel per source."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=["source"])

@@ -1,6 +1,5 @@
 """Run experiments, or read the tables of an earlier report; then make figures and claims from the tables."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -22,7 +21,6 @@ from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, describe_records
-from exaul.engine.progress import EVERY
 from experiments import impostors
 from experiments.claims import Judged, Tables, judge
 from experiments.experiment import Experiment, ExperimentPart, join_tables
@@ -105,20 +103,15 @@ class Runner:
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
-        start = reported = time.perf_counter()
         results: list[Result] = []
         with cancel_on_error(self.sent):
-            for call in [self._ask(part) for part in parts]:
+            calls = [self._ask(part) for part in parts]
+            for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
                 results.append(call())
                 here = {key: results[-1].manifest[key] for key in ("versions", "device")}
                 self.alike = self.alike or here
                 if here != self.alike:
                     raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
-                if (now := time.perf_counter()) - reported >= EVERY:
-                    reported = now
-                    tqdm.write(
-                        f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr
-                    )
         return results
 
     def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
@@ -219,9 +212,7 @@ def run_experiments(
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
         source.submit_all(names)
-        bar = tqdm(names, unit=" experiments", disable=None)
-        for name in bar:
-            bar.set_description(name)
+        for name in names:
             experiment, tables = find_experiment(name), source.tables(name)
             if folder is not None:
                 # Claims and figures use the tables as read back, so that --redraw gives the same report.

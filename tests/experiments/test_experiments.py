@@ -358,7 +358,6 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
 def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "some.csv")
     monkeypatch.setattr(beyond, "ADAPTIVE", ())
-    monkeypatch.setattr("experiments.run.EVERY", 0.0)
     chosen = {"learners": ("exaul-known", "aci-rank"), "alphas": (0.3,), "grid": "uniform"}
     tables = Runner(Paper(data=str(tmp_path), **chosen)).tables("beyond")
     assert set(tables.trials["learner"]) == {"exaul-known", "aci-rank"}
@@ -367,7 +366,6 @@ def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch
     assert {claim.claim.split(":")[0] for claim in find_experiment("beyond").judge(tables)} >= {"aci-rank"}
     told = capsys.readouterr().err
     assert "beyond: 2 traces of at least 2000 records, by score_a\n" in told
-    assert "beyond: 1 of 11 sweeps" in told
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed"):
         Paper(alphas=(0.3,))
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, except over traces"):

@@ -1,6 +1,6 @@
 """``advice``: how often ``aci-rank``, when a sweep advises it, holds alpha on records that it has not seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
 from exaul.engine.results.figures import Figure
 from experiments import beyond, plots
-from experiments.claims import LEMMA, THEORY, Cell, Claim, Measurement, Tables
+from experiments.claims import LEMMA, THEORY, Cell, Claim, Measurement, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import Paper
 
@@ -30,13 +30,8 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
     """Return the sweeps over a trace and over its first half, whose advice tells how both ways do on the second."""
     first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
-    common: dict[str, Any] = {
-        "environment": "replay",
-        "grid": paper.grid or "logit",
-        "alphas": tuple(sorted(paper.alphas)),
-        "checkpoints": 1,
-        "learners": (LEARNER,),
-    }
+    common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (LEARNER,)}
+    common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
     return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
 
 
@@ -85,25 +80,19 @@ def share_table(cells: Table) -> Table:
     return frame(rows)
 
 
-def _of_advised(cell: Cell) -> Measurement:
-    """Return the share of advised cells in which the learner holds alpha, if there are enough cells."""
-    (row,) = cell.rows().to_dict("records")
-    return row["holds_if_advised"] if row["cells"] >= MANY else None
+def _if_many(column: str) -> Callable[[Cell], Measurement]:
+    """Return the measure that is a share, if there are enough cells."""
+    return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MANY else None
 
 
-def _safe(cell: Cell) -> Measurement:
-    (row,) = cell.rows().to_dict("records")
-    return row["safe"] if row["cells"] >= MANY else None
-
-
-IN_WARM: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
+OF_SHARES: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
 CLAIMS = {
     LEMMA: THEORY[LEMMA],
     f"advised cells in which {LEARNER} holds alpha on the second half": Claim(
-        _of_advised, ">=", HELD, ("case",), **IN_WARM
+        _if_many("holds_if_advised"), ">=", HELD, ("case",), **OF_SHARES
     ),
     f"safe answers {WARM}, against the {THRESHOLD}": Claim(
-        _safe, ">=", lambda cell: cell.mean("safe", THRESHOLD), ("case",), **IN_WARM
+        _if_many("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **OF_SHARES
     ),
 }
 

@@ -42,8 +42,11 @@ def find_experiment(name: str) -> Experiment:
 class Runner:
     """Runs experiments. A sweep that several experiments share is run once."""
 
-    def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
-        """Read the records. Sweeps run in the executor, or in this process if it is None."""
+    def __init__(self, paper: Paper, executor: Executor | None = None, names: Sequence[str] = ()) -> None:
+        """Read the records. Sweeps run in the executor, or in this process if it is None.
+
+        Those of the experiments ``names`` are sent to the executor at once, so that none waits for an earlier one.
+        """
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
@@ -52,6 +55,8 @@ class Runner:
         self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
         self.seen: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
+        for part in (part for name in names for part in self.parts(name)):
+            self._ask(part)
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
@@ -94,12 +99,6 @@ class Runner:
         broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
         holds = [claim.holds for claim in judged["holds"]]
         return frame({"claim": list(range(len(holds)))} | broken | {"holds": holds})
-
-    def submit_all(self, names: Sequence[str]) -> None:
-        """Send the sweeps of all experiments to the executor at once, so that none waits for an earlier one."""
-        for name in names:
-            for part in self.parts(name):
-                self._ask(part)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
@@ -154,9 +153,6 @@ class ReportReader:
         """Return the manifest of the earlier report."""
         return self.saved
 
-    def submit_all(self, names: Sequence[str]) -> None:
-        """Do nothing: no sweep is run."""
-
     def tables(self, name: str) -> Tables:
         """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
         tabled, seconds = read(self.folder / name), self.saved["seconds"].get(name)
@@ -206,12 +202,11 @@ def run_experiments(
         BatchFailed: a worker failed.
     """
     check_used(paper, names)
-    source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
+    source = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
     claims: dict[str, list[Judged]] = {}
     derived: dict[str, Mapping[str, Table]] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
-        source.submit_all(names)
         for name in names:
             experiment, tables = find_experiment(name), source.tables(name)
             if folder is not None:

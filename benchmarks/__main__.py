@@ -8,7 +8,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Parser
 
 TEXTS = {
-    "throughput": "rounds per second of all backends of all learners, of the floor, NumPy and other packages",
+    "throughput": "rounds per second of all backends of all learners, of NumPy, a compiled loop and other packages",
     "scaling": "cost of a round of exaul against copies, arms and rounds, with fitted exponents",
     "start": "exaul sweep in a new process: first and second start, and memory",
     "service": "Abstainer and exaul serve: latency, journal, many keys, replay, metrics",

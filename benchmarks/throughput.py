@@ -1,4 +1,4 @@
-"""Rounds per second of every backend of every learner, of the floor, plain NumPy, a compiled loop and packages.
+"""Rounds per second of every backend of every learner, of plain NumPy, a compiled loop and other packages.
 
 The timed call does what a sweep does: make records and uniforms of a chunk, simulate the copies, collect the
 totals; against ``adversary-history``, a whole game. Cases take turns; after compilation each is timed five times,
@@ -65,8 +65,7 @@ def groups(quick: bool) -> list[list[PeerCase]]:
         ("exp3", "pymab"),
         ("exp3", "river"),
     ]
-    floor = PeerCase("none", "floor", "shared", COPIES, ARMS)
-    return [[floor, *(PeerCase(*pair, "shared", 1, ARMS) for pair in alone)], *cases]
+    return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
 
 
 def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:

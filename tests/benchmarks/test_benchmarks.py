@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import peers, results, scaling, service, start, throughput
+from benchmarks import results, scaling, service, start, throughput
 from benchmarks.__main__ import TEXTS, main
 from benchmarks.peers import PEERS, PeerCase
 from exaul.engine.simulation import schedule
@@ -16,8 +16,7 @@ def small(tmp_path, monkeypatch):
     """Every kind of case and every size, as small as possible; results go to a folder of their own."""
     cases = [PeerCase("exp3-ix", x, order, 40, 20) for order in ("own", "shared") for x in ("dense", "native")]
     cases += [PeerCase("exaul", x, "adaptive", 40, 20) for x in ("rows", "dense")]
-    cases += [PeerCase("none", "floor", "shared", 40, 20), PeerCase("exp3-ix", "numpy", "shared", 1, 20)]
-    cases += [PeerCase("exaul", "numba-dense", "shared", 1, 20)]
+    cases += [PeerCase("exp3-ix", "numpy", "shared", 1, 20), PeerCase("exaul", "numba-dense", "shared", 1, 20)]
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
     for module, name, value in (
         *((module, name, (0.0, 1e-9)) for module in (throughput, scaling) for name in ("QUICK", "FULL")),
@@ -27,7 +26,6 @@ def small(tmp_path, monkeypatch):
         (service, "LEARNERS", {"aci-rank": 1.0}),
         (start, "SWEEPS", {True: start.SWEEPS[True], False: {}}),
         (schedule, "CHUNK", 2**14),
-        (peers, "CHUNK", 2**14),
         (results, "FOLDER", tmp_path / "results"),
     ):
         monkeypatch.setattr(module, name, value)

@@ -14,13 +14,10 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records, with_distinct_names
 from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
-from exaul.kernels.metrics import Floats
 from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measurement, Tables
 from experiments.experiment import (
-    MIXED,
     Experiment,
     ExperimentPart,
-    count_segments,
     environment_fields,
     load_environment,
 )
@@ -141,33 +138,25 @@ def environment_kind(environment: str, source: str) -> str:
     return f"{environment} {'from' if source.startswith(made[0]) else 'to'} {made[0]}"
 
 
-def best_coverages(found: Tables) -> dict[tuple[str, float], Floats]:
-    """Return the coverage of the best threshold that meets alpha, by source and alpha: [1], or [20] (``MIXED``)."""
-    return {cell: rows["on_grid"].to_numpy() for cell, rows in found.coverage.groupby(["source", "alpha"])}
+def answerable_share(best: Mapping[tuple[str, float], float], name: str, source: str, alpha: float) -> float:
+    """Return the mean over T of the best coverage of its source at that time; NaN for adaptive environments.
 
-
-def answerable_shares(best: Mapping[tuple[str, float], Floats], columns: Sequence[Any], share: Floats) -> Floats:
-    """Return each segment's best coverage at shares of T; NaN for adaptive environments."""
-    name, source, alpha = columns
+    Segments are equally long. Of a gradual shift, ``best`` has the mean over the mixtures of both sources.
+    """
     if isinstance(load_environment(name), Adaptive):
-        return np.full(len(share), np.nan)
-    if name == "gradual-shift":
-        return np.interp(share, MIXED, best[source, alpha])
-    by_source = [best[name, alpha][0] for name in source.split(" -> ")]
-    # Segments alternate between the sources; checkpoints at a boundary belong to the segment before it.
-    segment = np.ceil(share * count_segments(name)).astype(int) - 1
-    return np.array(by_source)[np.maximum(segment, 0) % len(by_source)]
+        return np.nan
+    sources = [source] if name == "gradual-shift" else source.split(" -> ")
+    return float(np.mean([best[one_source, alpha] for one_source in sources]))
 
 
 def environment_table(tables: Tables) -> Table:
     """Return one row per environment and learner: share answered, answerable share, FDR - alpha, R_T and bound."""
-    rows, coverages = [], best_coverages(tables)
-    columns = [*ENVIRONMENT_COLUMNS, "learner"]
+    rows, columns = [], [*ENVIRONMENT_COLUMNS, "learner"]
+    coverages = tables.coverage.groupby(["source", "alpha"])["on_grid"].mean()
     rises = tables.curves.groupby(columns)["rise"].max()
-    middle = (np.arange(1000) + 0.5) / 1000
     for values, group in tables.trials.groupby(columns, sort=False):
         cell = dict(zip(columns, values, strict=True))
-        best = float(answerable_shares(coverages, values[:3], middle).mean())
+        best = answerable_share(coverages, *values[:3])
         real = [name for name in cell["source"].split(" -> ") if name not in (ALL_WRONG, USELESS)]
         share = group["answered"] / group["horizon"]
         rows.append(
@@ -176,7 +165,7 @@ def environment_table(tables: Tables) -> Table:
                 "learner": short_name(cell["learner"]),
                 "answered": share.mean(),
                 "answerable": best,
-                "least_answerable": min(coverages[name, cell["alpha"]][0] for name in real),
+                "least_answerable": min(coverages[name, cell["alpha"]] for name in real),
                 "of_answerable": np.minimum(share / best, 1).mean() if best >= FEASIBLE[0] else np.nan,
                 "fdr_minus_alpha": (group["fdr"] - group["alpha"]).mean(),
                 "risk": group["fdr_risk"].max(),

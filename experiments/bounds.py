@@ -1,6 +1,6 @@
 """``bounds``: measured regret, Lemma 1 and FDR against their proved bounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -153,15 +153,11 @@ def _slope(x: Any, y: Any) -> float:
     return float(np.polyfit(np.log(x.to_numpy()[positive]), np.log(y.to_numpy()[positive]), 1)[0])
 
 
-def _of_trials(column: str, share: str) -> Callable[[Cell], Measurement]:
-    """Return the measure that is the largest value of a column, and the trials whose bound a run could exceed."""
-
-    def measure(cell: Cell) -> Measurement:
-        rows = cell.rows()
-        many = round((rows["trials"] * rows[share]).sum())
-        return float(rows[column].fillna(0).max()), {"many": f"{many:,} of {rows['trials'].sum():,}"}
-
-    return measure
+def _of_trials(column: str, share: str, cell: Cell) -> Measurement:
+    """Return the largest value of a column, and the trials whose bound a run could exceed."""
+    rows = cell.rows()
+    many = round((rows["trials"] * rows[share]).sum())
+    return float(rows[column].fillna(0).max()), {"many": f"{many:,} of {rows['trials'].sum():,}"}
 
 
 def _of_mean_bound(cell: Cell) -> float:
@@ -170,23 +166,19 @@ def _of_mean_bound(cell: Cell) -> float:
     return float((below["regret"] / below["mean_bound"]).max()) if len(below) else 0.0
 
 
-def _exponent(column: str) -> Callable[[Cell], Measurement]:
-    """Return the measure that is the largest exponent over environments, and why the regret grows that fast."""
-
-    def measure(cell: Cell) -> Measurement:
-        rows, arms = cell.rows(), "H" if cell.values["learner"] == "exp3-ix" else "ln H"
-        words = {"arms": arms, "why": "nothing is proved against the best arm at these rates"}
-        if not rows["mean_bound"].isna().all():
-            ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
-            vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
-            above = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
-            words["why"] = (
-                f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at "
-                f"T = {ratio.index[0]:,}, {ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{above}"
-            )
-        return cell.rows("exponents")[column].max(), words
-
-    return measure
+def _exponent(column: str, cell: Cell) -> Measurement:
+    """Return the largest exponent over environments, and why the regret grows that fast."""
+    rows, arms = cell.rows(), "H" if cell.values["learner"] == "exp3-ix" else "ln H"
+    words = {"arms": arms, "why": "nothing is proved against the best arm at these rates"}
+    if not rows["mean_bound"].isna().all():
+        ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
+        vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
+        above = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
+        words["why"] = (
+            f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at "
+            f"T = {ratio.index[0]:,}, {ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{above}"
+        )
+    return cell.rows("exponents")[column].max(), words
 
 
 def _of_ew(cell: Cell) -> Measurement:
@@ -199,22 +191,22 @@ COULD = "in the {many} trials whose bound a run could exceed"
 LEARNER = ("learner",)
 CLAIMS = {
     f"{{learner}}: share of trials with a regret above its bound, largest of all cases, {COULD}": Claim(
-        _of_trials("above", "falsifiable"), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
+        partial(_of_trials, "above", "falsifiable"), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
     ),
     f"{{learner}}: largest R_T over the bound of the theorem on the FDR risk, {COULD}": Claim(
-        _of_trials("risk_tightness", "risk_falsifiable"), "<=", 1, LEARNER, RISK, table="audit"
+        partial(_of_trials, "risk_tightness", "risk_falsifiable"), "<=", 1, LEARNER, RISK, table="audit"
     ),
     f"{{learner}}: largest FDR_T - alpha over its bound (eq. 6), {COULD}": Claim(
-        _of_trials("excess_tightness", "excess_falsifiable"), "<=", 1, LEARNER, FDR, table="audit"
+        partial(_of_trials, "excess_tightness", "excess_falsifiable"), "<=", 1, LEARNER, FDR, table="audit"
     ),
     "{learner}: largest mean regret over its bound in expectation, of bounds below T": Claim(
         _of_mean_bound, "<=", 1, LEARNER, MEAN, table="audit"
     ),
     "{learner}: largest exponent of the mean regret in T over environments (1/2 in the bound)": Claim(
-        _exponent("in_horizon"), "<=", 0.5, LEARNER, MEAN, table="audit"
+        partial(_exponent, "in_horizon"), "<=", 0.5, LEARNER, MEAN, table="audit"
     ),
     "{learner}: largest exponent of it in {arms} (1/2 in the bound)": Claim(
-        _exponent("in_arms"), "<=", 0.5, LEARNER, MEAN, table="audit"
+        partial(_exponent, "in_arms"), "<=", 0.5, LEARNER, MEAN, table="audit"
     ),
     "mean regret of exaul, which sees only its own answers, over that of ew, T = {T}": Claim(
         _of_ew, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": USUAL}, table="audit"

@@ -1,1 +1,1 @@
-"""Benchmarks: throughput of the engine, of its floor and of other packages."""
+"""Benchmarks: speed of the engine beside other packages."""

@@ -1,6 +1,5 @@
 """``python -m benchmarks``: results on stdout, messages on stderr."""
 
-import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,28 +7,26 @@ from importlib import import_module
 from exaul.commands import terminal
 from exaul.commands.flags import Parser
 
+TEXTS = {
+    "throughput": "rounds per second of all backends of all learners, of NumPy, a compiled loop and other packages",
+    "scaling": "cost of a round of exaul against copies, arms and rounds, with fitted exponents",
+    "start": "exaul sweep in a new process: first and second start, and memory",
+    "service": "Abstainer and exaul serve: latency, journal, many keys, replay, metrics",
+    "gpu": "launches of programs compiled for an H100 and an A100, and rates on an NVIDIA GPU, if there is one",
+}
+
 
 def parser() -> Parser:
     """Return the parser of all commands."""
     root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="Measure the speed of the engine.")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    texts = {
-        "throughput": "rounds per second of all backends of all learners, of the floor, NumPy and other packages",
-        "interaction": "rounds per second of games against an adaptive adversary",
-        "gpu": "launches of programs compiled for an H100 and an A100, and rates on an NVIDIA GPU, if there is one",
-        "abstainer": "Abstainer in a user's program: latency, journal, many keys, replay",
-        "service": "exaul serve: latency, decisions per second, many keys, metrics",
-        "scaling": "cost of a round of exaul against arms and rounds, with fitted slopes",
-    }
-    for name, text in texts.items():
+    for name, text in TEXTS.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == "gpu":
             command.add_argument("--minutes", type=float, default=30, help="time limit for all cases (default: 30)")
         else:
             command.add_argument("--quick", action="store_true", help="take less than a minute and write nothing")
-        command.set_defaults(command=name, json=False)
-        if name == "throughput":
-            command.add_argument("--json", action="store_true", help="print the rows as one JSON list instead")
+        command.set_defaults(command=name)
     return root
 
 
@@ -41,22 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(argv: Sequence[str] | None) -> int:
     """Run one benchmark, print its results, and write them unless it is quick."""
     flags = parser().parse_args(argv)
+    module = import_module(f"benchmarks.{flags.command}")
     if flags.command == "gpu":
-        from benchmarks import gpu
-
-        return gpu.main(flags.minutes)
+        return module.main(flags.minutes)
     import jax  # here, so that --help does not import JAX
 
-    from benchmarks import stamp
+    from benchmarks import results
     from exaul.engine import machine
 
     machine.use_compilation_cache()
-    module = import_module(f"benchmarks.{flags.command.replace('-', '_')}")
     with jax.enable_x64(True):
         rows = module.run(flags.quick)
-    print(json.dumps(rows) if flags.json else module.table(rows))
+    print(results.table(rows))
     if not flags.quick:
-        print("written:", stamp.save(flags.command, rows, module.draw(rows)), file=sys.stderr)
+        print("written:", results.save(flags.command, rows), file=sys.stderr)
     return 0
 
 

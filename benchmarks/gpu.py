@@ -13,26 +13,23 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any, NamedTuple
 
-from benchmarks import launches
+from benchmarks import launches, results
 from benchmarks.launches import CHIPS
-from benchmarks.worker import Worker, WorkerDied
+from benchmarks.results import Row
+from benchmarks.worker import TOO_LONG, Worker
 
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536, 8192  # the most useful numbers first
-TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds
 BACKENDS = ("blocks", "rows")
-COLUMNS: tuple[str, ...] = ("kind", "learner", "backend", "copies", "order", "holds", "differ")
-COLUMNS += ("launches_per_round", "temporary_mib", "compile_seconds", "rounds_per_second", "seconds", "failure")
-Row = dict[str, Any]
 
 
 class GpuCase(NamedTuple):
-    """A case; ``kind`` is ``launches`` and a chip, ``certificate``, ``rate`` or ``sweep``."""
+    """A case; ``kind`` is ``launches`` and a chip, ``certificate`` or ``rate``."""
 
     kind: str
     learner: str
@@ -51,24 +48,22 @@ def cases() -> list[GpuCase]:
     pairs = list({name: (name, backend) for name, backend in reversed(known)}.values())  # the first that has a loop
     found = [GpuCase(f"launches {chip}", *pair, COPIES[0]) for chip in CHIPS for pair in known]
     found += [GpuCase("certificate", *pair, 64) for pair in pairs]
-    found += [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
-    return found + [GpuCase("sweep", name, where, TRIALS) for name, where in pairs if name in ("exaul", "ew")]
+    return found + [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
 
 
 def measure(case: GpuCase) -> Row:
     """Measure a case. Only this function, in the worker process, uses the device."""
-    _begin()
+    _use_stored_programs()
     import jax
 
     kind, _, chip = case.kind.partition(" ")
     if kind == "launches":
         return launches.measure(chip, case.learner, case.backend, case.copies, ARMS)
     with jax.enable_x64(True):
-        return {"certificate": _certificate, "rate": _rate, "sweep": _sweep}[kind](case)
+        return {"certificate": _certificate, "rate": _rate}[kind](case)
 
 
-def _begin() -> None:
-    """Use stored programs, as a sweep does."""
+def _use_stored_programs() -> None:
     from exaul.engine import machine
 
     machine.use_compilation_cache()
@@ -80,34 +75,21 @@ def _certificate(case: GpuCase) -> Row:
     from exaul.engine.sweep import Sweep
 
     small = Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=3000, arms=ARMS)
-    (found,) = certify_all(prepare(small))
-    return {"holds": found.holds("float64"), "differ": found.parted}
+    (certificate,) = certify_all(prepare(small))
+    return {"holds": certificate.holds("float64"), "differ": certificate.parted}
 
 
 def _rate(case: GpuCase) -> Row:
     from benchmarks import peers, throughput
 
-    one = peers.PeerCase(case.learner, case.backend, "own", case.copies, ARMS, "float64")
-    (row,) = throughput.measure([one], 0.25, 5.0)
-    return {"order": "own", "rounds_per_second": row["rounds_per_second"]}
-
-
-def _sweep(case: GpuCase) -> Row:
-    from exaul.engine.run import run as sweep
-    from exaul.engine.sweep import Sweep
-
-    start = perf_counter()
-    sweep(Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=LONG, arms=ARMS))
-    seconds = perf_counter() - start
-    return {"order": "own", "seconds": seconds, "rounds_per_second": case.copies * LONG / seconds}
+    (row,) = throughput.measure([peers.PeerCase(case.learner, case.backend, "own", case.copies, ARMS)], 0.25, 5.0)
+    return {"rounds_per_second": row["value"]}
 
 
 def describe_machine() -> Row:
     """Describe the machine: device, driver, clocks, CUDA, commit and date."""
-    _begin()
-    from benchmarks import stamp
-
-    return stamp.stamp() | stamp.nvidia()
+    _use_stored_programs()
+    return results.stamp() | results.nvidia()
 
 
 def run(
@@ -121,32 +103,12 @@ def run(
     _append(path, stamp)
     for number, case in enumerate(todo):
         left = end - monotonic()
-        if left <= 0:
+        result, failure = worker.call(measure, case, seconds=min(left, LONGEST)) if left > 0 else (None, TOO_LONG)
+        if failure == TOO_LONG and left < LONGEST:
             return rows, list(todo[number:])
-        row = case._asdict()
-        try:
-            found, failure = worker.call(measure, case, seconds=min(left, LONGEST))
-        except WorkerDied:
-            found, failure = None, "the process that measured it died"
-        except TimeoutError:
-            if left < LONGEST:
-                return rows, list(todo[number:])
-            found, failure = None, f"it took longer than {LONGEST:.0f} s"
-        row |= found if failure is None else {"failure": failure}
-        rows.append(row)
-        _append(path, row)
+        rows.append(case._asdict() | (result if failure is None else {"failure": failure}))
+        _append(path, rows[-1])
     return rows, []
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Return Markdown of the columns that some row has."""
-
-    def text(x: Any) -> str:
-        return f"{x:.3g}" if isinstance(x, float) else str(x)
-
-    names = [name for name in COLUMNS if any(name in row for row in rows)]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return "\n".join(lines + ["| " + " | ".join(text(row.get(x, "")) for x in names) + " |" for row in rows])
 
 
 def _append(path: Path, row: Row) -> None:
@@ -156,32 +118,21 @@ def _append(path: Path, row: Row) -> None:
         stream.write(line + "\n")
 
 
-def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None]:
-    """Call a function in the worker. Return its result and its failure; one of them is None."""
-    try:
-        return worker.call(function, seconds=LONGEST)
-    except WorkerDied:
-        return None, "the process that measures died"
-    except TimeoutError:
-        return None, f"the process that measures did not answer in {LONGEST:.0f} s"
-
-
 def main(minutes: float) -> int:
     """Measure and print the table. Return 1 if a case failed or is not certified, else 0."""
-    from benchmarks import stamp
     from exaul.engine.checks import BadInput
 
     if not minutes > 0:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
     worker = Worker()
     try:
-        machine, failure = _asked(worker, describe_machine)
+        machine, failure = worker.call(describe_machine, seconds=LONGEST)
         has_gpu = failure is None and machine["device"].startswith("gpu")
         if failure is not None or not (has_gpu or find_spec("jax_plugins")):
-            found = f"JAX computes on {machine['device']}" if failure is None else failure
-            raise BadInput(f"gpu: no GPU is found ({found})")
-        path = stamp.path_of("gpu", machine).with_suffix(".jsonl")
-        todo, failure = _asked(worker, cases)
+            device = f"JAX computes on {machine['device']}" if failure is None else failure
+            raise BadInput(f"gpu: no GPU is found ({device})")
+        path = results.path_of("gpu", machine).with_suffix(".jsonl")
+        todo, failure = worker.call(cases, seconds=LONGEST)
         if failure is not None:
             raise BadInput(f"gpu: {failure}")
         if not has_gpu:
@@ -193,7 +144,7 @@ def main(minutes: float) -> int:
         rows, left = run(todo, measure, path, machine, minutes, worker)
     finally:
         worker.close()
-    print(table(rows))
+    print(results.table(rows))
     for case in left:
         print("left out, no time:", *case, file=sys.stderr)
     print("written:", path, file=sys.stderr)

@@ -1,32 +1,27 @@
-"""Peers of the backends: the floor, and other implementations of one copy."""
+"""Peers of the backends: other implementations of one copy."""
 
 import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numba as nb
 import numpy as np
-from jax import lax
 
 from exaul.engine import registry
-from exaul.engine.simulation.schedule import CHUNK
 from exaul.kernels.game import ROUNDS, compute_costs
 
 HORIZON, ALPHA = 30_000, 0.05  # they determine rates and costs
 
 
 class PeerCase(NamedTuple):
-    """A case; ``order`` is ``shared`` if all copies have the same records, else ``own``."""
+    """A case; ``order`` is ``shared`` if all copies have the same records, ``own``, or ``adaptive``."""
 
     learner: str
     backend: str
     order: str
     copies: int
     arms: int
-    precision: str
 
 
 class PeerRun(NamedTuple):
@@ -34,19 +29,6 @@ class PeerRun(NamedTuple):
 
     rounds: int
     call: Callable[[], object]
-
-
-@jax.jit
-def _compare(uniforms: jax.Array) -> jax.Array:
-    none = jnp.zeros(uniforms.shape[1], jnp.int32)
-    return lax.scan(lambda n, u: (n + (u < 0.5).astype(jnp.int32), None), none, uniforms)[0]
-
-
-def floor(case: PeerCase) -> PeerRun:
-    """Return a bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
-    rounds = max(ROUNDS, CHUNK // case.copies // ROUNDS * ROUNDS)
-    uniforms = jnp.asarray(np.random.default_rng(0).random((rounds, case.copies)))
-    return PeerRun(rounds, lambda: _compare(uniforms).block_until_ready())
 
 
 def game(case: PeerCase) -> tuple[Any, ...]:
@@ -127,4 +109,4 @@ def river(case: PeerCase) -> PeerRun:
     return _stepping(case, partial(policy.pull, range(case.arms)), policy.update)
 
 
-PEERS = {"floor": floor, "numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}
+PEERS = {"numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}

@@ -1,79 +1,55 @@
-"""Cost of a round of one copy of ``exaul`` on its native backend, against arms H and rounds T.
+"""Cost of a round of one copy of ``exaul`` on its native backend, against copies, arms H and rounds T.
 
-128 copies share their records. The cost against H is that of a prepared chunk at the rates of T = 30,000. The cost
-against T is that of whole games at H = 1,000, including the making of chunks and 200 checkpoints.
+Against copies and H it is that of a prepared chunk at the rates of T = 30,000; against T that of whole games at
+H = 1,000, including the making of chunks and 200 checkpoints. An exponent is fitted to the logarithms.
 """
 
-import sys
-from statistics import median
-from time import perf_counter
-from typing import Any
+from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from benchmarks.peers import PeerCase
-from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
+from benchmarks.peers import PeerCase, PeerRun
+from benchmarks.results import Row
+from benchmarks.throughput import ARMS, FULL, QUICK, measure, prepared, swept
 from exaul.engine.machine import TILE
 from exaul.engine.simulation.batch import roll_out, simulate_rollouts
 
-H = (100, 300, 1000, 4000, 16_000, 64_000)
-T = (10_000, 100_000, 1_000_000)
-LABELS = {"arms": "arms $H$", "rounds": "rounds $T$"}
+SIZES = {
+    "copies": (100, 1_000, 10_000, 100_000),
+    "arms": (100, 300, 1_000, 4_000, 16_000, 64_000),
+    "rounds": (10_000, 100_000, 1_000_000),
+}
 
 
-def run(quick: bool) -> list[dict[str, Any]]:
-    """Return rows of the varied size, its value, and nanoseconds per copy and round."""
-    cases = [PeerCase("exaul", "native", "shared", TILE, arms, "float64") for arms in H]
-    rows = [
-        {"varied": "arms", "value": row["arms"], "nanoseconds": 1e9 / row["rounds_per_second"]}
-        for row in measure(cases, *(QUICK if quick else FULL))
-    ]
-    for horizon in T[:2] if quick else T:
-        times = [game(horizon) for _ in range(REPETITIONS)]
-        rows.append({"varied": "rounds", "value": horizon, "nanoseconds": 1e9 * median(times) / (TILE * horizon)})
-        print(f"{horizon} rounds: {median(times):.2g} s", file=sys.stderr)
-    return rows
+def run(quick: bool) -> list[Row]:
+    """Return rows of the varied number, its size, and nanoseconds per copy and round; then the exponents."""
+    rows: list[Row] = []
+    usual = PeerCase("exaul", "native", "shared", TILE, ARMS)
+    for varied, sizes in SIZES.items():
+        for size in sizes[: -1 if quick else None]:
+            make = partial(game, horizon=size) if varied == "rounds" else swept
+            case = usual if varied == "rounds" else PeerCase(**(usual._asdict() | {varied: size}))
+            (row,) = measure([case], *(QUICK if quick else FULL), make)
+            rows.append({"varied": varied, "size": size, "value": 1e9 / row["value"], "unit": "ns a learner-round"})
+    return rows + exponents(rows)
 
 
-def game(horizon: int) -> float:
-    """Return the seconds of a whole game."""
-    ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
-    (learner,), stream = ready.learners, ready.trial_records()
-    rollout = roll_out(ready, learner, stream)
-    start = perf_counter()
-    simulate_rollouts([rollout], stream, ready.checkpoints, lambda rounds: None)
-    return perf_counter() - start
-
-
-def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
-    """Return, by varied size, its values, the nanoseconds, and the slope fitted to their logarithms."""
-    fitted = {}
-    for varied in LABELS:
-        points = [(row["value"], row["nanoseconds"]) for row in rows if row["varied"] == varied]
-        x, y = np.array(points).T
-        fitted[varied] = x, y, float(np.polyfit(np.log(x), np.log(y), 1)[0])
+def exponents(rows: list[Row]) -> list[Row]:
+    """Return one row per varied number: the slope of the logarithms of the cost."""
+    fitted: list[Row] = []
+    for varied in dict.fromkeys(row["varied"] for row in rows):
+        sizes, costs = np.array([(row["size"], row["value"]) for row in rows if row["varied"] == varied], float).T
+        slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+        fitted.append({"varied": varied, "size": "all", "exponent": float(slope)})
     return fitted
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return Markdown with nanoseconds per copy and round, and the fitted slopes."""
-    text = ["| varied | value | ns a learner-round |", "|---|--:|--:|"]
-    text += [f"| {row['varied']} | {row['value']:,} | {row['nanoseconds']:.3g} |" for row in rows]
-    slopes = [f"cost ~ {varied}^{slope:.2f}" for varied, (_, _, slope) in lines(rows).items()]
-    return "\n".join([*text, "", *slopes])
+def game(case: PeerCase, horizon: int) -> PeerRun:
+    """Return a whole game."""
+    ready = prepared(case, horizon, 200)
+    (learner,), stream = ready.learners, ready.trial_records()
 
+    def call() -> None:
+        simulate_rollouts([roll_out(ready, learner, stream)], stream, ready.checkpoints, lambda rounds: None)
 
-def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Draw nanoseconds per copy and round against arms and against rounds, with the fitted slopes."""
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, (varied, (x, y, slope)) in zip(panels, lines(rows).items(), strict=True):
-        fit = np.exp(np.mean(np.log(y)) + slope * (np.log(x) - np.mean(np.log(x))))
-        axes.loglog(x, y, "o", color="#08306b")
-        axes.loglog(x, fit, "--", color="#737373", label=f"slope {slope:.2f}")
-        axes.set_xlabel(LABELS[varied])
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("nanoseconds a learner-round")
-    return figure
+    return PeerRun(horizon, call)

@@ -1,4 +1,4 @@
-"""Speed of `exaul serve`: decisions one at a time and many at once, start and memory with many keys, a scrape."""
+"""Speed in a user's program, each measurement beside its aim: the Abstainer, its journal, and ``exaul serve``."""
 
 import asyncio
 import json
@@ -9,54 +9,111 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from benchmarks.abstainer import draw, table
-from exaul import Abstainers
+from benchmarks.results import Row
+from exaul import Abstainer, Abstainers
+from exaul.serving.abstainers import replayed
 
-__all__ = ["draw", "run", "table"]
-
+LEARNERS = {"aci-rank": 20e-6, "exaul": 40e-6}  # seconds of a decision and its feedback that are the aim
+# Sizes by ``quick``: questions of a learner, requests, keys, entries of the journal.
+SIZES = {False: (20_000, 5_000, 5_000, 1_000_000), True: (500, 100, 20, 2_000)}
 CLIENTS = 16  # that decide at the same time
-QUESTIONS = {False: 5_000, True: 100}  # by ``quick``
-KEYS = {False: 5_000, True: 20}
-ENTRIES = {False: 20, True: 5}  # decisions of each key before the start
-SCRAPES = {False: 5, True: 1}
-TARGETS = {  # upper limits; lower limits of rates
-    "decision, median": 2e-3,
-    "decision, 99% quantile": 10e-3,
-    f"decisions a second, {CLIENTS} at a time": 500,
-    "start with all keys": 3.0,
-    "memory of all keys": 250e6,
-    "metrics, median": 0.1,
-}
+START = """
+import sys
+from time import perf_counter
+from exaul import Abstainer, Abstainers
+from exaul.engine.machine import resident_bytes
+Abstainer().decide(0.5)
+before, start = resident_bytes(), perf_counter()
+abstainers = Abstainers(sys.argv[1])
+for key in abstainers.all_keys():
+    abstainers.decide(0.5, key=key)
+print(perf_counter() - start, resident_bytes() - before)
+"""
 
 
-def run(quick: bool) -> list[dict[str, Any]]:
-    """Return rows of measurements (seconds, bytes, or decisions per second) and their targets."""
-    rng = np.random.default_rng(0)
+def run(quick: bool) -> list[Row]:
+    """Return rows of measurements and their aims: upper limits; lower limits of rates."""
+    rows: list[Row] = []
+    questions, requests, keys, entries = SIZES[quick]
+
+    def add(what: str, value: float, unit: str, aim: float) -> None:
+        rows.append({"what": what, "value": float(value), "unit": unit, "aim": aim})
+        print(what, f"{value:.4g} {unit}", file=sys.stderr)
+
+    for name, aim in LEARNERS.items():
+        add(f"{name}: a decision and its feedback", np.median(_alone(name, questions)), "seconds", aim)
+    add("import in a new process", _process("pass"), "seconds", 0.3)
+    add("import and first decision", _process("Abstainer().decide(0.5)"), "seconds", 1.0)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.sqlite"
-        with _server(path) as (_, port, _):
-            scores = rng.random(QUESTIONS[quick]).tolist()
-            times = asyncio.run(_decide(port, scores, [""]))[len(scores) // 10 :]
-            rate = asyncio.run(_decide_together(port, QUESTIONS[quick]))
+        path = Path(folder) / "journal.sqlite"
+        add("decisions and feedback with the journal", _fill(path, keys, entries), "a second", 5_000)
+        start = subprocess.run([sys.executable, "-c", START, path], check=True, capture_output=True, text=True)
+        seconds, size = map(float, start.stdout.split())
+        add("start with all keys", seconds, "seconds", 2.0)
+        add("memory of all keys", size / 1e6, "MB", 200)
+        begin = perf_counter()
+        assert all(same for _, same in replayed(path))
+        add("replay of the journal", perf_counter() - begin, "seconds", 10.0)
+        with _server(Path(folder) / "new.sqlite") as (_, port, _):
+            times = asyncio.run(_decide(port, requests, [""]))[requests // 10 :]
+            begin = perf_counter()
+            asyncio.run(_decide_together(port, requests // CLIENTS))
+            rate = requests // CLIENTS * CLIENTS / (perf_counter() - begin)
+        add("exaul serve: decision, median", np.median(times), "seconds", 2e-3)
+        add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), "seconds", 10e-3)
+        add(f"exaul serve: decisions, {CLIENTS} at a time", rate, "a second", 500)
         path = Path(folder) / "keys.sqlite"
-        keys = [str(key) for key in range(KEYS[quick])]
-        with Abstainers(path) as abstainers:
-            for key in keys * ENTRIES[quick]:
-                decision = abstainers.decide(rng.random(), key)
-                abstainers.feedback(decision.id, rng.random() < 0.1)
+        _fill(path, keys, 20 * keys)
         with _server(path) as (process, port, started):
-            asyncio.run(_decide(port, [0.5] * len(keys), keys))
+            asyncio.run(_decide(port, keys, [str(key) for key in range(keys)]))
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            scrapes = asyncio.run(_scrape(port, SCRAPES[quick]))
-    values = np.median(times), np.quantile(times, 0.99), rate, started, 4096 * pages, np.median(scrapes)
-    return [
-        {"what": what, "value": float(value), "target": target}
-        for (what, target), value in zip(TARGETS.items(), values, strict=True)
-    ]
+            begin = perf_counter()
+            asyncio.run(_request(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
+            metrics = perf_counter() - begin
+        add("exaul serve: start with all keys", started, "seconds", 3.0)
+        add("exaul serve: memory of all keys", 4096 * pages / 1e6, "MB", 250)
+        add("exaul serve: metrics", metrics, "seconds", 0.1)
+    return rows
+
+
+def _alone(name: str, questions: int) -> list[float]:
+    """Return the seconds per decision with feedback, without the first tenth."""
+    rng, times = np.random.default_rng(0), []
+    abstainer = Abstainer(learner=name, alpha=0.1, horizon=questions, seed=0)
+    scores, errors = rng.random(questions), rng.random(questions) < 0.15
+    for score, error in zip(scores.tolist(), errors.tolist(), strict=True):
+        start = perf_counter()
+        decision = abstainer.decide(score)
+        if decision.answer:
+            abstainer.feedback(decision.id, error)
+        times.append(perf_counter() - start)
+    return times[questions // 10 :]
+
+
+def _process(code: str) -> float:
+    """Return the seconds of a new process that imports the Abstainer and runs code; the least of three."""
+    times = []
+    for _ in range(3):
+        start = perf_counter()
+        subprocess.run([sys.executable, "-c", f"from exaul import Abstainer; Abstainer; {code}"], check=True)
+        times.append(perf_counter() - start)
+    return min(times)
+
+
+def _fill(path: Path, keys: int, entries: int) -> float:
+    """Write a journal, one key after the other; return entries per second."""
+    rng, start, written = np.random.default_rng(1), perf_counter(), 0
+    with Abstainers(path, alpha=0.1, learner="aci-rank") as abstainers:
+        for key in range(keys):
+            while written < entries * (key + 1) / keys:
+                decision = abstainers.decide(rng.random(), key=str(key))
+                written += 1
+                if decision.answer:
+                    written += abstainers.feedback(decision.id, rng.random() < 0.1) == "counted"
+    return written / (perf_counter() - start)
 
 
 @contextmanager
@@ -73,27 +130,15 @@ def _server(path: Path) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
             process.terminate()
 
 
-async def _decide(port: int, scores: list[float], keys: list[str]) -> list[float]:
+async def _decide(port: int, questions: int, keys: list[str]) -> list[float]:
     """Return the seconds of decisions that one client asks for, one after the other."""
-    bodies = [json.dumps({"score": score, "key": keys[n % len(keys)]}) for n, score in enumerate(scores)]
+    bodies = [json.dumps({"score": 0.5, "key": keys[n % len(keys)]}) for n in range(questions)]
     head = "POST /v1/decide HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
     return await _request(port, [f"{head}{len(body)}\r\n\r\n{body}" for body in bodies])
 
 
-async def _decide_together(port: int, questions: int) -> float:
-    """Return the decisions per second of several clients together."""
-    scores = [0.5] * (questions // CLIENTS)
-    start = perf_counter()
-    await asyncio.gather(*(_decide(port, scores, ["a", "b"]) for _ in range(CLIENTS)))
-    return CLIENTS * len(scores) / (perf_counter() - start)
-
-
-async def _scrape(port: int, count: int) -> list[float]:
-    seconds = []
-    for _ in range(count):
-        seconds += await _request(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
-        await asyncio.sleep(1.1)  # else it is the same again
-    return seconds
+async def _decide_together(port: int, questions: int) -> None:
+    await asyncio.gather(*(_decide(port, questions, ["a", "b"]) for _ in range(CLIENTS)))
 
 
 async def _request(port: int, requests: list[str]) -> list[float]:

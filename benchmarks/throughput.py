@@ -1,89 +1,82 @@
-"""Throughput of every backend of every learner, of the floor, plain NumPy, a compiled loop and other packages.
+"""Rounds per second of every backend of every learner, of plain NumPy, a compiled loop and other packages.
 
 The timed call does what a sweep does: make records and uniforms of a chunk, simulate the copies, collect the
-totals. Cases take turns; after compilation each is timed five times, and the median is reported. With ``--quick`` a
-case is not repeated after 1.5 s in all. Scores are uniform on [0, 1], so few cuts of a block are equal, which is
-the worst case for backends that compress; rates are those of T = 30,000.
+totals; against ``adversary-history``, a whole game. Cases take turns; after compilation each is timed five times,
+and the median is reported. With ``--quick`` a case is not repeated after 1.5 s in all. Scores are uniform, so few
+cuts of a block are equal, which is the worst case for backends that compress; rates are those of T = 30,000.
 """
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
+from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS, LEARNERS
-from exaul.engine.simulation.batch import roll_out
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS
+from exaul.engine.simulation.batch import Rollout, roll_out, simulate_rollouts
+from exaul.engine.simulation.interaction import interact_as_prepared
+from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk, rates_of_blocks
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
 from exaul.kernels.learners.learner import Fixed
 
-Row = dict[str, Any]
-ORDERS = {"shared": "replay", "own": "stochastic"}  # environments with shared records, and with own ones
-COPIES, ARMS = 1024, 1000  # the usual size; SIZES vary one number each
-SIZES = ((100, ARMS), (10_000, ARMS), (100_000, ARMS), (COPIES, 100), (COPIES, 16_000), (COPIES, 64_000))
+ORDERS = {"shared": "replay", "own": "stochastic", "adaptive": "adversary-history"}  # environments
+COPIES, ARMS, GAME = 1024, 1000, 1024  # copies and arms of a case, rounds of a game
 REPETITIONS = 5
 FULL, QUICK = (0.25, math.inf), (0.1, 1.5)  # arguments of ``measure``: seconds per repetition, and per case
-LONGEST, LARGEST = 3.5, 2e9  # limits of a case: seconds of a call, bytes of a state
-
-
-def backends(name: str) -> list[str]:
-    """Return the backends that support a learner's rule, in the order of their table."""
-    learner = registry.load_object(LEARNERS[name])
-    return [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
 
 
 def learners() -> list[str]:
-    """Return the learners that learn."""
-    return [name for name, place in LEARNERS.items() if not isinstance(registry.load_object(place).rule, Fixed)]
+    """Return the learners that learn, each rule once."""
+    rules = {name: registry.load_object(reference).rule for name, reference in LEARNERS.items() if name != FROM_LOG}
+    return [name for name, rule in rules.items() if not isinstance(rule, Fixed)]
+
+
+def backends(name: str, order: str) -> list[str]:
+    """Return the backends that support a learner's rule in an order, in that of their table."""
+    learner, by_rounds = registry.load_object(LEARNERS[name]), supporting_backends(by_rounds=True)
+    known = [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
+    return [backend for backend in known if order != "adaptive" or backend in by_rounds]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:
-    """Return groups of cases; the cases of a group take turns."""
-    names = learners()
-    usual = COPIES, ARMS, "float64"
-    if quick:
-        prepared = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS))
-        fastest = {learner.name: learner.backend_name for learner in prepared.learners}
-        return [[PeerCase(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
-    sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
-    swept = [
-        [PeerCase(n, x, order, *size) for x in backends(n)] for size in sizes for order in ORDERS for n in names
+    """Return groups of cases; the cases of a group take turns. Quick: the first backend beside ``dense``."""
+    cases = [
+        [PeerCase(name, x, order, COPIES, ARMS) for x in backends(name, order)]
+        for order, name in product(ORDERS, learners())
     ]
-    floors = [PeerCase("none", "floor", "shared", *size) for size in sizes if size[1:] == usual[1:]]
-    pairs = [*((n, "numpy") for n in names), ("exaul", "numba-dense"), ("exp3", "pymab"), ("exp3", "river")]
-    return [[*floors, *(PeerCase(*pair, "shared", 1, *usual[1:]) for pair in pairs)], *swept]
-
-
-def records(arms: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return random cuts and errors; answers with small cuts are wrong more often."""
-    rng = np.random.default_rng(0)
-    cuts = rng.integers(1, arms, shape, np.int32)
-    return cuts, (rng.random(shape) * arms > cuts).astype(np.float64)
+    if quick:
+        return [[case for group in cases for case in (group[0], group[-1]) if case.order != "adaptive"]]
+    alone = [
+        *((name, "numpy") for name in learners()),
+        ("exaul", "numba-dense"),
+        ("exp3", "pymab"),
+        ("exp3", "river"),
+    ]
+    return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
 
 
 def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
-    """Prepare a sweep of a case over random records."""
-    cuts, errors = records(case.arms, (horizon,))
+    """Prepare a sweep of a case over random records; answers with small cuts are wrong more often."""
+    rng = np.random.default_rng(0)
+    cuts = rng.integers(1, case.arms, horizon, np.int32)
+    errors = (rng.random(horizon) * case.arms > cuts).astype(np.float64)
     sweep = Sweep(
         environment=ORDERS[case.order],
         learners=(case.learner,),
         backend=case.backend,
-        precision=case.precision,
         alphas=(ALPHA,),
         lambdas=(math.sqrt(horizon),),
         horizon=horizon,
@@ -91,35 +84,49 @@ def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
         arms=case.arms,
         checkpoints=(checkpoints,),
     )
+    if case.order == "adaptive":
+        return prepare(sweep)
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
     return prepare(sweep, (Records("random", scores, errors, 0, None),))
 
 
-def schedule_of(case: PeerCase) -> Schedule:
-    """Return a chunk's blocks as in a sweep with own records, with checkpoints every 128 rounds."""
-    blocks = blocks_per_chunk(case.copies)
-    checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
-
-
 def swept(case: PeerCase) -> PeerRun:
-    """Return a backend driven as a sweep drives it: records, uniforms and rounds."""
+    """Return a backend driven as a sweep drives it: records, uniforms and rounds, with checkpoints every 128."""
     ready = prepared(case, HORIZON, 1)
     (learner,), stream = ready.learners, ready.trial_records()
-    assert learner.backend_name == case.backend
-    simulation = roll_out(ready, learner, stream).simulation
-    schedule = schedule_of(case)
+    simulation, blocks = roll_out(ready, learner, stream).simulation, blocks_per_chunk(case.copies)
+    checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
+    schedule = Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
     rates = rates_of_blocks(learner.rates, schedule.block)
 
     def call() -> None:
-        chunk = Chunk(schedule, stream)
-        simulation.start(chunk, rates)
+        simulation.start(Chunk(schedule, stream), rates)
         simulation.collect()
 
     return PeerRun(schedule.rounds, call)
 
 
-def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]:
+def game(case: PeerCase) -> PeerRun:
+    """Return a game against an adaptive environment."""
+    ready = prepared(case, GAME, 1)
+    (learner,) = ready.learners
+
+    def call() -> None:
+        simulation, asked = interact_as_prepared(ready, learner)
+        rollout = Rollout(learner, simulation, ready.copies_of(learner), ready.checkpoints, asked)
+        simulate_rollouts([rollout], None, ready.checkpoints, lambda done: None)
+
+    return PeerRun(GAME, call)
+
+
+def make(case: PeerCase) -> PeerRun:
+    """Return the run of a case."""
+    return peers.PEERS.get(case.backend, game if case.order == "adaptive" else swept)(case)
+
+
+def measure(
+    cases: Iterable[PeerCase], seconds: float, most: float, make: Callable[[PeerCase], PeerRun] = make
+) -> list[Row]:
     """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
     A repetition takes at least ``seconds``; a case is not repeated after ``most`` seconds in all.
@@ -127,7 +134,7 @@ def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]
     runs: dict[PeerCase, PeerRun] = {}
     for case in cases:
         try:
-            runs[case] = peers.PEERS.get(case.backend, swept)(case)
+            runs[case] = make(case)
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
@@ -147,78 +154,16 @@ def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]
                 done += 1
             calls[case] = done
             times[case].append(perf_counter() - start)
-    rate = {case: case.copies * runs[case].rounds * calls[case] / median(times[case]) for case in runs}
+    rates = {case: case.copies * runs[case].rounds * calls[case] / median(times[case]) for case in runs}
     rows = []
-    for case in runs:
-        dense = rate.get(case._replace(backend="dense"))
-        measured = {
-            "horizon": runs[case].rounds * calls[case],
-            "rounds_per_second": rate[case],
-            "ratio_to_dense": None if dense is None else rate[case] / dense,
-        }
-        rows.append(case._asdict() | measured)
+    for case, rate in rates.items():
+        dense = rates.get(case._replace(backend="dense"))
+        over = {} if dense is None else {"over dense": rate / dense}
+        rows.append(case._asdict() | {"value": rate, "unit": "rounds a second"} | over)
+        print(*case, f"{rate:.2g} a second", file=sys.stderr)
     return rows
 
 
 def run(quick: bool) -> list[Row]:
-    """Measure all groups, except cases that would take too long as estimated from the usual size."""
-    rows: list[Row] = []
-    cost: dict[tuple[Any, ...], float] = {}  # seconds per copy, arm and round
-
-    def affordable(case: PeerCase) -> bool:
-        work = case.copies * case.arms * schedule_of(case).rounds
-        usual = (case.copies, case.arms) == (COPIES, ARMS)
-        return usual or (case.copies * case.arms * 8 <= LARGEST and cost.get(case[:3], 0.0) * work <= LONGEST)
-
-    for cases in groups(quick):
-        for case in cases:
-            if not affordable(case):
-                print("left out, too long or too large:", *case, file=sys.stderr)
-        for row in measure(filter(affordable, cases), *(QUICK if quick else FULL)):
-            case = PeerCase(*(row[name] for name in PeerCase._fields))
-            cost.setdefault(case[:3], 1 / (row["rounds_per_second"] * case.arms))
-            print(*case, f"{row['rounds_per_second']:.2g} a second", file=sys.stderr)
-            rows.append(row)
-    return rows
-
-
-def table(rows: list[Row]) -> str:
-    """Return Markdown: one line per learner, backend and order; one column per copies, arms and precision."""
-    lines: dict[tuple[Any, ...], dict[tuple[Any, ...], str]] = {}
-    for row in rows:
-        text = f"{row['rounds_per_second']:.1e}".replace("e+0", "e")
-        if row["backend"] != "dense" and row["ratio_to_dense"] is not None:
-            text += f" ({row['ratio_to_dense']:.3g}x)"
-        size = row["copies"], row["arms"], row["precision"]
-        lines.setdefault((row["learner"], row["backend"], row["order"]), {})[size] = text
-    sizes = list(dict.fromkeys(size for line in lines.values() for size in line))
-    heads = [f"{copies:,} x {arms:,}" + " f32" * (precision == "float32") for copies, arms, precision in sizes]
-    body = [["learner", "backend", "order", *heads], ["---"] * 3 + ["--:"] * len(sizes)]
-    body += [[*name, *(line.get(size, "") for size in sizes)] for name, line in sorted(lines.items())]
-    title = "Learner-rounds per second at copies x arms (in brackets: over dense)"
-    return "\n".join([title, "", *(f"| {' | '.join(cells)} |" for cells in body)])
-
-
-def draw(rows: list[Row]) -> Figure:
-    """Draw rounds per second against copies (1,000 arms, float64), one panel per learner."""
-    names = [name for name in LEARNERS if any(row["learner"] == name for row in rows)]
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    handles: dict[str, Any] = {}
-    for axes, name in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
-        for (number, where), order in product(enumerate([*BACKENDS, *peers.PEERS]), ORDERS):
-            points = [
-                (row["copies"], row["rounds_per_second"])
-                for row in rows
-                if (row["backend"], row["order"], row["arms"], row["precision"]) == (where, order, ARMS, "float64")
-                and (row["learner"] == "none" or name.startswith(row["learner"]))  # exp3 beside exp3-ix
-            ]
-            if points:
-                style = {"color": f"C{number}", "marker": "s^vDo.+x1234P"[number], "markersize": 5}
-                style |= {"linestyle": "--", "markerfacecolor": "white"} if order == "own" else {}
-                label = where if where in peers.PEERS else f"{where}, {order}"
-                (handles[label],) = axes.loglog(*zip(*sorted(points), strict=True), **style)
-        axes.set(title=name, xlabel="copies")
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("learner-rounds per second")
-    figure.legend(handles.values(), handles, loc="outside right center", frameon=False, fontsize=8)
-    return figure
+    """Measure all groups."""
+    return [row for cases in groups(quick) for row in measure(cases, *(QUICK if quick else FULL))]

@@ -6,9 +6,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-
-class WorkerDied(Exception):
-    """The process ended during a call."""
+DIED, TOO_LONG = "the process that measured it died", "it took too long"
 
 
 def serve(calls: Connection) -> None:
@@ -35,11 +33,9 @@ class Worker:
         self._calls: Any = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> tuple[Any, str | None]:
-        """Call a function of an importable module. Return its result and its error line; one of them is None.
+        """Call a function of an importable module. Return its result and its failure, a line; one of them is None.
 
-        Raises:
-            TimeoutError: the call took longer than ``seconds``; the process is ended.
-            WorkerDied: the process ended.
+        The process is ended if the call takes longer than ``seconds``.
         """
         if self._process is None:
             spawning = get_context("spawn")
@@ -47,16 +43,16 @@ class Worker:
             self._process = spawning.Process(target=serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()  # else the pipe stays open, and recv never sees that the process ended
+        failure = DIED
         try:
             self._calls.send((function, arguments))
-            if not self._calls.poll(seconds):
-                raise TimeoutError
-            return self._calls.recv()
-        except (EOFError, OSError) as error:
-            self.close()
-            if isinstance(error, TimeoutError):
-                raise
-            raise WorkerDied from error
+            if self._calls.poll(seconds):
+                return self._calls.recv()
+            failure = TOO_LONG
+        except (EOFError, OSError):
+            pass
+        self.close()
+        return None, failure
 
     def close(self) -> None:
         """End the process."""

@@ -17,20 +17,22 @@ from exaul.commands.flags import Parser, add_flags, fields_given
 from exaul.engine.checks import BadInput
 from exaul.engine.executors import ClusterFlags
 from experiments.paper import Paper
-from experiments.registry import EXPERIMENTS
+from experiments.registry import EXPERIMENTS, OF_THE_PAPER
 
 if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
 
-def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor | None) -> int:
-    """Run experiments, with impostors if ``pose``, and print their claims."""
+def reproduce(
+    names: Sequence[str], paper: Paper, executor: Executor | None, pose: bool = False, compare: bool = False
+) -> int:
+    """Run experiments, with impostors if ``pose``. Print their claims, or how they ``compare`` with the paper."""
     from exaul.engine.logs.files import to_csv
-    from experiments.report import has_failed, summary
+    from experiments.report import describe_agreement, has_failed, summary
     from experiments.run import run_experiments
 
     table = run_experiments(paper, names, pose, executor)
-    print(to_csv(table), end="")
+    print(describe_agreement(table) if compare else to_csv(table), end="\n" if compare else "")
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 
@@ -58,12 +60,14 @@ def parser(argv: Sequence[str]) -> Parser:
             add_flags(sub, (config, ClusterFlags), {})
         sub.set_defaults(action=action, config=config)
 
+    text = "the paper's experiments; at the end a table of what agrees with its figures and what differs"
+    command("paper", text, Paper, partial(reproduce, OF_THE_PAPER, compare=True))
     text = "all experiments below except worst-case, in one report"
-    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS), False))
+    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS)))
     text = "the same, and which claims fail if another learner takes the place of exaul"
-    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), True))
+    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), pose=True))
     for name, experiment in EXPERIMENTS.items():
-        command(name, experiment.title, Paper, partial(reproduce, (name,), False))
+        command(name, experiment.title, Paper, partial(reproduce, (name,)))
     found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
     command("worst-case", "search for the adversary parameters that are worst for each learner", found, search)
     return root

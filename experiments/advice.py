@@ -1,6 +1,6 @@
 """``advice``: how often ``aci-rank``, when a sweep advises it, holds alpha on records that it has not seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
 from exaul.engine.results.figures import Figure
 from experiments import beyond, plots
-from experiments.experiment import CHECK, Claim, Experiment, ExperimentPart, Tables, lemma
+from experiments.claims import LEMMA, THEORY, Cell, Claim, Measurement, Tables, mean_of
+from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import Paper
 
 SHORTEST = 300  # records of a trace, at least
@@ -29,13 +30,8 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
     """Return the sweeps over a trace and over its first half, whose advice tells how both ways do on the second."""
     first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
-    common: dict[str, Any] = {
-        "environment": "replay",
-        "grid": paper.grid or "logit",
-        "alphas": tuple(sorted(paper.alphas)),
-        "checkpoints": 1,
-        "learners": (LEARNER,),
-    }
+    common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (LEARNER,)}
+    common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
     return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
 
 
@@ -68,13 +64,12 @@ def rights(tables: Tables) -> Table:
     return frame(rows)
 
 
-def share_table(tables: Tables) -> Table:
+def share_table(cells: Table) -> Table:
     """Return the means over the cells of which a threshold answers at least 5%, one row per kind of trace and way.
 
     ``advised`` is the share of cells in which ``aci-rank`` is advised, ``holds_if_advised`` the share of these in
     which the way holds alpha.
     """
-    cells = rights(tables)
     cells = cells[cells["answerable"] >= FEASIBLE]
     rows = []
     for (case, way), each in cells.groupby(["case", "learner"], sort=False):
@@ -85,24 +80,27 @@ def share_table(tables: Tables) -> Table:
     return frame(rows)
 
 
-def _claims(tables: Tables) -> list[Claim]:
-    claims = [lemma(tables)]
-    for case, rows in share_table(tables).groupby("case", sort=False):
-        row = rows.set_index("learner")
-        if row.loc[WARM, "cells"] < MANY:
-            continue
-        text = f"advised cells in which {LEARNER} holds alpha on the second half: {case}"
-        claims.append(Claim(text, row.loc[WARM, "holds_if_advised"], ">=", HELD, kind=CHECK))
-        text = f"safe answers {WARM}, against the {THRESHOLD}: {case}"
-        claims.append(Claim(text, row.loc[WARM, "safe"], ">=", row.loc[THRESHOLD, "safe"], kind=CHECK))
-    return claims
+def _if_many(column: str) -> Callable[[Cell], Measurement]:
+    """Return the measure that is a share, if there are enough cells."""
+    return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MANY else None
 
 
-def _drawn(tables: Tables) -> Mapping[str, Figure]:
-    table = share_table(tables)
-    return {
-        "safe": plots.by_case(table.assign(safe_q05=table["safe"], safe_q95=table["safe"]), "safe", "safe answers")
-    }
+OF_SHARES: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
+CLAIMS = {
+    LEMMA: THEORY[LEMMA],
+    f"advised cells in which {LEARNER} holds alpha on the second half": Claim(
+        _if_many("holds_if_advised"), ">=", HELD, ("case",), **OF_SHARES
+    ),
+    f"safe answers {WARM}, against the {THRESHOLD}": Claim(
+        _if_many("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **OF_SHARES
+    ),
+}
+
+
+def _draw(tables: Tables) -> Mapping[str, Figure]:
+    shares = tables.derived["shares"]
+    table = shares.assign(safe_q05=shares["safe"], safe_q95=shares["safe"])
+    return {"safe": plots.by_case(table, "safe", "safe answers")}
 
 
 advice = Experiment(
@@ -110,8 +108,8 @@ advice = Experiment(
     "the first. It holds alpha if its FDR is at most alpha + 0.01 and 1.5 alpha. Safe answers are those where it "
     "holds, as a share of what the best threshold answers. Counted are traces of which a threshold answers 5%.",
     _parts,
-    _drawn,
-    _claims,
-    lambda tables: {"rights": rights(tables), "shares": share_table(tables)},
+    _draw,
+    CLAIMS,
+    lambda tables: {"rights": (table := rights(tables)), "shares": share_table(table)},
     advised=True,
 )

@@ -12,23 +12,13 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.summary import binomial_interval
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
-from experiments import environments, plots
-from experiments.experiment import (
-    CHECK,
-    CLAIM,
-    REGRESSION,
-    REGRET,
-    Claim,
-    Experiment,
-    ExperimentPart,
-    Tables,
-    lemma,
-)
-from experiments.long import LONG_HORIZON, parts_of
+from experiments import plots
+from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
+from experiments.experiment import Experiment, ExperimentPart, environment_fields, load_environment
 from experiments.paper import EASY, HARD, SHIFT, Paper
+from experiments.simulations import LONG_HORIZON, long_run
 
 ENVIRONMENTS = {
     "stochastic": EASY,
@@ -51,6 +41,7 @@ SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweep
 LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "tightness", "R_T": "risk_tightness", "FDR_T - alpha": "excess_tightness"}
 LARGEST = 10**9  # largest rounds x arms of exp3-ix, which is slow
+CASE = ["environment", "learner", "horizon", "arms"]
 QUARTER = "a quarter of the bounds"
 RISK = "We have the following FDR risk bound with probability at least 1 - delta."
 FDR = "We can derive the bound for FDR_T by dividing by T (1 - Ine_T) if Ine_T is not 1."
@@ -60,22 +51,20 @@ MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     parts = []
     for name, place in ENVIRONMENTS.items():
-        environment, alpha = environments.load_environment(name), ALPHAS.get(name, paper.alphas[place])
+        environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[place])
         adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
         longest = LONG_HORIZON if name in SHARED else LONGEST_ADAPTIVE if adaptive else LONGEST
         cases = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
         cases += [(ACROSS // 10 if adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
         for horizon, arms in cases:
             if horizon == LONG_HORIZON:
-                parts.append(parts_of(paper, alpha, records_used)[0])
+                parts.append(long_run(paper, alpha, records_used)[0])
                 continue
             learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= LARGEST else ()))
             trials = 200 if horizon <= 100_000 else 30
             fields = {"learners": learners, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
             parts.append(
-                ExperimentPart(
-                    paper.sweep(horizon, trials, **fields, **environments.sweep_fields(name)), records_used
-                )
+                ExperimentPart(paper.sweep(horizon, trials, **fields, **environment_fields(name)), records_used)
             )
     return parts
 
@@ -87,50 +76,37 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
     times the answers, which comes nearest to its bound if all rounds are answered; FDR_T - alpha is R_T over the
     answers, and so is its bound. ``falsifiable``, ``risk_falsifiable`` and ``excess_falsifiable`` are the shares of
     trials whose bounds of regret, R_T and FDR_T - alpha are not vacuous. Over these trials ``above`` is the share
-    with a regret above its bound, with a 95% binomial interval, and ``tightness``, ``risk_tightness`` and
-    ``excess_tightness`` are the largest ratios of measurement to bound. ``lemma_left`` and ``lemma_right`` are the
-    mean sides of Lemma 1 over T; ``excess`` and ``excess_bound`` the means of FDR_T - alpha and of its bound
-    (eq. 6) over the trials with answers.
+    with a regret above its bound, and ``tightness``, ``risk_tightness`` and ``excess_tightness`` are the largest
+    ratios of measurement to bound.
     """
     rows = []
-    for (environment, learner, horizon, arms), group in trials.groupby(
-        ["environment", "learner", "horizon", "arms"], sort=False
-    ):
-        lam, alpha = group["lambda"].iloc[0], group["alpha"].iloc[0]
-        one = registry.load_object(registry.LEARNERS[str(learner)])
-        regret, whole = group["regret"], group["regret_bound"].iloc[0]
-        bound = scale * whole
-        can = group if bound < horizon else group.iloc[:0]
-        above = int((can["regret"] > bound).sum())
-        low, high = binomial_interval(above, len(can)) if len(can) else (np.nan, np.nan)
-        against = guarantee.regret(one, "abstaining", horizon, arms, Sweep.delta, alpha, lam)
-        risk_bound = scale * lemma_bound(group["answered"], against, lam)
-        risky = group if scale * lemma_bound(horizon, against, lam) < (1 - alpha) * horizon else group.iloc[:0]
-        answered = group[group["answered"] > 0]
+    for values, group in trials.groupby(CASE, sort=False):
+        case = dict(zip(CASE, values, strict=True))
+        horizon, lam, alpha = case["horizon"], group["lambda"].iloc[0], group["alpha"].iloc[0]
+        regret_bound = partial(guarantee.regret, registry.load_object(registry.LEARNERS[case["learner"]]))
+        mean_bound = scale * regret_bound("best", horizon, case["arms"], 1.0, alpha, lam)
+        against = regret_bound("abstaining", horizon, case["arms"], Sweep.delta, alpha, lam)
+        bound, answered = scale * group["regret_bound"].iloc[0], group[group["answered"] > 0]
+        # where a bound is vacuous, no trial counts
+        can = group.iloc[: len(group) * (bound < horizon)]
+        can_risk = bool(scale * lemma_bound(horizon, against, lam) < (1 - alpha) * horizon)
+        risky, risky_answered = (rows_of.iloc[: len(rows_of) * can_risk] for rows_of in (group, answered))
         excess, excess_bound = answered["fdr"] - alpha, scale * (answered["fdr_bound"] - alpha)
+        risk_bound = scale * lemma_bound(risky["answered"], against, lam)
         rows.append(
-            {
-                "environment": environment,
-                "learner": learner,
-                "horizon": horizon,
-                "arms": arms,
+            case
+            | {
                 "trials": len(group),
-                "regret": regret.mean(),
-                "mean_bound": guarantee.regret(one, "best", horizon, arms, 1.0, alpha, lam) * scale,
+                "regret": group["regret"].mean(),
+                "mean_bound": mean_bound,
                 "bound": bound,
                 "falsifiable": len(can) / len(group),
                 "risk_falsifiable": len(risky) / len(group),
-                "excess_falsifiable": len(risky.index.intersection(answered.index)) / len(group),
-                "above": above / len(can) if len(can) else np.nan,
-                "above_low": low,
-                "above_high": high,
+                "excess_falsifiable": len(risky_answered) / len(group),
+                "above": (can["regret"] > bound).mean(),
                 "tightness": (can["regret"] / bound).max(),
-                "risk_tightness": (group["fdr_risk"] / risk_bound)[risky.index].max(),
-                "lemma_left": group["fdr_risk"].mean() / horizon,
-                "lemma_right": group["lemma_bound"].mean() / horizon,
-                "excess": excess.mean(),
-                "excess_bound": excess_bound.mean(),
-                "excess_tightness": (excess / excess_bound)[risky.index.intersection(answered.index)].max(),
+                "risk_tightness": (risky["fdr_risk"] / risk_bound).max(),
+                "excess_tightness": (excess / excess_bound)[risky_answered.index].max(),
             }
         )
     return frame(rows)
@@ -177,86 +153,90 @@ def _slope(x: Any, y: Any) -> float:
     return float(np.polyfit(np.log(x.to_numpy()[positive]), np.log(y.to_numpy()[positive]), 1)[0])
 
 
-def claims_of_bounds(tables: Tables, scale: float = 1.0) -> list[Claim]:
-    """Return the claims. With a ``scale`` below 1, as an impostor, the bounds are smaller than the proved ones."""
-    audited, delta = audit(tables.trials, scale), Sweep.delta
-    fitted, claims = exponents(audited), []
-    for learner, rows in audited.groupby("learner", sort=False):
-        fits, kind = fitted[fitted["learner"] == learner], CLAIM if learner == "exaul" else CHECK
-        many = {x: round((rows["trials"] * rows[x]).sum()) for x in rows if str(x).endswith("falsifiable")}
-        total, means = rows["trials"].sum(), rows[rows["mean_bound"] < rows["horizon"]]
-        for text, column, limit, share, quote in (
-            ("share of trials with a regret above its bound, largest of all cases", "above", delta, "", REGRET),
-            ("largest R_T over the bound of the theorem on the FDR risk", "risk_tightness", 1, "risk_", RISK),
-            ("largest FDR_T - alpha over its bound (eq. 6)", "excess_tightness", 1, "excess_", FDR),
-        ):
-            of = f"in the {many[f'{share}falsifiable']:,} of {total:,} trials whose bound a run could exceed"
-            most = float(rows[column].fillna(0).max())
-            claims.append(Claim(f"{learner}: {text}, {of}", most, "<=", limit, "", kind, quote=quote))
-        text = f"{learner}: largest mean regret over its bound in expectation, of bounds below T"
-        most = float((means["regret"] / means["mean_bound"]).max()) if len(means) else 0.0
-        claims.append(Claim(text, most, "<=", 1, kind=kind, quote=MEAN))
-        for text, column in (
-            ("largest exponent of the mean regret in T over environments", "in_horizon"),
-            (f"largest exponent of it in {'H' if learner == 'exp3-ix' else 'ln H'}", "in_arms"),
-        ):
-            sentence, why = f"{learner}: {text} (1/2 in the bound)", _why_faster(rows)
-            claims.append(Claim(sentence, fits[column].max(), "<=", 0.5, why, kind, quote=MEAN))
-    return [*claims, *_beside_ew(audited), lemma(tables)]
+def _of_trials(column: str, share: str, cell: Cell) -> Measurement:
+    """Return the largest value of a column, and the trials whose bound a run could exceed."""
+    rows = cell.rows()
+    many = round((rows["trials"] * rows[share]).sum())
+    return float(rows[column].fillna(0).max()), {"many": f"{many:,} of {rows['trials'].sum():,}"}
 
 
-def _beside_ew(audited: Table) -> list[Claim]:
-    """Limit the regret of ``exaul`` over that of ``ew``, by environment, at the longest horizon."""
-    claims = []
-    for environment, rows in audited[audited["arms"] == USUAL].groupby("environment", sort=False):
-        last = rows[rows["horizon"] == rows["horizon"].max()].set_index("learner")["regret"]
-        text = f"mean regret of exaul, which sees only its own answers, over that of ew: {environment}"
-        where = f"{text}, T = {rows['horizon'].max():,}"
-        claims.append(Claim(where, last["exaul"] / last["ew"], "<=", 4.5, kind=REGRESSION))
-    return claims
+def _of_mean_bound(cell: Cell) -> float:
+    rows = cell.rows()
+    below = rows[rows["mean_bound"] < rows["horizon"]]
+    return float((below["regret"] / below["mean_bound"]).max()) if len(below) else 0.0
 
 
-def _why_faster(rows: Table) -> str:
-    """Explain a regret that grows faster than its bound."""
-    if rows["mean_bound"].isna().all():
-        return "nothing is proved against the best arm at these rates"
-    ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
-    vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
-    says = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
-    return (
-        f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at T = {ratio.index[0]:,}, "
-        f"{ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{says}"
-    )
+def _exponent(column: str, cell: Cell) -> Measurement:
+    """Return the largest exponent over environments, and why the regret grows that fast."""
+    rows, arms = cell.rows(), "H" if cell.values["learner"] == "exp3-ix" else "ln H"
+    words = {"arms": arms, "why": "nothing is proved against the best arm at these rates"}
+    if not rows["mean_bound"].isna().all():
+        ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
+        vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
+        above = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
+        words["why"] = (
+            f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at "
+            f"T = {ratio.index[0]:,}, {ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{above}"
+        )
+    return cell.rows("exponents")[column].max(), words
+
+
+def _of_ew(cell: Cell) -> Measurement:
+    """Return the regret of ``exaul`` over that of ``ew`` at the longest horizon."""
+    last = cell.rows(horizon=cell.rows()["horizon"].max()).set_index("learner")
+    return last["regret"]["exaul"] / last["regret"]["ew"], {"T": f"{last['horizon'].max():,}"}
+
+
+COULD = "in the {many} trials whose bound a run could exceed"
+LEARNER = ("learner",)
+CLAIMS = {
+    f"{{learner}}: share of trials with a regret above its bound, largest of all cases, {COULD}": Claim(
+        partial(_of_trials, "above", "falsifiable"), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
+    ),
+    f"{{learner}}: largest R_T over the bound of the theorem on the FDR risk, {COULD}": Claim(
+        partial(_of_trials, "risk_tightness", "risk_falsifiable"), "<=", 1, LEARNER, RISK, table="audit"
+    ),
+    f"{{learner}}: largest FDR_T - alpha over its bound (eq. 6), {COULD}": Claim(
+        partial(_of_trials, "excess_tightness", "excess_falsifiable"), "<=", 1, LEARNER, FDR, table="audit"
+    ),
+    "{learner}: largest mean regret over its bound in expectation, of bounds below T": Claim(
+        _of_mean_bound, "<=", 1, LEARNER, MEAN, table="audit"
+    ),
+    "{learner}: largest exponent of the mean regret in T over environments (1/2 in the bound)": Claim(
+        partial(_exponent, "in_horizon"), "<=", 0.5, LEARNER, MEAN, table="audit"
+    ),
+    "{learner}: largest exponent of it in {arms} (1/2 in the bound)": Claim(
+        partial(_exponent, "in_arms"), "<=", 0.5, LEARNER, MEAN, table="audit"
+    ),
+    "mean regret of exaul, which sees only its own answers, over that of ew, T = {T}": Claim(
+        _of_ew, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": USUAL}, table="audit"
+    ),
+    LEMMA: THEORY[LEMMA],
+}
 
 
 def _figures(tables: Tables) -> dict[str, figures.Figure]:
-    audited = audit(tables.trials)
+    audited = tables.derived["audit"]
     along = audited[audited["arms"] == USUAL]
     fewer = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
     across = audited[audited["horizon"] == audited["environment"].map(fewer)].sort_values("arms", kind="stable")
     return {
-        "regret-by-horizon": plots.growth(along, "horizon", "regret", "mean_bound", "rounds $T$", "mean regret"),
-        "regret-by-arms": plots.growth(across, "arms", "regret", "mean_bound", "arms $H$", "mean regret"),
-        "lemma": plots.beside(
-            audited, "lemma_right", "lemma_left", "right side of Lemma 1, per round", "FDR risk $R_T / T$"
-        ),
-        "excess": plots.beside(
-            audited, "excess_bound", "excess", "bound of FDR$_T - \\alpha$ (eq. 6)", "FDR$_T - \\alpha$"
-        ),
+        "regret-by-horizon": plots.growth(along, "horizon", "rounds $T$"),
+        "regret-by-arms": plots.growth(across, "arms", "arms $H$"),
     }
 
 
-def _derived(tables: Tables) -> dict[str, Table]:
-    audited = audit(tables.trials)
+def derive(tables: Tables, scale: float = 1.0) -> dict[str, Table]:
+    """Return the audit and what follows from it; as an impostor, with bounds smaller than the proved ones."""
+    audited = audit(tables.trials, scale)
     return {"tightest": tightest(audited), "exponents": exponents(audited), "audit": audited}
 
 
 bounds = Experiment(
-    "Mean regret against T at 1,000 arms and against H at one T, by environment, with the theorems' bounds; both "
-    "sides of Lemma 1, and the FDR with its bound, one dot per learner, environment, T and H.",
+    "Mean regret against T at 1,000 arms and against H at one T, by environment, with the theorems' bounds.",
     _parts,
     _figures,
-    claims_of_bounds,
-    _derived,
-    {QUARTER: partial(claims_of_bounds, scale=0.25)},
+    CLAIMS,
+    derive,
+    {QUARTER: partial(derive, scale=0.25)},
 )

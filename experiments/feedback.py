@@ -1,28 +1,18 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from exaul import Sweep
 from exaul.engine.feedback import describe_feedback
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table, stack
 from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
-from exaul.engine.results.trials import risk_holds
 from exaul.engine.settings import name_with_values
 from experiments import plots
-from experiments.experiment import (
-    CHECK,
-    MARGINAL,
-    REGRESSION,
-    Claim,
-    Experiment,
-    ExperimentPart,
-    Tables,
-    lemma,
-    mean,
-)
+from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
+from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import SHIFT, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "aci-rank")
@@ -46,6 +36,7 @@ ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
 CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
+THREE, THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
 WITHIN = 0.02  # regression limit of the FDR of all answers above alpha
 
 
@@ -59,83 +50,83 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
     return [part(feedback) for feedback in CASES.values()]
 
 
-def case_table(found: Tables) -> Table:
+def _quantile(q: float) -> Callable[[Any], float]:
+    return lambda values: float(values.quantile(q))
+
+
+def case_table(tables: Tables) -> Table:
     """Return one row per case and learner: means over trials at T, and 5% and 95% quantiles."""
-    rows = []
+    trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
+    columns: dict[str, tuple[str, Any]] = {"alpha": ("alpha", "first"), "horizon": ("horizon", "first")}
+    for name, column in (("answered", "share"), ("fdr", "fdr")):
+        columns |= {
+            name: (column, "mean"),
+            f"{name}_q05": (column, _quantile(0.05)),
+            f"{name}_q95": (column, _quantile(0.95)),
+        }
+    columns |= {"risk_most": ("fdr_risk", "max"), "observed": ("observed", "mean")}
+    columns |= {"fdr_observed": ("fdr_observed", "mean"), "aim": ("aim", "mean")}
+    columns |= {"thumb_risk_most": ("feedback_risk", "max"), "feedback_risk_bound": ("feedback_risk_bound", "max")}
+    parts = []
     for name, feedback in CASES.items():
         environment = name_with_values("stochastic", describe_feedback(Sweep(**feedback)))
-        rows_of_case = found.trials[found.trials["environment"] == environment]
-        for learner, group in rows_of_case.groupby("learner", sort=False):
-            share = group["answered"] / group["horizon"]
-            rows.append(
-                {
-                    "case": name,
-                    "learner": learner,
-                    "alpha": group["alpha"].iloc[0],
-                    "horizon": group["horizon"].iloc[0],
-                    "answered": share.mean(),
-                    "answered_q05": share.quantile(0.05),
-                    "answered_q95": share.quantile(0.95),
-                    "fdr": group["fdr"].mean(),
-                    "fdr_q05": group["fdr"].quantile(0.05),
-                    "fdr_q95": group["fdr"].quantile(0.95),
-                    "risk_most": group["fdr_risk"].max(),
-                    "observed": group["observed"].mean(),
-                    "fdr_observed": group["fdr_observed"].mean(),
-                    "aim": group["aim"].mean(),
-                    "thumb_risk_most": group["feedback_risk"].max(),
-                    "feedback_risk_bound": group["feedback_risk_bound"].max(),
-                }
-            )
-    return frame(rows)
+        case = trials[trials["environment"] == environment].groupby("learner", sort=False).agg(**columns)
+        case.insert(0, "case", name)
+        parts.append(case.reset_index()[["case", "learner", *columns]])
+    return stack(parts)
 
 
-def _ratio(a: float, b: float) -> float:
-    return a / b if b else math.nan
+def _share_of_all(cell: Cell) -> float:
+    """Return what a learner answers as a share of what it answers with all feedback."""
+    whole = cell.mean("answered", cell.values["learner"], case=ALL)
+    return cell.mean("answered", cell.values["learner"]) / whole if whole else math.nan
 
 
-def _claims(found: Tables) -> list[Claim]:
-    table = case_table(found)
-    alpha = float(table["alpha"].iloc[0])
-
-    def of(column: str, case: str, learner: str = "exaul") -> float:
-        return mean(table, column, case=case, learner=learner)
-
-    broken = int((~risk_holds(found.trials)).sum())
-    claims = [lemma(found), Claim("trials above a learner's pathwise bound", broken, "<=", 0, kind=CHECK)]
-    for case in (ALL, RARE, LATE, *CORRECTED):
-        text = f"exaul: mean FDR of all answers at T is at most alpha: {case}"
-        claims.append(Claim(text, of("fdr", case), "<=", alpha))
-    text = f"exaul: mean FDR at T as a share of alpha: {ALL}"
-    claims.append(Claim(text, of("fdr", ALL) / alpha, "<=", 0.45, MARGINAL, REGRESSION))
-    for case in (RARE, LATE):
-        for learner in LEARNERS:
-            text = f"{learner}: answers, as a share of those when {ALL}: {case}"
-            ratio = _ratio(of("answered", case, learner), of("answered", ALL, learner))
-            claims.append(Claim(text, ratio, ">=", 0.9, kind=REGRESSION))
-    text = f"missing feedback is not positive: exaul ends with a mean FDR above alpha: {RIGHT}"
-    claims.append(Claim(text, of("fdr", RIGHT), ">", alpha))
-    text = f"missing feedback is not negative: exaul answers less than when it is skipped: {WRONG}"
-    claims.append(Claim(text, of("answered", WRONG), "<", of("answered", RARE)))
-    text = f"exaul: share answered: {WRONG}"
-    claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, kind=REGRESSION))
-    three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
-    text = "exaul: share answered with the corrected aim over that without: wrong ones rated 3 times as often"
-    claims.append(Claim(text, _ratio(of("answered", CORRECTED[0]), of("answered", three)), ">", 1))
-    text = "exaul: FDR without the corrected aim minus that with it: right ones rated 3 times as often"
-    claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">", 0))
-    for learner in LEARNERS[1:]:
-        apart = max(of("fdr", case, learner) for case in (RARE, LATE, *CORRECTED)) - alpha
-        text = f"{learner}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped"
-        claims.append(Claim(text, apart, "<=", WITHIN, kind=REGRESSION))
-    return claims
+def _share_of_alpha(cell: Cell) -> float:
+    return 0.45 * alpha_of(cell)
 
 
-def _drawn(found: Tables) -> Mapping[str, Figure]:
-    table = case_table(found)
+def _largest_above(cell: Cell) -> float:
+    return float((cell.rows()["fdr"] - cell.rows()["alpha"]).max())
+
+
+CASE = ("case",)
+CONTROLLED = (RARE, LATE, *CORRECTED)
+CLAIMS = {
+    "exaul: mean FDR of all answers at T is at most alpha": Claim(
+        mean_of("fdr"), "<=", alpha_of, CASE, where={"case": (ALL, *CONTROLLED)}
+    ),
+    "exaul: mean FDR at T is at most .45 of alpha": Claim(
+        mean_of("fdr"), "<=", _share_of_alpha, CASE, "", REGRESSION, {"case": ALL}, why=MARGINAL
+    ),
+    f"{{learner}}: answers, as a share of those when {ALL}": Claim(
+        _share_of_all, ">=", 0.9, ("learner", "case"), "", REGRESSION, {"case": (RARE, LATE)}
+    ),
+    "missing feedback is not positive: exaul ends with a mean FDR above alpha": Claim(
+        mean_of("fdr"), ">", alpha_of, CASE, where={"case": RIGHT}
+    ),
+    "missing feedback is not negative: exaul answers less than when it is skipped": Claim(
+        mean_of("answered"), "<", mean_of("answered", case=RARE), CASE, where={"case": WRONG}
+    ),
+    "exaul: share answered": Claim(mean_of("answered"), "<=", 0.1, CASE, "", REGRESSION, {"case": WRONG}),
+    "exaul: answers more with the corrected aim than without": Claim(
+        mean_of("answered"), ">", mean_of("answered", case=THREE), CASE, where={"case": CORRECTED[0]}
+    ),
+    "exaul: has a lower mean FDR with the corrected aim than without": Claim(
+        mean_of("fdr"), "<", mean_of("fdr", case=THIRD), CASE, where={"case": CORRECTED[1]}
+    ),
+    f"{{learner}}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped": Claim(
+        _largest_above, "<=", WITHIN, ("learner",), "", REGRESSION, {"learner": LEARNERS[1:], "case": CONTROLLED}
+    ),
+}
+CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, claim in CLAIMS.items()}
+
+
+def _draw(tables: Tables) -> Mapping[str, Figure]:
+    cases = tables.derived["cases"]
     return {
-        "fdr": plots.by_case(table, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
-        "answered": plots.by_case(table, "answered", "share answered"),
+        "fdr": plots.by_case(cases, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
+        "answered": plots.by_case(cases, "answered", "share answered"),
     }
 
 
@@ -144,7 +135,7 @@ feedback = Experiment(
     "feedback or without, and the share answered. Answers without feedback are skipped unless the case says "
     "otherwise. The aim is the error rate of observed feedback at which the FDR is alpha.",
     _parts,
-    _drawn,
-    _claims,
-    lambda found: {"cases": case_table(found)},
+    _draw,
+    CLAIMS,
+    lambda tables: {"cases": case_table(tables)},
 )

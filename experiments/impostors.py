@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul import Result, Sweep
-from exaul.engine.logs.files import Table, frame, stack
+from exaul.engine.logs.files import Table, stack
 from exaul.kernels.bounds import fdr_bound
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
-from experiments.experiment import Claim, Tables
+from experiments.claims import Tables
 
 TRIALS = 10  # maximum trials of an impostor
 COIN = "experiments.impostors:coin"
@@ -50,7 +50,7 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
     asked = None if tables.asked is None else _instead(tables.asked, answers)
     trials = _instead(tables.trials, [_claimed(result.trials, _of_exaul(true)) for true, result in results])
     curves = _instead(tables.curves, [result.curves for _, result in results])
-    return Tables(trials, curves, tables.coverage, asked, tables.advice)
+    return tables._replace(trials=trials, curves=curves, asked=asked)
 
 
 def _of_exaul(result: Result) -> Table:
@@ -69,12 +69,6 @@ def _claimed(trials: Table, true: Table) -> Table:
 def _instead(table: Table, new: Sequence[Table]) -> Table:
     others = table[table["learner"] != "exaul"]
     return stack([*(rows.assign(learner="exaul") for rows in new), others])[list(table)]
-
-
-def broken_claims(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
-    """Return one row per claim: its index, whether it holds for ``exaul``, and whether each impostor breaks it."""
-    rows: dict[str, list[Any]] = {"claim": list(range(len(claims))), "holds": [claim.holds for claim in claims]}
-    return frame(rows | {name: [not claim.holds for claim in each] for name, each in posed.items()})
 
 
 def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:

@@ -9,15 +9,15 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 
-def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
-    """Draw positive values of a column and its bound against x in logarithms, one panel per environment."""
-    figure, panels = panel_grid(table, y_label, by=["environment"])
+def growth(table: Table, x: str, x_label: str) -> Figure:
+    """Draw positive mean regrets and their bounds against x in logarithms, one panel per environment."""
+    figure, panels = panel_grid(table, "mean regret", by=["environment"])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
-            positive = line[line[y] > 0]
-            axes.plot(positive[x], positive[y], label=plain(str(name)), **style)
+            positive = line[line["regret"] > 0]
+            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
-            axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
+            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
         axes.set(xscale="log", yscale="log", xlabel=x_label)
     add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
     return figure
@@ -47,30 +47,11 @@ def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
     return figure
 
 
-def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """Draw a column against its bound, one dot per row, one marker per learner, with the diagonal."""
-    figure = Figure(figsize=(4.6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for style, name, rows in styled_lines(table):
-        axes.plot(rows[x], rows[y], label=plain(str(name)), **style | {"linestyle": ""})
-    extent = [table[x].min(), table[x].max()]
-    axes.plot(extent, extent, label="bound", **TARGET_STYLE)
-    axes.axhline(0, color="#969696", linewidth=0.6)
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_xscale("symlog", linthresh=1e-3)
-    axes.set_yscale("symlog", linthresh=1e-3)
-    if extent[0] > 0:
-        axes.set_xlim(left=extent[0] / 2)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention") -> Figure:
-    """Draw the distribution over trials of a learner's FDR at T by alpha, one panel per source."""
+def violins(trials: Table) -> Figure:
+    """Draw the distribution over trials of the FDR of ``exaul`` at T by alpha, one panel per source."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=["source"])
     for axes, rows in panels:
-        each = {float(alpha): x["fdr"].to_numpy() for alpha, x in rows[rows["learner"] == learner].groupby("alpha")}
+        each = {float(alpha): x["fdr"].to_numpy() for alpha, x in rows[rows["learner"] == "exaul"].groupby("alpha")}
         width = 0.6 * min(np.diff(sorted(each)), default=0.1)
         drawn: dict[str, Any] = axes.violinplot(list(each.values()), list(each), showmeans=True, widths=width)
         for body in drawn["bodies"]:
@@ -79,9 +60,9 @@ def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention
             drawn[name].set(color="black", linewidth=0.9)
         top = 1.15 * max(each)
         axes.plot([0, top], [0, top], label="target $\\alpha$", **TARGET_STYLE)
-        error = rows.loc[rows["learner"] == without, "fdr"].mean()
+        error = rows.loc[rows["learner"] == "no-abstention", "fdr"].mean()
         # A learner that never abstains has an FDR equal to the error rate Err_T.
         axes.axhline(error, label="error rate Err$_T$", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(0, top), ylim=(0, 1.05 * max(top, error)), xlabel="target FDR $\\alpha$")
-    add_legend(figure, panels, f"violin: {learner}, distribution over trials; bars: smallest, mean, largest")
+    add_legend(figure, panels, "violin: exaul, distribution over trials; bars: smallest, mean, largest")
     return figure

@@ -1,8 +1,7 @@
 """Run experiments, or read the tables of an earlier report; then make figures and claims from the tables."""
 
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -18,19 +17,20 @@ from exaul.engine import machine, registry, settings
 from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.logs.files import Table
+from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, describe_records
-from exaul.engine.progress import EVERY
 from experiments import impostors
-from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
+from experiments.claims import Judged, Tables, judge
+from experiments.experiment import Experiment, ExperimentPart, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OVER_TRACES
 from experiments.report import claims_table, page
 
 # the fields of a manifest, and of its records
 KINDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
+TABLES = "trials", "curves", "coverage", "asked", "advice"  # of ``Tables``
 RECORD = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 
@@ -42,8 +42,11 @@ def find_experiment(name: str) -> Experiment:
 class Runner:
     """Runs experiments. A sweep that several experiments share is run once."""
 
-    def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
-        """Read the records. Sweeps run in the executor, or in this process if it is None."""
+    def __init__(self, paper: Paper, executor: Executor | None = None, names: Sequence[str] = ()) -> None:
+        """Read the records. Sweeps run in the executor, or in this process if it is None.
+
+        Those of the experiments ``names`` are sent to the executor at once, so that none waits for an earlier one.
+        """
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
@@ -52,6 +55,8 @@ class Runner:
         self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
         self.seen: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
+        for part in (part for name in names for part in self.parts(name)):
+            self._ask(part)
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
@@ -75,48 +80,37 @@ class Runner:
         self.seconds[name] = time.perf_counter() - start
         return join_tables(parts, results, find_experiment(name).advised)
 
-    def broken_claims(self, name: str, found: Tables) -> Table:
-        """Return ``impostors.broken_claims`` of an experiment."""
+    def broken_claims(self, name: str, tables: Tables) -> Table:
+        """Return one row per claim: index, whether it holds for ``exaul``, and whether each impostor breaks it."""
         experiment = find_experiment(name)
         parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
         true = self._results(name, parts)
+        pairs = list(zip(true, parts, strict=True))
         posed = {
-            impostor: [
-                ExperimentPart(impostors.impostor_sweep(place, one), part.records)
-                for one, part in zip(true, parts, strict=True)
-            ]
+            impostor: [part._replace(sweep=impostors.impostor_sweep(place, result)) for result, part in pairs]
             for impostor, place in impostors.IMPOSTORS.items()
         }
         self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
-        claims = {}
+        judged = {"holds": experiment.judge(tables)}
         for impostor, each in posed.items():
             results = list(zip(true, self._results(impostor, each), strict=True))
-            claims[impostor] = experiment.claims(impostors.with_impostor_rows(found, results))
-        claims |= {impostor: judge(found) for impostor, judge in experiment.impostors.items()}
-        return impostors.broken_claims(experiment.claims(found), claims)
-
-    def submit_all(self, names: Sequence[str]) -> None:
-        """Send the sweeps of all experiments to the executor at once, so that none waits for an earlier one."""
-        for name in names:
-            for part in self.parts(name):
-                self._ask(part)
+            judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
+        judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
+        broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
+        holds = [claim.holds for claim in judged["holds"]]
+        return frame({"claim": list(range(len(holds)))} | broken | {"holds": holds})
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
-        start = reported = time.perf_counter()
         results: list[Result] = []
         with cancel_on_error(self.sent):
-            for call in [self._ask(part) for part in parts]:
+            calls = [self._ask(part) for part in parts]
+            for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
                 results.append(call())
                 here = {key: results[-1].manifest[key] for key in ("versions", "device")}
                 self.alike = self.alike or here
                 if here != self.alike:
                     raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
-                if (now := time.perf_counter()) - reported >= EVERY:
-                    reported = now
-                    tqdm.write(
-                        f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr
-                    )
         return results
 
     def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
@@ -159,31 +153,40 @@ class ReportReader:
         """Return the manifest of the earlier report."""
         return self.saved
 
-    def submit_all(self, names: Sequence[str]) -> None:
-        """Do nothing: no sweep is run."""
-
     def tables(self, name: str) -> Tables:
         """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
         tabled, seconds = read(self.folder / name), self.saved["seconds"].get(name)
         check_holds(f"{self.folder}: seconds of {name}", seconds, isinstance(seconds, (int, float)), "a number")
         return tabled
 
-    def broken_claims(self, name: str, found: Tables) -> Table:
+    def broken_claims(self, name: str, tables: Tables) -> Table:
         """Return the stored table of impostors; raise BadInput if it is missing."""
         return files.load(self.folder / name / "impostors.csv")
 
 
-def save(tabled: Tables, folder: Path) -> None:
+def save(tables: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    folders.write_files(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
+    written = {name: getattr(tables, name) for name in TABLES}
+    folders.write_files(folder, {name: table for name, table in written.items() if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:
     """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
-    trials, curves, coverage = (files.load(folder / f"{name}.csv") for name in ("trials", "curves", "coverage"))
-    others = (folder / f"{name}.csv" for name in ("asked", "advice"))
-    return Tables(trials, curves, coverage, *(files.load(path) if path.exists() else None for path in others))
+    optional = {name for name in ("asked", "advice") if not (folder / f"{name}.csv").exists()}
+    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLES if name not in optional})
+
+
+def check_used(paper: Paper, names: Sequence[str]) -> None:
+    """Raise BadInput if no experiment uses a field that is given, or if one needs three alphas."""
+    users = {"data": OVER_TRACES, "learners": {"beyond"}, "other_score": {"scores"}}
+    if paper.data is not None:
+        users |= dict.fromkeys(("logs", "sources"), EXPERIMENTS.keys() - OVER_TRACES)
+    for field, experiments in users.items():
+        if getattr(paper, field) != getattr(Paper, field) and experiments.isdisjoint(names):
+            raise BadInput(f"{field}: given, but not used by {', '.join(names)}")
+    if len(paper.alphas) != 3 and not OVER_TRACES.issuperset(names):
+        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except over traces (--data)")
 
 
 def run_experiments(
@@ -198,40 +201,31 @@ def run_experiments(
         Mismatch: the workers differ in versions or devices.
         BatchFailed: a worker failed.
     """
-    users = {"data": OVER_TRACES, "learners": {"beyond"}, "other_score": {"scores"}}
-    if paper.data is not None:
-        users |= dict.fromkeys(("logs", "sources"), EXPERIMENTS.keys() - OVER_TRACES)
-    for field, experiments in users.items():
-        if getattr(paper, field) != getattr(Paper, field) and experiments.isdisjoint(names):
-            raise BadInput(f"{field}: given, but not used by {', '.join(names)}")
-    if len(paper.alphas) != 3 and not OVER_TRACES.issuperset(names):
-        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except over traces (--data)")
-    source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
-    claims: dict[str, list[Claim]] = {}
-    derived: dict[str, dict[str, Table]] = {}
+    check_used(paper, names)
+    source = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
+    claims: dict[str, list[Judged]] = {}
+    derived: dict[str, Mapping[str, Table]] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
-        source.submit_all(names)
-        bar = tqdm(names, unit=" experiments", disable=None)
-        for name in bar:
-            bar.set_description(name)
-            experiment, found = find_experiment(name), source.tables(name)
+        for name in names:
+            experiment, tables = find_experiment(name), source.tables(name)
             if folder is not None:
                 # Claims and figures use the tables as read back, so that --redraw gives the same report.
-                save(found, folder / name)
-                found = read(folder / name)
-            claims[name], derived[name] = list(experiment.claims(found)), dict(experiment.derived(found))
+                save(tables, folder / name)
+                tables = read(folder / name)
+            tables = tables._replace(derived=experiment.derive(tables))
+            claims[name], derived[name] = judge(experiment.claims, tables), tables.derived
             if pose:
-                broken[name] = source.broken_claims(name, found)
+                broken[name] = source.broken_claims(name, tables)
             if folder is not None:
-                impostor_tables = {"impostors": broken[name]} if pose else {}
-                folders.write_files(folder / name, derived[name] | impostor_tables, experiment.figures(found))
+                written = {**derived[name], **({"impostors": broken[name]} if pose else {})}
+                folders.write_files(folder / name, written, experiment.figures(tables))
         manifest = source.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
             settings.save_json(manifest, folder / "manifest.json")
             files.save(table, folder / "claims.csv")
-            chosen = {name: find_experiment(name) for name in names}
-            text = page(folder, chosen, claims, table, derived, broken, manifest)
+            descriptions = {name: find_experiment(name).description for name in names}
+            text = page(folder, descriptions, table, derived, broken, manifest)
             (folder / "index.html").write_text(text, encoding="utf-8")
     return table

@@ -163,17 +163,15 @@ def search(
     start = _start(prepared)
     positive = low > 0  # searched in logarithms
 
-    # Map parameters to [0, 1], linearly or in logarithms. ``np.where`` computes both branches, so the unused branch
-    # gets harmless arguments: 1 instead of bounds that may be 0 or negative.
+    def logs(x: Floats) -> Floats:
+        return np.where(positive, np.log(np.where(positive, x, 1.0)), x)
+
     def inwards(x: Floats) -> Floats:
-        floor = np.where(positive, low, 1.0)
-        logs = np.log(np.where(positive, x, 1.0) / floor) / np.log(np.where(positive, high, np.e) / floor)
-        return np.where(positive, logs, (x - low) / (high - low))
+        return (logs(x) - logs(low)) / (logs(high) - logs(low))
 
     def outwards(y: Floats) -> Floats:
-        a, b, linear = low[:, None], high[:, None], ~positive[:, None]
-        floor = np.where(linear, 1.0, a)
-        return np.where(linear, a + y * (b - a), floor * (np.where(linear, np.e, b) / floor) ** y)
+        x = logs(low) + y.T * (logs(high) - logs(low))
+        return np.clip(np.where(positive, np.exp(np.where(positive, x, 0.0)), x), low, high).T
 
     mean, spread = inwards(start), np.full(len(low), SPREAD)
     rng = np.random.default_rng(config.seed)
@@ -228,12 +226,9 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
             both = simulate_parameters(prepared, pool, learner, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 one = {name: values[i] for name, values in both.items()}
-                columns = {
-                    "learner": learner.name,
-                    "environment": prepared.environment_name,
-                    "objective": config.objective,
-                }
-                rows.append(columns | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
+                columns = {"learner": learner.name, "environment": prepared.environment_name}
+                columns |= {"objective": config.objective, "adversary": kind}
+                rows.append(columns | dict(zip(names, tuning, strict=True)) | _summary(one))
     return files.frame(rows)
 
 

@@ -20,6 +20,7 @@ from jax.scipy.special import betainc, xlogy
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
+from experiments.rivals import OneThreshold
 
 CALIBRATION = 1024  # rounds, all answered: four whole blocks
 DELTA = 0.05  # a certificate holds with probability 1 - delta
@@ -89,10 +90,8 @@ def _threshold(state: LearnThenTestState, alpha: Any) -> Any:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class LearnThenTest:
+class LearnThenTest(OneThreshold):
     """The learner as functions of one game on H arms."""
-
-    arms: int
 
     def init(self, start: Any) -> LearnThenTestState:
         """Return the state before round 1."""
@@ -107,13 +106,6 @@ class LearnThenTest:
         arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, params.alpha), lambda: state.arm)
         return state._replace(arm=arm, calibrates=first < CALIBRATION)
 
-    def decide(
-        self, state: LearnThenTestState, params: Parameters, cut: Any, u: Any
-    ) -> tuple[LearnThenTestState, Decision]:
-        """Answer if the score reaches the threshold."""
-        answer = state.arm < cut
-        return state, Decision(answer, answer.astype(jnp.float64))
-
     def learn(
         self, state: LearnThenTestState, params: Parameters, cut: Any, decision: Decision, error: Any
     ) -> LearnThenTestState:
@@ -124,10 +116,6 @@ class LearnThenTest:
             count=state.count.at[cut].add(jnp.where(counts, 1.0, 0.0)),
             wrong=state.wrong.at[cut].add(jnp.where(counts, error, 0.0)),
         )
-
-    def masses(self, state: LearnThenTestState, params: Parameters) -> jax.Array:
-        """Return all probability on the threshold, [H]."""
-        return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 
 
 learn_then_test = Learner(feedback="bandit", rule=Own(LearnThenTest))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
+from experiments.rivals import OneThreshold
 
 LABELS = 2000  # size of the window
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
@@ -56,10 +57,8 @@ class RefitState(NamedTuple):
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class Refit:
+class Refit(OneThreshold):
     """The learner as functions of one game on H arms; the threshold of a block is fitted before it."""
-
-    arms: int
 
     def init(self, start: Any) -> RefitState:
         """Return the state before round 1, without labels."""
@@ -71,11 +70,6 @@ class Refit:
         fitted = lowest(state.cuts, state.errors, params.alpha, self.arms)
         return state._replace(arm=jnp.where(state.number == 0, 0, fitted))
 
-    def decide(self, state: RefitState, params: Parameters, cut: Any, u: Any) -> tuple[RefitState, Decision]:
-        """Answer if the score reaches the threshold."""
-        answer = state.arm < cut
-        return state, Decision(answer, answer.astype(jnp.float64))
-
     def learn(self, state: RefitState, params: Parameters, cut: Any, decision: Decision, error: Any) -> RefitState:
         """Return the state with the label of an answer."""
         # LABELS is out of range: dropped
@@ -83,10 +77,6 @@ class Refit:
         cuts = state.cuts.at[index].set(cut, mode="drop")
         errors = state.errors.at[index].set(error, mode="drop")
         return RefitState(state.arm, cuts, errors, jnp.where(decision.answer, state.number + 1, state.number))
-
-    def masses(self, state: RefitState, params: Parameters) -> jax.Array:
-        """Return all probability on the threshold, [H]."""
-        return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 
 
 refit = Learner(feedback="bandit", rule=Own(Refit))

@@ -173,7 +173,7 @@ def place(tmp_path_factory):
     Path("out").rename("stopped")
     interrupted("--logs", "log.csv", "--each", "model")
     Path("out").rename("traces")
-    with mock.patch("experiments.stochastic.figures.draw", return_value={}), small_scale():
+    with mock.patch("experiments.simulations.figures.draw", return_value={}), small_scale():
         assert experiments(["stochastic-easy", "--out", "report"]) in (0, 1)
     yield home
     os.chdir(before)
@@ -346,7 +346,7 @@ def check_all(folder, data, capsys, uses):
     before = seen(folder)
     with (
         mock.patch.object(batch, "make_chunks", accept),
-        mock.patch("experiments.stochastic.figures.draw", return_value={}),
+        mock.patch("experiments.simulations.figures.draw", return_value={}),
     ):
         status = ends(argv, capsys, experiments if use == "report" else main)
     after = seen(folder)

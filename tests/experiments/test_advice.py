@@ -5,7 +5,7 @@ import pytest
 
 from exaul.engine.logs.files import frame
 from experiments import advice
-from experiments.experiment import Tables
+from experiments.claims import LEMMA, Tables
 from experiments.paper import Paper
 from experiments.run import Runner
 from tests.experiments.scale import small_scale
@@ -41,14 +41,16 @@ def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_not
 
 def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_advised():
     found = tables(0.2, 0.5)
-    share = advice.share_table(found).set_index("learner")
+    share = advice.share_table(advice.rights(found)).set_index("learner")
     assert share.loc[advice.WARM, ["cells", "advised", "holds_if_advised"]].tolist() == [1, 1, 0]
     assert share.loc[advice.THRESHOLD, "holds_if_advised"] == 1
     assert np.isnan(
-        advice.share_table(tables(0.2, 0.5, advised=0)).set_index("learner").loc[advice.WARM, "holds_if_advised"]
+        advice.share_table(advice.rights(tables(0.2, 0.5, advised=0)))
+        .set_index("learner")
+        .loc[advice.WARM, "holds_if_advised"]
     )
-    assert advice.share_table(tables(0.2, 0.5, answerable=0.04)).empty
-    assert set(advice.share_table(tables(0.2, 0.5, records=400))["case"]) == {advice.KINDS[False]}
+    assert advice.share_table(advice.rights(tables(0.2, 0.5, answerable=0.04))).empty
+    assert set(advice.share_table(advice.rights(tables(0.2, 0.5, records=400)))["case"]) == {advice.KINDS[False]}
 
 
 def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
@@ -58,7 +60,7 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
         f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST)
     }
     assert len(advice.rights(found)) == 2 * 3 * 3
-    assert [claim.claim for claim in advice._claims(found)] == ["Lemma 1: trials that violate it, of all learners"]
+    assert [claim.claim for claim in advice.advice.judge(found)] == [LEMMA]
     monkeypatch.setattr(advice, "MANY", 1)
-    assert len(advice._claims(found)) == 3
-    assert set(advice._drawn(found)) == {"safe"}
+    assert len(advice.advice.judge(found)) == 3
+    assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"safe"}

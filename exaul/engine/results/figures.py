@@ -129,9 +129,8 @@ def over_time(
     log: bool = False,
     by: Sequence[str] = tuple(_PANEL),
     dotted: str = "",
-    reference: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw a curve over rounds: mean over trials, with a band from 5% to 95% if the table has these quantiles.
+    """Draw a curve over rounds: mean over trials, with a band from 5% to 95% of them.
 
     Args:
         curves: as in ``curves.csv``.
@@ -143,29 +142,23 @@ def over_time(
         log: logarithmic x axis.
         by: columns; one panel per combination of values.
         dotted: column to draw dotted beside each line, unless empty.
-        reference: column to draw once per panel, and its label.
     """
     figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
-    banded = f"{curve}_q95" in curves
     unit, rounds = _rounds(curves)
     for axes, rows in panels:
         seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the noise of the first rounds would set the scale
         alpha = rows["alpha"].iloc[0]
-        upper, lower = (f"{curve}_q95", f"{curve}_q05") if banded else (f"{curve}_mean", f"{curve}_mean")
-        tops = [seen[column].max() for column in (upper, dotted, reference and reference[0]) if column]
+        upper, lower = f"{curve}_q95", f"{curve}_q05"
+        tops = [seen[column].max() for column in (upper, dotted) if column]
         top = max(*tops, alpha if target else 0.0, 0.0)
         low = min(seen[lower].min(), 0.0)
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             t = line["t"] / unit
-            if banded:
-                axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
+            axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), markevery=spacing, **style)
             if dotted and line[dotted].notna().all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
-        if reference is not None:
-            first = rows[rows[lines] == rows[lines].iloc[0]]
-            axes.plot(first["t"] / unit, first[reference[0]], label=reference[1], **TARGET_STYLE)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(segment_ends(segments, rows["t"].max())[:-1]):
@@ -175,10 +168,8 @@ def over_time(
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
-    band = "; band: 5% to 95% of trials" if banded else ", since last checkpoint"
-    add_legend(
-        figure, panels, f"line: mean over trials{band}{'; dotted: proven bound at each t' if dotted else ''}"
-    )
+    note = "; dotted: proven bound at each t" if dotted else ""
+    add_legend(figure, panels, f"line: mean over trials; band: 5% to 95% of trials{note}")
     return figure
 
 

@@ -25,7 +25,8 @@ from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
 def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
-    curves = files.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
+    columns = "rise_mean", "rise_q05", "rise_q95"
+    curves = files.frame([same | {"t": t} | dict.fromkeys(columns, t / 2) for t in (horizon // 2, horizon)])
     figure = figures.over_time(curves, "rise", "rise")
     (axes,) = [axes for axes in figure.axes if axes.lines]
     assert axes.get_xlabel() == label

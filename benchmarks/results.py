@@ -1,0 +1,93 @@
+"""Rows of a benchmark: their table, their figure, and the file with device, versions, commit and date."""
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from exaul.engine import settings
+from exaul.engine.manifest import versions
+from exaul.engine.results import figures
+
+Row = dict[str, Any]  # what was measured, by column; with ``value`` and ``unit`` it is drawn
+FOLDER = Path(__file__).parent / "results"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return Markdown of the columns that some row has."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    texts = [[_text(row.get(name)) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [names, ["---"] * len(names), *texts])
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.3g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draw a bar for every value on a logarithmic axis, one panel per unit; a dash is an aim."""
+    units = list(dict.fromkeys(row["unit"] for row in rows if "unit" in row))
+    figure = Figure(figsize=(6 * len(units), 0.22 * len(rows) + 1.2), layout="constrained")
+    for axes, unit in zip(figure.subplots(1, len(units), squeeze=False)[0], units, strict=True):
+        drawn = [row for row in rows if row.get("unit") == unit]
+        names = [", ".join(_text(cell) for cell in list(row.values())[: list(row).index("value")]) for row in drawn]
+        axes.barh(range(len(drawn)), [row["value"] for row in drawn], color="#6baed6", log=True)
+        aims = [(place, row["aim"]) for place, row in enumerate(drawn) if "aim" in row]
+        axes.plot([aim for _, aim in aims], [place for place, _ in aims], "k|", markersize=12)
+        axes.set_yticks(range(len(drawn)), names, fontsize=7)
+        axes.set(xlabel=unit, ylim=(len(drawn) - 0.5, -0.5))
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def stamp() -> Row:
+    """Return device, processor, versions, commit and date."""
+    import jax  # not before the process that measures sets its platform
+
+    device, info = jax.devices()[0], Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    commit = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return {
+        "device": f"{device.platform}: {device.device_kind}",
+        "cpu": model[1].strip() if model else platform.processor(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "versions": versions(),
+        "commit": subprocess.run(commit, cwd=FOLDER.parent, capture_output=True, text=True).stdout.strip(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def nvidia() -> Row:
+    """Return driver, clocks and power limit of NVIDIA devices, as far as known."""
+    fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    with suppress(OSError, ValueError, IndexError, subprocess.CalledProcessError):
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        return dict(zip(fields, lines[0].split(", "), strict=True))
+    return {}
+
+
+def path_of(name: str, stamped: Row) -> Path:
+    """Return the path of a benchmark's results, by device and date; create its folder."""
+    where = stamped["cpu"] if stamped["device"].startswith("cpu") else stamped["device"].split(": ")[1]
+    slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
+    FOLDER.mkdir(exist_ok=True)
+    return FOLDER / f"{name}-{slug}-{stamped['date'][:10]}.json"
+
+
+def save(name: str, rows: Sequence[Row]) -> Path:
+    """Write rows, stamped, and their figure. Return the path."""
+    stamped = stamp()
+    path = path_of(name, stamped)
+    settings.save_json({**stamped, "rows": rows}, path)
+    figures.save(draw(rows), path.with_suffix(""))
+    return path

@@ -4,23 +4,16 @@ import asyncio
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
-from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, quote, setting, shorten
+from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting
 from exaul.engine.results.text_table import wrap
-from exaul.llm.endpoint import as_address, check_key
-
-MOST = 100  # audits at a time, the oldest
-TIMEOUT_SECONDS = 60.0  # of a request to the service, and of a call to the model
-CONCURRENT = 8  # calls to the model
+from exaul.llm.endpoint import as_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,61 +42,20 @@ class AuditsFlags(Configuration):
                 raise BadInput(f"{name}: the environment variable {variable} is not set")
 
 
-class Queue(NamedTuple):
-    """The open audits of a service."""
-
-    total: int
-    rows: list[dict[str, Any]]  # the oldest, as of ``Service.audits``
-    judge: Callable[[str, float], str]  # gives the verdict on an id, 1 if wrong, and returns the outcome
-
-
-@contextmanager
-def open_queue(config: AuditsFlags) -> Iterator[Queue]:
-    """Yield the open audits of a running service, or of the file of one. ``BadInput``: it cannot be used."""
-    if not config.where.startswith(("http://", "https://")):
-        from exaul.serving.service import Service
-
-        check_holds("where", config.where, Path(config.where).is_file(), "an address or a journal")
-        service = Service(config.where)
-        try:
-            yield Queue(service.count_open_audits(), service.audits(MOST), service.feedback)
-        finally:
-            service.close()
-        return
-    import httpx2
-
-    address, token = as_address("where", config.where), config.token_variable
-    headers = {"Authorization": f"Bearer {check_key(token, os.environ[token])}"} if token else {}
-    with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
-
-        def exchange(method: str, **options: Any) -> Any:
-            try:
-                reply = client.request(method, f"{address}/v1/audits", **options)
-                body = reply.json()
-            except (httpx2.HTTPError, ValueError) as error:
-                raise BadInput(f"{address}: no reply of a service ({type(error).__name__})") from error
-            if not reply.is_success:
-                raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
-            return body
-
-        body = exchange("GET", params={"limit": MOST})
-        judge = partial(exchange, "POST")
-        yield Queue(
-            body["total"], body["audits"], lambda id, error: judge(json={"id": id, "error": error})["reason"]
-        )
-
-
 def main(given: Mapping[str, Any]) -> int:
     """Print the open audits, or the verdicts of a model on them."""
     config, width = AuditsFlags(**given), terminal_width()
-    with open_queue(config) as queue:
+    from exaul.serving.audits import MOST, errors_by_model, open_queue
+
+    with open_queue(config.where, config.token_variable) as queue:
         if config.judge_model is None:
             for row in queue.rows:
                 print(f"{wrap(_describe(row), width)}\n")
             shown = f"{queue.total} open audits" + (f", the oldest {MOST} above" if queue.total > MOST else "")
             print(wrap(shown, width))
             return 0
-        verdicts = asyncio.run(_verdicts(config, queue.rows))
+        errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, queue.rows)
+        verdicts = asyncio.run(errors)
         counts = Counter[str]()
         for row, error in zip(queue.rows, verdicts, strict=True):
             if math.isnan(error):
@@ -124,31 +76,6 @@ def _describe(row: Mapping[str, Any]) -> str:
     if row["text"] is None:
         return f"{head}\nno text is kept"
     return f"{head}\nquestion: {join_lines(row['question'])}\nanswer: {join_lines(row['text'])}"
-
-
-async def _verdicts(config: AuditsFlags, rows: list[dict[str, Any]]) -> list[float]:
-    """Return 1 for each answer that the judge calls wrong, 0 for right, NaN if it does not say."""
-    from exaul.llm.scores import error_of
-    from exaul.serving.http.upstream import CompletionFailed, Upstream
-
-    upstream, limit = (
-        Upstream(config.endpoint, config.key_variable, TIMEOUT_SECONDS, True),
-        asyncio.Semaphore(CONCURRENT),
-    )
-
-    async def judged(row: Mapping[str, Any]) -> float:
-        if row["text"] is None:
-            return math.nan
-        async with limit:
-            ask = partial(upstream.reply, {})
-            return await error_of(ask, str(config.judge_model), row["question"], row["text"])
-
-    try:
-        return list(await asyncio.gather(*map(judged, rows)))
-    except CompletionFailed as error:
-        raise BadInput(f"endpoint: {error}") from error
-    finally:
-        await upstream.close()
 
 
 COMMANDS = {"audits": Command((AuditsFlags,), main)}

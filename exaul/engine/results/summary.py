@@ -126,8 +126,8 @@ def summarize(
             columns["wrong above the\ntarget, at most"] = limits
         target = f"target: at most {as_percent(alpha)} of the shown answers are wrong (alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
-    marked = set(trials["learner"]) & set(advised.values())
-    star = f"{ADVISED.strip()}: advised (below); " if marked else ""
+    starred = set(trials["learner"]) & set(advised.values())
+    star = f"{ADVISED.strip()}: advised (below); " if starred else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = " with as many answers as here" if by_answers else ""
         meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"

@@ -32,7 +32,7 @@ def column(header):
 def test_scopes():
     assert {name.strip("`") for name in column("Scope")} == set(SCOPES)
     tokens = [line.split() for line in block("Tokens", "text").splitlines() if not line.startswith("#")]
-    assert {scope for names, _ in tokens for scope in names.split(",")} <= set(SCOPES)
+    assert {scope for names, *_ in tokens for scope in names.split(",")} <= set(SCOPES)
 
 
 def test_limits():

@@ -7,7 +7,6 @@ import pytest
 from starlette.responses import JSONResponse
 
 from exaul.engine.checks import BadInput
-from exaul.serving.http.gateway_flags import GatewayFlags
 from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
 from tests.models.stub import completion, served
 from tests.serving.http.test_gateway import (  # noqa: F401
@@ -200,20 +199,6 @@ def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  
         assert [asked["model"] for asked in town.asked] == ["m", "judge", "judge"]
         assert [asked["model"] for asked in other.asked] == ["large"]
         assert (other.keys, set(town.keys)) == (["Bearer sk-second-0123456789"], {"Bearer of-the-client"})
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ({"fallback": "@http://h/v1"}, "fallback"),
-        ({"fallback": "large@http://"}, "fallback"),
-        ({"fallback": "large", "fallback_key_variable": "HOME"}, "fallback"),
-        ({"fallback": "large@http://h/v1", "fallback_key_variable": "NO_SUCH"}, "fallback_key_variable"),
-    ],
-)
-def test_a_second_model_that_cannot_be(flags, part):
-    with pytest.raises(BadInput, match=f"^{part}: "):
-        GatewayFlags(upstream="http://h/v1", **flags)
 
 
 def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811

@@ -91,15 +91,14 @@ def traces(tmp_path_factory):
     sweep = Sweep(
         logs=str(folder), each="model", trials=2, arms=20, alphas=(0.05, 0.3, 0.6), learners=("exaul", "ew")
     )
-    return run(sweep), folder
+    result = run(sweep)
+    return replace(result, trials=result.trials.replace({"learner": NAMES})), folder
 
 
 @settings(max_examples=30)
 @given(width=WIDTHS)
 def test_the_summary_over_traces(traces, width):
-    trials = traces[0].trials.replace({"learner": NAMES})
-    named = replace(traces[0], trials=trials)
-    assert too_long(named.summary(width), width) == []
+    assert too_long(traces[0].summary(width), width) == []
 
 
 @given(width=WIDTHS)

@@ -25,6 +25,9 @@ from exaul.engine.folder import SweepFolder
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
 
+pytestmark = pytest.mark.usefixtures("few_figures")
+
+
 class Inline(Executor):
     """Run each batch at once, here; ``around(k, run_batch)`` runs call k, or does something else."""
 

@@ -14,7 +14,6 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
-from exaul.engine.results import figures
 from exaul.kernels.coverage import best_coverage
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
@@ -24,10 +23,9 @@ FLAGS += ["--learners", "exaul", "ew"]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """Each test stands in a folder of its own; the figures of a trace are one."""
+def _here(tmp_path, monkeypatch, few_figures):
+    """Each test stands in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
 
 
 def write(path, seed=0, rows=300, **columns):

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from exaul.commands.main import main
 from exaul.commands.verify import Certificate, report
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
+from tests.engine.test_text_table import cells
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90
@@ -24,11 +24,6 @@ NAMES = {
     "ew": "学习者:ew",
     "aci-rank": "a:b\n\x1b[2J",
 }
-
-
-def cells(line):
-    """The terminal cells of a line."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 def too_long(text, width):

@@ -67,17 +67,8 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
-    simulation, asked = interact(
-        learner,
-        environment,
-        made,
-        copies,
-        tuning,
-        np.arange(trials),
-        SEED,
-        every,
-        np.zeros(len(copies.draw_stream), int),
-    )
+    given = learner, environment, made, copies, tuning, np.arange(trials), SEED, every
+    simulation, asked = interact(*given, np.zeros(len(copies.draw_stream), int))
     rollout = Rollout(learner, simulation, trials, every, asked)
     simulate_rollouts([rollout], None, every, lambda rounds: None)
     return rollout, made

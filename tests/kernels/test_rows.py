@@ -60,16 +60,8 @@ def test_rates_for_an_unknown_horizon_are_those_of_a_sweep(name):
     cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
     game = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
     answers = np.asarray(game(params, cuts, errors, drawn(4)[:, :rounds]))
-    sweep = Sweep(
-        environment="replay",
-        learners=(name,),
-        alphas=(ALPHA,),
-        arms=ARMS,
-        trials=4,
-        checkpoints=(rounds,),
-        horizon=rounds,
-        anytime=True,
-    )
+    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": 4, "checkpoints": (rounds,), "horizon": rounds}
+    sweep = Sweep(environment="replay", learners=(name,), anytime=True, **numbers)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     np.testing.assert_allclose(
         result.curves["inefficiency_mean"] * np.arange(1, rounds + 1), np.cumsum(~answers, axis=1).mean(axis=0)

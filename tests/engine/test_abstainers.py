@@ -174,7 +174,7 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(tmp_path,
     assert main(["journal", "verify", str(path)]) == 0
 
 
-def test_replay_and_export(tmp_path, capsys, monkeypatch):
+def test_replay_and_export(tmp_path, capsys):
     path, log = tmp_path / "state", tmp_path / "log.csv"
     decisions = used(path)
     assert main(["journal", "verify", str(path)]) == 0
@@ -187,14 +187,6 @@ def test_replay_and_export(tmp_path, capsys, monkeypatch):
     assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "found; it must be a new file" in capsys.readouterr().err
-    with sqlite3.connect(path) as file:
-        file.execute("UPDATE journal SET probability = 1 - probability WHERE seq = 2")
-    assert main(["journal", "verify", str(path)]) == 2
-    assert "entry 2 or one before it was changed" in capsys.readouterr().err
-    with monkeypatch.context() as changed:  # as if the code had changed, and not the file
-        changed.setattr(Journal, "_check_chain", lambda self, since: None)
-        assert main(["journal", "verify", str(path)]) == 1
-    assert "same decisions: no, 1 differ, first at entry 2" in capsys.readouterr().out
     assert main(["journal", "verify", str(tmp_path / "none")]) == 2
 
 

@@ -372,7 +372,7 @@ def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
     assert len(traced) == 2
 
 
-def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys, few_figures):
     (tmp_path / "mine.py").write_text(
         "from exaul.engine.environments.adversaries import always_wrong\n"
         "from exaul.kernels.learners.exaul import exaul\n"

@@ -36,9 +36,9 @@ class Stop(Exception):
     """Raised in place of a kill."""
 
 
-def files(folder):
+def files_in(folder):
     """Return the files of a folder without the manifest, which has times."""
-    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     manifest = json.loads(found.pop("manifest.json"))
     assert manifest.pop("end") is not None
     assert manifest.pop("start") is not None
@@ -121,7 +121,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
         except Stop:
             pass
     assert len(stops) >= 2
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])
@@ -174,7 +174,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, w
     assert (out / ".notes").read_text() == "half"
     (out / ".notes").unlink()
     (out / ".ipynb_checkpoints").rmdir()
-    assert files(out) == files(whole)
+    assert files_in(out) == files_in(whole)
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
     assert main(["sweep", "--resume", str(out)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
@@ -199,8 +199,8 @@ def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, 
     simulated[:] = []
     resume(str(out), batches=2)
     assert simulated == [[2, 3, 4]]
-    assert files(out)[0].keys() == files(whole)[0].keys()
-    assert files(out) == files(whole)
+    assert files_in(out)[0].keys() == files_in(whole)[0].keys()
+    assert files_in(out) == files_in(whole)
 
 
 def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
     )
     resume(str(out), batches=5)
     assert simulated == [5]
-    assert files(out) == files(tmp_path / "whole")
+    assert files_in(out) == files_in(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
@@ -305,7 +305,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch,
     assert not list(out.rglob(".*"))
     monkeypatch.undo()
     assert main(["sweep", "--resume", str(out)]) == 0
-    assert files(out) == files(tmp_path / "whole")
+    assert files_in(out) == files_in(tmp_path / "whole")
 
 
 def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
@@ -317,8 +317,8 @@ def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
         run(Sweep(**game, shard=f"{i}/3", out=str(tmp_path / f"part{i}")))
     parts = [str(tmp_path / f"part{i}") for i in (3, 1, 2)]
     assert main(["merge", *parts, "--out", str(tmp_path / "merged")]) == 0
-    whole, about = files(tmp_path / "whole")
-    merged, merged_about = files(tmp_path / "merged")
+    whole, about = files_in(tmp_path / "whole")
+    merged, merged_about = files_in(tmp_path / "merged")
     assert merged == whole
     assert merged_about == about
     capsys.readouterr()
@@ -341,7 +341,7 @@ def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys):
     run(Sweep(**GAME, environment="adversary-history", learners=("exaul",), out=str(tmp_path / "one")))
     manifest = tmp_path / "one" / "manifest.json"
     assert main(["rerun", str(manifest), "--out", str(tmp_path / "two")]) == 0
-    assert files(tmp_path / "two") == files(tmp_path / "one")
+    assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
     about = json.loads(manifest.read_text())
     about["versions"]["numpy"] = "1.0"
     manifest.write_text(json.dumps(about))
@@ -392,7 +392,7 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
         if (out / "manifest.json").exists():
             argv = ["--resume", str(out)]
             if json.loads((out / "manifest.json").read_text())["end"] is not None:  # again, from the start
-                assert files(out) == files(whole)
+                assert files_in(out) == files_in(whole)
                 shutil.rmtree(out)
                 argv = [*fields, "--out", str(out)]
     if (out / "manifest.json").exists():
@@ -430,7 +430,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     assert hit == 50
     done = subprocess.run([*program, *argv], check=False, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert files(out) == files(whole)
+    assert files_in(out) == files_in(whole)
 
 
 def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
@@ -440,4 +440,4 @@ def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_c
     stop_at_first_save(sweep, tmp_path / "parts")
     monkeypatch.setattr("exaul.kernels.native.backend.available", lambda: 3)
     resume(str(tmp_path / "parts"))
-    assert files(tmp_path / "parts")[0] == files(tmp_path / "whole")[0]
+    assert files_in(tmp_path / "parts")[0] == files_in(tmp_path / "whole")[0]

@@ -24,11 +24,10 @@ from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.http.server import BoundedServer, address_of, listen
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken, Cut
-from tests.serving.http.apps import until
+from tests.serving.http.apps import serving, until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
@@ -76,19 +75,10 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
     of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
     application = app(path / "state.sqlite", **how, **of_keys)
     add_gateway(application, GatewayFlags(upstream=url, **flags))
-    started = threading.Event()
-    with listen("127.0.0.1", 0) as listener:
-        server = BoundedServer(application, started.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            assert started.wait(10)
-            yield Client(application, int(address_of(listener).rpartition(":")[2]))
-        finally:
-            server.should_exit = True
-            thread.join(20)
-            sessions = [close.__self__._session for close in application.state.closing]
-            assert all(session is None or session.closed for session in sessions)
+    with serving(application) as port:
+        yield Client(application, port)
+    sessions = [close.__self__._session for close in application.state.closing]
+    assert all(session is None or session.closed for session in sessions)
 
 
 def events(raw):

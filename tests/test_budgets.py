@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_903,
-    "test lines": 22_289,
+    "test lines": 22_294,
     "product tokens": 199_315,
-    "test tokens": 205_293,
+    "test tokens": 205_340,
     "engine and commands, lines": 9_888,
     "engine and commands, files": 60,
     "longest file": 712,

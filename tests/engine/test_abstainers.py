@@ -188,6 +188,11 @@ def test_replay_and_export(tmp_path, capsys):
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "found; it must be a new file" in capsys.readouterr().err
     assert main(["journal", "verify", str(tmp_path / "none")]) == 2
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE journal SET probability = 1 - probability WHERE seq = 2")
+    capsys.readouterr()
+    assert main(["journal", "verify", str(path)]) == 2
+    assert "entry 2 or one before it was changed" in capsys.readouterr().err
 
 
 def test_threads_lose_nothing(tmp_path):

@@ -1,6 +1,7 @@
 """Strict arrays in every test: no silent rank or dtype promotion, and float64 where it is asked for."""
 
 import os
+from functools import wraps
 from pathlib import Path
 
 import jax
@@ -9,7 +10,7 @@ from hypothesis import settings
 
 from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
-from exaul.engine.results import trials
+from exaul.engine.results import advice, figures, trials
 from exaul.kernels import metrics
 from exaul.serving import abstainer
 
@@ -75,6 +76,24 @@ def _forget_programs():
     machine.forget_programs()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _advice_is_computed_once():
+    """The advice depends on the records and the alphas alone, and takes a second for a profile."""
+    compute, known = advice.advice_table, {}
+
+    @wraps(compute)
+    def remember(records, alphas, step=None):
+        logs = (one._replace(scores=one.scores.tobytes(), errors=one.errors.tobytes()) for one in records)
+        key = hash((*logs, *alphas, step))
+        if key not in known:
+            known[key] = compute(records, alphas, step)
+        return known[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advice, "advice_table", remember)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _float64():
     with jax.enable_x64(True):
@@ -96,6 +115,18 @@ def _risk_is_bounded(monkeypatch):
         return trials.trials_table(counts)
 
     monkeypatch.setattr(engine_run, "trials_table", checked)
+
+
+def draw_few_figures(patch):
+    """Draw one of the figures of a sweep: all are made of the tables alone, and take longer than small games."""
+    patch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
+
+
+@pytest.fixture
+def few_figures():
+    with pytest.MonkeyPatch.context() as patch:
+        draw_few_figures(patch)
+        yield
 
 
 @pytest.fixture

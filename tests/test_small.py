@@ -8,12 +8,12 @@ import subprocess
 import sys
 import urllib.request
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
-from threading import Thread
 
 import pytest
+
+from tests.models.conftest import stub  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[1]
 SMALL = ("numpy",)
@@ -124,33 +124,6 @@ def test_what_needs_more_says_so_in_one_line(argv, tmp_path):
     assert re.fullmatch(r"exaul: (jax|pandas): not installed; .*\n", printed), printed
 
 
-class Model(BaseHTTPRequestHandler):
-    """A model that is sure of its answer."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        message = {"role": "assistant", "content": "Paris"}
-        logprobs = {"content": [{"token": "Paris", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
-        choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": "stop"}
-        body = json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def upstream():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-
-
 def ask(address, body):
     request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:
@@ -163,10 +136,11 @@ def test_the_service_imports_the_extra_serve_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_service_and_its_gateway_need_the_extra_serve_alone(upstream, tmp_path):
+def test_the_service_and_its_gateway_need_the_extra_serve_alone(stub, tmp_path):  # noqa: F811
     code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
-    flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", upstream]
-    flags += ["--learner", "tests.constant:answers"]
+    flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", stub.url]
+    flags += ["--warm-start", "log.csv"]
+    (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
     program = command(code, (*SMALL, *SERVING), *flags)
     with subprocess.Popen(program, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:

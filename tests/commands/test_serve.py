@@ -91,8 +91,7 @@ def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
 
 def test_a_file_in_use_is_one_line(folder, capsys):
     with Abstainers("s"):
-        command = SERVE
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(SERVE, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "exaul: s: is in use by another process\n"
 
@@ -140,19 +139,7 @@ def test_sighup_reads_the_tokens_again(folder):
     tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
     tokens.touch(0o600)
     tokens.write_text(f"read {old}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "exaul",
-        "serve",
-        "--state",
-        "s",
-        "--port",
-        "0",
-        "--tokens",
-        "tokens",
-        "--shadow",
-    ]
+    command = [*SERVE, "--tokens", "tokens", "--shadow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         port = int(running.stdout.readline().rsplit(":", 1)[1])
         assert [status_of(port, token) for token in (old, new)] == [200, 401]

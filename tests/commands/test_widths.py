@@ -2,7 +2,6 @@
 
 import re
 import sys
-import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from exaul.commands.main import main
 from exaul.commands.verify import Certificate, report
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
+from tests.engine.test_text_table import cells
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90
@@ -24,11 +24,6 @@ NAMES = {
     "ew": "学习者:ew",
     "aci-rank": "a:b\n\x1b[2J",
 }
-
-
-def cells(line):
-    """The terminal cells of a line."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 def too_long(text, width):
@@ -91,15 +86,14 @@ def traces(tmp_path_factory):
     sweep = Sweep(
         logs=str(folder), each="model", trials=2, arms=20, alphas=(0.05, 0.3, 0.6), learners=("exaul", "ew")
     )
-    return run(sweep), folder
+    result = run(sweep)
+    return replace(result, trials=result.trials.replace({"learner": NAMES})), folder
 
 
 @settings(max_examples=30)
 @given(width=WIDTHS)
 def test_the_summary_over_traces(traces, width):
-    trials = traces[0].trials.replace({"learner": NAMES})
-    named = replace(traces[0], trials=trials)
-    assert too_long(named.summary(width), width) == []
+    assert too_long(traces[0].summary(width), width) == []
 
 
 @given(width=WIDTHS)

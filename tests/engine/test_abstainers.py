@@ -138,8 +138,11 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other") as file:
         file.execute("CREATE TABLE t (x)")
+    file.close()
+    before = [*tmp_path.iterdir()], (tmp_path / "other").read_bytes()
     with pytest.raises(BadInput, match="not a journal; it must be a file of Abstainers"):
         Abstainers(tmp_path / "other")
+    assert ([*tmp_path.iterdir()], (tmp_path / "other").read_bytes()) == before
     with pytest.raises(BadInput, match="cannot be used"):
         Abstainers(tmp_path / "nowhere" / "state")
     with pytest.raises(BadInput, match="key"):
@@ -171,7 +174,7 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(tmp_path,
     assert main(["journal", "verify", str(path)]) == 0
 
 
-def test_replay_and_export(tmp_path, capsys, monkeypatch):
+def test_replay_and_export(tmp_path, capsys):
     path, log = tmp_path / "state", tmp_path / "log.csv"
     decisions = used(path)
     assert main(["journal", "verify", str(path)]) == 0
@@ -184,15 +187,12 @@ def test_replay_and_export(tmp_path, capsys, monkeypatch):
     assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "found; it must be a new file" in capsys.readouterr().err
+    assert main(["journal", "verify", str(tmp_path / "none")]) == 2
     with sqlite3.connect(path) as file:
         file.execute("UPDATE journal SET probability = 1 - probability WHERE seq = 2")
+    capsys.readouterr()
     assert main(["journal", "verify", str(path)]) == 2
     assert "entry 2 or one before it was changed" in capsys.readouterr().err
-    with monkeypatch.context() as changed:  # as if the code had changed, and not the file
-        changed.setattr(Journal, "_check_chain", lambda self, since: None)
-        assert main(["journal", "verify", str(path)]) == 1
-    assert "same decisions: no, 1 differ, first at entry 2" in capsys.readouterr().out
-    assert main(["journal", "verify", str(tmp_path / "none")]) == 2
 
 
 def test_threads_lose_nothing(tmp_path):
@@ -339,18 +339,6 @@ def test_a_new_file_is_for_its_owner(tmp_path):
         assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
             ("state", "state-wal", "state-shm"), 0o600
         )
-
-
-def test_a_file_of_others_is_not_changed(tmp_path):
-    path = tmp_path / "other"
-    with sqlite3.connect(path) as file:
-        file.execute("CREATE TABLE t (x)")
-    file.close()
-    before = path.read_bytes()
-    with pytest.raises(BadInput, match="not a journal"):
-        Abstainers(path)
-    assert path.read_bytes() == before
-    assert [child.name for child in tmp_path.iterdir()] == ["other"]
 
 
 def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):

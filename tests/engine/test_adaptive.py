@@ -15,7 +15,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine.environments import interactive
-from exaul.engine.environments.adaptive import Objective, make_pool
+from exaul.engine.environments.adaptive import make_pool
 from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation import rounds as simulated
@@ -67,17 +67,8 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
-    simulation, asked = interact(
-        learner,
-        environment,
-        made,
-        copies,
-        tuning,
-        np.arange(trials),
-        SEED,
-        every,
-        np.zeros(len(copies.draw_stream), int),
-    )
+    given = learner, environment, made, copies, tuning, np.arange(trials), SEED, every
+    simulation, asked = interact(*given, np.zeros(len(copies.draw_stream), int))
     rollout = Rollout(learner, simulation, trials, every, asked)
     simulate_rollouts([rollout], None, every, lambda rounds: None)
     return rollout, made
@@ -359,39 +350,6 @@ def test_masses_are_the_learners_distribution(where):
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
 
 
-def test_the_history_bound_adversary_learns_which_log_pays():
-    """It starts without a preference, and asks more wrong records while the learner answers them."""
-    found, made = met("adversary-history", "no-abstention", "dense", rounds=2000, trials=3)
-    rate = [made.errors[a : a + n].mean() for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
-    hard = found.asked.sums["hard"]
-    assert abs(hard[9] / 10 - np.mean(rate)).max() < 0.5
-    assert ((hard[-1] - hard[999]) / 1000 > np.mean(rate) + 0.5 * (max(rate) - np.mean(rate))).all()
-
-
-def test_a_topic_keeps_its_traits_and_topics_differ():
-    environment = ADAPTIVE["interactive"]
-    scores, errors = pools()
-    made = make_pool(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
-    aim = Objective(1.0, 1.0, 1.0, np.full(2, 0.5))
-    topics = []
-    rng = np.random.default_rng(0)
-
-    @jax.jit
-    @jax.vmap
-    def turn(state, draws):
-        question = environment.ask(state, made, aim, draws, None)
-        return environment.see(state, question, jax.numpy.asarray(True))
-
-    with jax.enable_x64(True):
-        state = simulated.initial_environment_states(environment, made, 4)
-        for _ in range(60):
-            state = turn(state, rng.random((4, 5)))
-            topics.append(np.asarray(state.topic))
-    runs = np.diff(np.flatnonzero(np.diff(np.array(topics)[:, 0], prepend=-1) != 0))
-    assert runs.max() <= 10
-    assert len(set(np.array(topics).ravel())) > 20
-
-
 def test_the_search_of_interactive_is_searchsorted():
     rng = np.random.default_rng(0)
     for size in (1, 2, 3, 4, 5, 16, 17, 100, 1000):
@@ -400,22 +358,6 @@ def test_the_search_of_interactive_is_searchsorted():
         with jax.enable_x64(True):
             found = jax.vmap(partial(interactive._count_at_most, values))(x)
             assert (np.asarray(found) == np.searchsorted(values, x, side="right")).all()
-
-
-def test_a_topic_asks_wrong_and_right_records_at_its_rate():
-    environment = ADAPTIVE["interactive"]
-    scores, errors = pools()
-    made = make_pool(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
-    many = 20_000
-    draws = np.random.default_rng(0).random((many, 5))
-    draws[:, 0] = 0.3  # one topic
-    with jax.enable_x64(True):
-        state, aim = environment.init(made), Objective(1.0, 1.0, 1.0, np.ones(2))
-        asked = jax.vmap(lambda u: environment.ask(state, made, aim, u, None))(draws)
-        difficulty, _ = interactive.topic_traits(made, asked.note[0][0])
-        odds = made.error_rate / (1 - made.error_rate) * np.exp(float(difficulty))
-    rate = odds / (1 + odds)
-    assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
 
 def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
@@ -430,7 +372,7 @@ def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
     assert len(traced) == 2
 
 
-def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys, few_figures):
     (tmp_path / "mine.py").write_text(
         "from exaul.engine.environments.adversaries import always_wrong\n"
         "from exaul.kernels.learners.exaul import exaul\n"

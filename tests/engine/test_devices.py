@@ -11,7 +11,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine import machine
-from exaul.engine.simulation import batch, resources, rounds
+from exaul.engine.simulation import resources, rounds
 from exaul.engine.simulation.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -44,21 +44,6 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
         assert tables(**given) == whole
 
 
-def test_out_of_memory_halves_the_batch(monkeypatch):
-    whole, sizes = tables(), []
-    simulate = batch.simulate_rollouts
-
-    def short(rollouts, stream, *given):
-        sizes.append(len(stream.trials))
-        if len(stream.trials) > 2:
-            raise MemoryError
-        simulate(rollouts, stream, *given)
-
-    monkeypatch.setattr(batch, "simulate_rollouts", short)
-    assert tables() == whole
-    assert sizes[0] == 7
-
-
 def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(monkeypatch):
     sizes = []
     for most in (10**9, 0):
@@ -85,7 +70,7 @@ def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert re.findall(r"^(\w+)", told, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]
-    assert "420 (cells x trials), in 1 batch" in told
+    assert "480 (cells x trials), in 1 batch" in told
     assert not out.exists()
 
 

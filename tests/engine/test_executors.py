@@ -25,6 +25,9 @@ from exaul.engine.folder import SweepFolder
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
 
+pytestmark = pytest.mark.usefixtures("few_figures")
+
+
 class Inline(Executor):
     """Run each batch at once, here; ``around(k, run_batch)`` runs call k, or does something else."""
 
@@ -131,29 +134,6 @@ def test_a_sweep_may_go_on_elsewhere(tmp_path, whole):
                 run(Sweep(**SMALL, out=str(out)), executor=first(), batches=4)
         assert len(list(out.glob("batches/*.npz"))) == 2
         same(resume(str(out), executor=second(), batches=1), whole)
-
-
-def test_curves_so_far_are_there_while_it_runs(tmp_path):
-    out, seen = tmp_path / "out", []
-
-    class Late(Inline):
-        """Run each batch when its result is asked for."""
-
-        def submit(self, call, /, *given, **named):
-            future = super().submit(call, *given, **named)
-            real = future.result
-            future.result = lambda: (seen.append((out / "curves.csv").exists()), real())[1]
-            return future
-
-    def failing(k, run_batch):
-        if k == 3:
-            raise OSError("gone")
-        return run_batch()
-
-    with pytest.raises(BatchFailed):
-        run(Sweep(**SMALL, out=str(out)), executor=Late(failing), batches=3, save_every=0)
-    assert (seen[0], seen[-1]) == (False, True)  # the batches complete in any order
-    assert len(pd.read_csv(out / "curves.csv")) == 2 * 5
 
 
 def test_workers_see_no_folder(tmp_path, whole):

@@ -6,10 +6,9 @@ import pytest
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.logs.log import Records
-from exaul.kernels import feedback, uniforms
+from exaul.kernels import uniforms
 from exaul.kernels.bounds import risk_from_feedback
 from exaul.kernels.game import GRIDS, ROUNDS
-from exaul.kernels.native.compile import where as scalar_where
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, of_each_rule
@@ -206,27 +205,6 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
         assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()
     assert perfect == reserved < late < rare < right == np.inf
-
-
-def test_feedback_is_as_frequent_as_configured():
-    """The share of rated answers and of lies, of right, wrong and half wrong ones; of 100,000 each, 5 sigma.
-
-    A lie of an answer that is partly wrong says that it is all wrong, or right.
-    """
-    u = np.random.default_rng(0).random(100_000)
-    how = feedback.Feedback(rate=0.6, bias=0.5, flips=(0.1, 0.3))
-    model = how.parameters()
-    for error, shows, down, up in ((0.0, 0.6, 0.1, 0), (1.0, 0.3, 0, 0.3), (0.25, 0.525, 0.075, 0.075)):
-        status, said = feedback.draw_feedback(np.where, np.full(u.size, error), u, model)
-        rated = status == feedback.WITH_FEEDBACK
-        assert (status[~rated] == feedback.WITHOUT_FEEDBACK).all()
-        assert rated.mean() == pytest.approx(shows, abs=0.008)
-        assert ((said[rated] == 1) & (error < 1)).mean() == pytest.approx(down, abs=0.008)
-        assert ((said[rated] == 0) & (error > 0)).mean() == pytest.approx(up, abs=0.008)
-        scalars = [feedback.draw_feedback(scalar_where, error, x, model) for x in u[:100]]
-        assert list(zip(status[:100][rated[:100]], said[:100][rated[:100]], strict=True)) == [
-            one for one in scalars if one[0] == feedback.WITH_FEEDBACK
-        ]
 
 
 def test_imperfect_feedback_does_not_concern_fixed_arms_or_learners_with_full_feedback():

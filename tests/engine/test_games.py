@@ -39,19 +39,11 @@ def test_games_are_the_trials_of_a_sweep(name, tunables):
         bins = (len(np.unique(np.minimum(f * 10, 9).astype(int))) for f in scores)
         assert len(pool.records.group_sizes) == sum(bins) > 2
     learners = ("exaul", "exp3-ix", "aci-rank") + (() if name in ADAPTIVE else ("ew",))
-    sweep = Sweep(
-        environment=name,
-        learners=learners,
-        alphas=(ALPHA,),
-        arms=ARMS,
-        trials=TRIALS,
-        horizon=horizon,
-        seed=7,
-        tunables=[f"{key}={value}" for key, value in tunables.items()],
-    )
-    trials = run(
-        sweep, [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
-    ).trials
+    values = [f"{key}={value}" for key, value in tunables.items()]
+    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": horizon, "seed": 7}
+    sweep = Sweep(environment=name, learners=learners, tunables=values, **numbers)
+    logs_of_sweep = [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
+    trials = run(sweep, logs_of_sweep).trials
     for of in learners:
         learner, params = exaul.make(of, ARMS, alpha=ALPHA, horizon=horizon)
         play = jax.jit(jax.vmap(lambda key, x=(learner, params): exaul.play_in(*x, game, pool, key, horizon)))

@@ -20,26 +20,25 @@ from exaul.engine import batches
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
-from exaul.engine.results import figures
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
+from tests.conftest import draw_few_figures
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
 
 
 LONG = {"horizon": 3300}
-_save = SweepFolder.save_state
 
 
 class Stop(Exception):
     """Raised in place of a kill."""
 
 
-def files(folder):
+def files_in(folder):
     """Return the files of a folder without the manifest, which has times."""
-    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     manifest = json.loads(found.pop("manifest.json"))
     assert manifest.pop("end") is not None
     assert manifest.pop("start") is not None
@@ -48,16 +47,35 @@ def files(folder):
 
 
 @pytest.fixture
-def few_figures():
-    """One of the figures, which are drawn from the tables alone: each takes longer than the games here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
-        yield
-
-
-@pytest.fixture
 def small_chunks(monkeypatch):
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a sweep that was never stopped, with one figure."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        draw_few_figures(patch)
+        run(Sweep(**GAME, out=str(out)))
+    return out
+
+
+def stop_at(owner, name, sweep, out, after=lambda *given: None, **how):
+    """Run a sweep that is stopped where it calls a function, perhaps after the function."""
+
+    def stop(*given):
+        after(*given)
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, stop)
+        with pytest.raises(Stop):
+            run(Sweep(**sweep, out=str(out)), **how)
+
+
+def stop_at_first_save(sweep, out):
+    stop_at(SweepFolder, "save_state", sweep, out, after=SweepFolder.save_state, save_every=0)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +102,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 ):
     sweep = GAME | LONG | {"environment": environment, "backend": backend} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
+    stop_at_first_save(sweep, tmp_path / "parts")
     save, stops = SweepFolder.save_state, []
 
     def saved(self, *given):
@@ -92,8 +111,6 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
         raise Stop
 
     monkeypatch.setattr(SweepFolder, "save_state", saved)
-    with pytest.raises(Stop):
-        run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     with pytest.raises(BadInput, match="in use"):
         run(Sweep(**sweep, out=str(tmp_path / "parts")))
     for _ in range(100):
@@ -103,8 +120,8 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
             break
         except Stop:
             pass
-    assert len(stops) >= 3
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    assert len(stops) >= 2
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])
@@ -142,44 +159,29 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     assert simulations[1]() is None
 
 
-def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
+def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, whole, capsys, few_figures):
+    """Files of the killed process are removed, and those of others are not."""
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
-    with pytest.raises(Stop):
-        run(Sweep(**GAME, out=str(out)))
+    stop_at(batch, "simulate_rollouts", GAME, out)
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
-    monkeypatch.undo()
+    for name in ("batches", ".exaul-results", ".ipynb_checkpoints"):
+        (out / name).mkdir()
+    half = ".exaul-curves.csv", "batches/.exaul-0-0000000-0000004.npz", ".exaul-results/fdr.png"
+    for name in (*half, ".notes"):
+        (out / name).write_text("half")
     resume(str(out))
-    run(Sweep(**GAME, out=str(tmp_path / "whole")))
-    assert files(out) == files(tmp_path / "whole")
+    assert {path.name for path in out.glob(".*")} == {".notes", ".ipynb_checkpoints"}
+    assert (out / ".notes").read_text() == "half"
+    (out / ".notes").unlink()
+    (out / ".ipynb_checkpoints").rmdir()
+    assert files_in(out) == files_in(whole)
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
     assert main(["sweep", "--resume", str(out)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
-def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figures):
-    out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
-    with pytest.raises(Stop):
-        run(Sweep(**GAME, out=str(out)))
-    monkeypatch.undo()
-    (out / ".exaul-curves.csv").write_text("half")
-    (out / "batches").mkdir()
-    (out / "batches" / ".exaul-0-0000000-0000004.npz").write_text("half")
-    (out / ".exaul-results").mkdir()
-    (out / ".exaul-results" / "fdr.png").write_text("half")
-    (out / ".notes").write_text("mine")
-    (out / ".ipynb_checkpoints").mkdir()
-    resume(str(out))
-    assert {path.name for path in out.glob(".*")} == {".notes", ".ipynb_checkpoints"}
-    assert (out / ".notes").read_text() == "mine"
-    (out / ".notes").unlink()
-    run(Sweep(**GAME, out=str(tmp_path / "whole")))
-    assert files(out) == files(tmp_path / "whole")
-
-
-def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, few_figures):
+def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, few_figures):
     """Nor does it matter into how many the rest is cut."""
     out, simulated, real = tmp_path / "out", [], batches.simulate_batch
 
@@ -197,10 +199,8 @@ def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, few_fig
     simulated[:] = []
     resume(str(out), batches=2)
     assert simulated == [[2, 3, 4]]
-    monkeypatch.undo()
-    run(Sweep(**GAME, out=str(tmp_path / "whole")))
-    assert files(out)[0].keys() == files(tmp_path / "whole")[0].keys()
-    assert files(out) == files(tmp_path / "whole")
+    assert files_in(out)[0].keys() == files_in(whole)[0].keys()
+    assert files_in(out) == files_in(whole)
 
 
 def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatch):
@@ -228,12 +228,7 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
     sweep = GAME | LONG | {"environment": environment, "learners": ("exaul",)}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     out = tmp_path / "out"
-    monkeypatch.setattr(
-        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
-    )
-    with pytest.raises(Stop):
-        run(Sweep(**sweep, out=str(out)), save_every=0)
-    monkeypatch.undo()
+    stop_at_first_save(sweep, out)
     simulated, real = [], batches.simulate_batch
     monkeypatch.setattr(
         batches,
@@ -242,20 +237,14 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
     )
     resume(str(out), batches=5)
     assert simulated == [5]
-    assert files(out) == files(tmp_path / "whole")
+    assert files_in(out) == files_in(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
-def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
+def test_resuming_after_a_change_is_refused(change, tmp_path, capsys, small_chunks):
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
-    sweep = GAME | {"logs": (str(log),)}
-    monkeypatch.setattr(
-        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
-    )
-    with pytest.raises(Stop):
-        run(Sweep(**sweep, out=str(out)), save_every=0)
-    monkeypatch.undo()
+    stop_at_first_save(GAME | {"logs": (str(log),)}, out)
     manifest, argv = json.loads((out / "manifest.json").read_text()), []
     if change == "configuration":
         manifest["configuration"]["colour"] = "blue"
@@ -295,10 +284,9 @@ def test_one_process_a_folder(tmp_path):
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch, capsys, small_chunks, few_figures):
-    out = tmp_path / "out"
+    out, saves = tmp_path / "out", []
     argv = ["sweep", "--trials", "4", "--horizon", "3000", "--arms", "30", "--learners", "exaul"]
     assert main([*argv, "--out", str(tmp_path / "whole")]) == 0
-    saves = []
     savez = np.savez
 
     def full(stream, **arrays):
@@ -317,7 +305,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch,
     assert not list(out.rglob(".*"))
     monkeypatch.undo()
     assert main(["sweep", "--resume", str(out)]) == 0
-    assert files(out) == files(tmp_path / "whole")
+    assert files_in(out) == files_in(tmp_path / "whole")
 
 
 def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
@@ -329,8 +317,8 @@ def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
         run(Sweep(**game, shard=f"{i}/3", out=str(tmp_path / f"part{i}")))
     parts = [str(tmp_path / f"part{i}") for i in (3, 1, 2)]
     assert main(["merge", *parts, "--out", str(tmp_path / "merged")]) == 0
-    whole, about = files(tmp_path / "whole")
-    merged, merged_about = files(tmp_path / "merged")
+    whole, about = files_in(tmp_path / "whole")
+    merged, merged_about = files_in(tmp_path / "merged")
     assert merged == whole
     assert merged_about == about
     capsys.readouterr()
@@ -353,7 +341,7 @@ def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys):
     run(Sweep(**GAME, environment="adversary-history", learners=("exaul",), out=str(tmp_path / "one")))
     manifest = tmp_path / "one" / "manifest.json"
     assert main(["rerun", str(manifest), "--out", str(tmp_path / "two")]) == 0
-    assert files(tmp_path / "two") == files(tmp_path / "one")
+    assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
     about = json.loads(manifest.read_text())
     about["versions"]["numpy"] = "1.0"
     manifest.write_text(json.dumps(about))
@@ -404,7 +392,7 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
         if (out / "manifest.json").exists():
             argv = ["--resume", str(out)]
             if json.loads((out / "manifest.json").read_text())["end"] is not None:  # again, from the start
-                assert files(out) == files(whole)
+                assert files_in(out) == files_in(whole)
                 shutil.rmtree(out)
                 argv = [*fields, "--out", str(out)]
     if (out / "manifest.json").exists():
@@ -442,19 +430,14 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     assert hit == 50
     done = subprocess.run([*program, *argv], check=False, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert files(out) == files(whole)
+    assert files_in(out) == files_in(whole)
 
 
 def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
     """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    monkeypatch.setattr(
-        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
-    )
-    with pytest.raises(Stop):
-        run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
-    monkeypatch.undo()
+    stop_at_first_save(sweep, tmp_path / "parts")
     monkeypatch.setattr("exaul.kernels.native.backend.available", lambda: 3)
     resume(str(tmp_path / "parts"))
-    assert files(tmp_path / "parts")[0] == files(tmp_path / "whole")[0]
+    assert files_in(tmp_path / "parts")[0] == files_in(tmp_path / "whole")[0]

@@ -14,8 +14,8 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
-from exaul.engine.results import figures
 from exaul.kernels.coverage import best_coverage
+from tests.engine.test_session import Stop, files_in
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
 GAME |= {"learners": ("exaul", "ew")}
@@ -24,10 +24,9 @@ FLAGS += ["--learners", "exaul", "ew"]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """Each test stands in a folder of its own; the figures of a trace are one."""
+def _here(tmp_path, monkeypatch, few_figures):
+    """Each test stands in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
 
 
 def write(path, seed=0, rows=300, **columns):
@@ -40,18 +39,6 @@ def write(path, seed=0, rows=300, **columns):
     Path(path).parent.mkdir(exist_ok=True)
     table.assign(**columns).to_csv(path, index=False)
     return path
-
-
-def files_of(folder):
-    """Return the files of a folder without what differs between two runs: times and paths."""
-    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
-    for name in [name for name in found if name.endswith("manifest.json")]:
-        about = json.loads(found[name])
-        assert about.pop("end") is not None
-        about.pop("start")
-        about["configuration"].pop("out")
-        found[name] = about
-    return found
 
 
 @pytest.mark.parametrize("environment", ["stochastic", "single-shift", "gradual-shift"])
@@ -70,7 +57,7 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environ
     line = result.summary().splitlines()[1].split()
     assert ("nan" in line, line[2] == "-", line[4]) == (False, environment == "gradual-shift", f"{len(names)}")
     assert {p.stem for p in Path("out").glob("*.png")} == {"traces"}
-    before = files_of("out")
+    before = files_in("out")
     assert main(["figures", "out"]) == 0
     assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "final-fdr"}
     for name in names:
@@ -79,7 +66,7 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environ
             here = whole[whole["source"] == name].reset_index(drop=True)
             pd.testing.assert_frame_equal(here, table, check_exact=True)
     rerun("out", out="again")
-    assert files_of("again") == before
+    assert files_in("again") == before
 
 
 def test_the_table_over_all_is_made_of_those_of_the_traces():
@@ -226,10 +213,6 @@ def test_names_of_traces_are_distinct():
     assert result.trials["source"].nunique() == result.traces["trace"].nunique() == 16
 
 
-class Stop(Exception):
-    """Raised in place of a kill."""
-
-
 def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     write("logs/a.csv")
     write("logs/b.csv", 1)
@@ -269,7 +252,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     assert {p: p.stat().st_mtime_ns for p in done} == done
     assert main(["sweep", "--resume", "out"]) == 0
     assert capsys.readouterr().out == table
-    assert files_of("out") == files_of("whole")
+    assert files_in("out") == files_in("whole")
     assert main(["sweep", "--resume", "out"]) == 0
     assert "nothing to resume" in capsys.readouterr().out
 
@@ -285,7 +268,7 @@ def test_shards_of_traces_are_merged(capsys):
     capsys.readouterr()
     assert main(["merge", "2", "1", "--out", "merged"]) == 0
     assert capsys.readouterr().out == table
-    assert files_of("merged") == files_of("whole")
+    assert files_in("merged") == files_in("whole")
     Path("2/traces.csv").unlink()
     assert main(["merge", "2", "1"]) == 2
     assert "2/traces.csv: no such file" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from tests import reference
 from tests.engine.test_abstainer import users_feedback
 from tests.engine.test_feedback import drawn
 
+pytestmark = pytest.mark.usefixtures("few_figures")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "log.csv"
 LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}

@@ -66,6 +66,12 @@ def draw_settings(rng, count, late=True):
     )
 
 
+def at_once(alpha, first=SHARE):
+    """Settings of games in which each answer is rated at once, for targets [B]."""
+    zero, one = np.zeros(len(alpha)), np.ones(len(alpha))
+    return Settings(np.array(alpha), STEP * one, first * one, zero.astype(int), zero > 0, zero.astype(int), one)
+
+
 class Games:
     """B games at once, with the sums of which the proofs speak. An adversary calls ``play`` for each round."""
 
@@ -303,10 +309,7 @@ def test_hill_climbing_finds_no_sequence_that_exceeds_a_bound():
 @pytest.mark.parametrize("first", [SHARE, 1.0])
 def test_w1_is_tight(first):
     """If all is wrong, R_T is more than 85% of the bound at alpha up to .2, after 50 rounds and after 20,000."""
-    alpha = np.array([0.005, 0.02, 0.1, 0.2])
-    rng, same = np.random.default_rng(4), np.ones(4)
-    of = Settings(alpha, STEP * same, first * same, 0 * same.astype(int), same < 0, 0 * same.astype(int), same)
-    game, at = Games(of, rng), {}
+    game, at = Games(at_once([0.005, 0.02, 0.1, 0.2], first), np.random.default_rng(4)), {}
     for t in range(1, 20_001):
         game.play(1.0, 1.0)
         if t in (50, 20_000):
@@ -317,9 +320,7 @@ def test_w1_is_tight(first):
 
 def test_w1_of_a_stretch_is_tight():
     """After right answers, R rises by 40 at a first share of .3, more than s_1 / step allows from the start."""
-    rng, one = np.random.default_rng(5), np.ones(1)
-    of = Settings(0.1 * one, STEP * one, SHARE * one, 0 * one.astype(int), one < 0, 0 * one.astype(int), one)
-    game, lowest = Games(of, rng), 0.0
+    game, lowest = Games(at_once([0.1]), np.random.default_rng(5)), 0.0
     for t in range(1200):
         game.play(1.0, float(t > 1000))
         lowest = min(lowest, game.risk[0])
@@ -332,9 +333,7 @@ def test_w1_of_a_stretch_is_tight():
 )
 def test_a_share_with_a_floor_breaks_the_bound(rule, least):
     """With ``>=`` and a floor at 0 each round is answered; with a floor alone, every second one."""
-    rng, one = np.random.default_rng(6), np.ones(1)
-    of = Settings(0.1 * one, STEP * one, SHARE * one, 0 * one.astype(int), one < 0, 0 * one.astype(int), one)
-    game = Games(of, rng, rule)
+    game = Games(at_once([0.1]), np.random.default_rng(6), rule)
     for _ in range(2000):
         game.play(1.0, 1.0)
     assert game.answers[0] / 2000 >= least
@@ -343,9 +342,8 @@ def test_a_share_with_a_floor_breaks_the_bound(rule, least):
 
 def test_d1_an_abstention_may_weigh_1_at_most():
     """With a weight of 3, R exceeds the bound in which an abstention counts once."""
-    rng, two = np.random.default_rng(7), np.ones(2)
-    of = Settings(0.02 * two, STEP * two, SHARE * two, 0 * two.astype(int), two < 0, 0 * two.astype(int), None)
-    game = Games(of._replace(weight=np.array([1.0, 3.0])), rng)
+    of = at_once([0.02, 0.02])._replace(weight=np.array([1.0, 3.0]))
+    game = Games(of, np.random.default_rng(7))
     for _ in range(4000):
         game.play(1.0, 1.0)
     once = of.first / of.step + 1 - of.alpha + game.silent / DRIFTS

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exaul.kernels import bounds, metrics, native, uniforms
@@ -36,13 +36,12 @@ def test_grids_are_sorted_and_end_at_0_and_1(name, arms):
 
 
 @given(st.floats(0, 1), st.integers(2, 50))
+@example(1.0, 11)  # the last arm abstains
+@example(0.1, 11)
+@example(np.nextafter(0.1, 0), 11)
 def test_cut_counts_the_arms_that_answer(score, arms):
     grid = GRIDS["uniform"](arms, ())
     assert compute_cuts(grid, [score])[0] == (~reference.abstains(grid, score)).sum()
-
-
-def test_cut_of_a_score_of_exactly_one_leaves_the_last_arm_abstaining():
-    assert compute_cuts(GRIDS["uniform"](11, ()), [0.0, 0.1, np.nextafter(0.1, 0), 1.0]).tolist() == [1, 2, 1, 10]
 
 
 @given(st.floats(0.001, 0.999), st.floats(0, 1e6), st.floats(0, 1))
@@ -50,10 +49,6 @@ def test_costs_are_the_loss(alpha, lam, error):
     answer, abstain = compute_costs(alpha, lam)
     loss = reference.compute_loss(np.array([False, True]), error, alpha, lam)
     np.testing.assert_allclose([answer * error, abstain], loss, atol=1e-12)
-
-
-def test_changing_alpha_changes_the_losses():
-    assert compute_costs(0.1, 5.0)[1] != compute_costs(0.2, 5.0)[1]
 
 
 def test_threefry_matches_published_vectors():

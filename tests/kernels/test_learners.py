@@ -44,21 +44,13 @@ def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
     alpha, lam = np.array([0.05, 0.2, 0.5])[:copies], np.array([rounds**0.5, 1.0, 0.0])[:copies]
     rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
     arm = FIXED[name](arms) if name in FIXED else 0
-    found = [
-        reference.simulate(
-            "fixed" if name in FIXED else name,
-            thresholds,
-            scores[:, b],
-            errors[:, b],
-            uniforms[:, b],
-            alpha[b],
-            lam[b],
-            *(np.repeat(x, ROUNDS) for x in rates),
-            arm,
-        )
-        for b in range(copies)
-    ]
-    decisions, losses = zip(*found, strict=True)
+    rule, each_round = "fixed" if name in FIXED else name, [np.repeat(x, ROUNDS) for x in rates]
+    decisions, losses = [], []
+    for b in range(copies):
+        records = scores[:, b], errors[:, b], uniforms[:, b]
+        decided, charged = reference.simulate(rule, thresholds, *records, alpha[b], lam[b], *each_round, arm)
+        decisions.append(decided)
+        losses.append(charged)
     place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
     return (arm, place, errors, uniforms, rates, alpha, lam), np.stack(decisions, axis=1), losses
 

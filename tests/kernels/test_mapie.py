@@ -89,18 +89,8 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     right = np.repeat(np.append(errors, 0.0)[:, None], copies, axis=1)
     made = backend_of(ours.learn_then_test, "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)
-    state, _ = games.simulate(
-        ours.learn_then_test.rule,
-        made,
-        arms,
-        0,
-        records,
-        right,
-        np.zeros((rounds, copies)),
-        rates,
-        np.array(ALPHAS),
-        np.ones(copies),
-    )
+    game = records, right, np.zeros((rounds, copies)), rates, np.array(ALPHAS), np.ones(copies)
+    state, _ = games.simulate(ours.learn_then_test.rule, made, arms, 0, *game)
     found = [thresholds[arm] if arm < arms - 1 else None for arm in np.asarray(state.arm)[:copies]]
     assert found == [one.best_predict_param for one in theirs]
 

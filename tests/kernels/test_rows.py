@@ -10,11 +10,11 @@ import pytest
 import exaul
 from exaul import BadInput, Sweep, run
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import LEARNERS
+from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
 from exaul.kernels.game import ROUNDS
 
-NAMES = [name for name in LEARNERS if name != "best-fixed"]
+NAMES = [name for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
 T, ARMS, ALPHA = 700, 70, 0.2
 
 
@@ -60,16 +60,8 @@ def test_rates_for_an_unknown_horizon_are_those_of_a_sweep(name):
     cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
     game = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
     answers = np.asarray(game(params, cuts, errors, drawn(4)[:, :rounds]))
-    sweep = Sweep(
-        environment="replay",
-        learners=(name,),
-        alphas=(ALPHA,),
-        arms=ARMS,
-        trials=4,
-        checkpoints=(rounds,),
-        horizon=rounds,
-        anytime=True,
-    )
+    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": 4, "checkpoints": (rounds,), "horizon": rounds}
+    sweep = Sweep(environment="replay", learners=(name,), anytime=True, **numbers)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     np.testing.assert_allclose(
         result.curves["inefficiency_mean"] * np.arange(1, rounds + 1), np.cumsum(~answers, axis=1).mean(axis=0)
@@ -110,16 +102,6 @@ def test_any_number_is_an_axis(name):
     found = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
     for i, one in enumerate(each):
         np.testing.assert_array_equal(found[i], jax.jit(play)(one, cuts[i], errors[i], u[i]))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "ew"])
-def test_errors_that_are_not_shown_change_nothing(name):
-    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=T)
-    scores, errors = records()
-    cuts, u = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0]
-    answers = np.asarray(exaul.play(learner, params, cuts, errors, u))
-    hidden = np.where(answers, errors, 1 - errors)
-    np.testing.assert_array_equal(exaul.play(learner, params, cuts, hidden, u), answers)
 
 
 def test_late_feedback_is_learned_when_it_comes():

@@ -50,7 +50,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
 
 
-def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
+def test_reading_does_not_change_which_keys_were_used_last(service, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LATEST_KEYS", 3)
     ids = [service.decide(1.0, key).id for key in "abcde"]
     assert [row["key"] for row in service.overview()["keys"]] == ["e", "d", "c"]
@@ -62,6 +62,11 @@ def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch)
     service.feedback(ids[1], 1)
     service.feedback("unknown", 1)
     assert [row["key"] for row in service.overview()["keys"]] == ["b", "a", "e"]
+    again = reopened(service, tmp_path)
+    again.decide(0.5, "d")
+    overview = again.overview()
+    again.close()
+    assert ([row["key"] for row in overview["keys"]], overview["total"]) == (["d", "b", "a"], 5)
 
 
 def test_texts_are_in_memory_only_unless_they_wait_for_an_audit(service, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -39,19 +40,19 @@ def test_a_path_with_a_line_break_is_one_line(capsys):
     refused(capsys, ["inspect", "a\nb\x1b[31m.csv"], "a\\nb\\x1b[31m.csv: no such file")
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["a folder", "nothing"])
-@pytest.mark.parametrize(
-    "argv", [["sweep", *SMALL], ["inspect", "log.csv"], ["merge", "one"], ["rerun", "one/manifest.json"]]
-)
-def test_a_link_leads_to_the_folder(argv, there, few_figures):
+def test_a_link_leads_to_the_folder(few_figures):
+    """To one that is there, and to one that is not."""
     assert main(["sweep", *SMALL, "--shard", "1/1", "--out", "one"]) == 0
-    if there:
-        Path("real").mkdir()
-    Path("link").symlink_to("real")
-    assert main([*argv, "--out", "link"]) == 0
-    assert Path("link").is_symlink()
-    assert any(Path("real").glob("*.csv"))
-    assert not any(Path("real").glob(".*"))
+    commands = ["sweep", *SMALL], ["inspect", "log.csv"], ["merge", "one"], ["rerun", "one/manifest.json"]
+    for argv, is_there in product(commands, (True, False)):
+        real, link = Path(f"{argv[0]}-{is_there}"), Path(f"link-{argv[0]}-{is_there}")
+        if is_there:
+            real.mkdir()
+        link.symlink_to(real)
+        assert main([*argv, "--out", str(link)]) == 0
+        assert link.is_symlink()
+        assert any(real.glob("*.csv"))
+        assert not any(real.glob(".*"))
 
 
 def test_experiments_write_through_a_link():

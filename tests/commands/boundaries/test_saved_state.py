@@ -216,22 +216,14 @@ def halfway():
     return run(Sweep(**fields))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "0-6-8.npz",  # not as exaul writes numbers
-        "0-0000006-0000_008.npz",
-        "now-0-0-11.npz",
-        "0-0000090-0000099.npz",  # no trials of this sweep
-        "0-0000011-0000003.npz",
-        "1-0000006-0000008.npz",  # no source of this sweep
-        "0-0000006-0000008.npz.bak",
-        "0-0000006-0000008",
-    ],
-)
-def test_a_file_that_is_no_batch_is_named(name, halfway, capsys):
-    Path("out/batches", name).touch()
-    refused(capsys, ["sweep", "--resume", "out"], f"out/batches/{name}: no batch of this sweep; remove it")
+def test_a_file_that_is_no_batch_is_named(halfway, capsys):
+    """Numbers are not as exaul writes them, or of no trials or source of this sweep; or the ending is another."""
+    names = ["0-6-8.npz", "0-0000006-0000_008.npz", "now-0-0-11.npz", "0-0000090-0000099.npz"]
+    names += ["0-0000011-0000003.npz", "1-0000006-0000008.npz", "0-0000006-0000008.npz.bak", "0-0000006-0000008"]
+    for name in names:
+        Path("out/batches", name).touch()
+        refused(capsys, ["sweep", "--resume", "out"], f"out/batches/{name}: no batch of this sweep; remove it")
+        Path("out/batches", name).unlink()
 
 
 def test_a_batch_under_another_name_is_refused(halfway, capsys):

@@ -96,17 +96,26 @@ async def start(send, headers=()):
 
 @contextlib.contextmanager
 def running(application, hosts=None, tokens=None):
+    """Run a recorder behind a guard, and return the port."""
+    with serving(Guard(application, tokens, hosts)) as port:
+        try:
+            yield port
+        finally:
+            application.release.set()
+
+
+@contextlib.contextmanager
+def serving(application):
     """Run a server in a thread, and return the port."""
     started = threading.Event()
     with listen("127.0.0.1", 0) as listener:
-        server = BoundedServer(Guard(application, tokens, hosts), started.set)
+        server = BoundedServer(application, started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             assert started.wait(10)
             yield int(address_of(listener).rpartition(":")[2])
         finally:
-            getattr(application, "release", threading.Event()).set()
             server.should_exit = True
             thread.join(20)
             assert not thread.is_alive()

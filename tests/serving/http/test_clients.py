@@ -49,41 +49,44 @@ def rule(asked, before):
 # Each client returns its answer, its refusal, and the id that it knows of the decision.
 
 
+def openai_client(url, headers, kind="OpenAI"):
+    """A client of OpenAI's own library."""
+    return getattr(pytest.importorskip("openai"), kind)(base_url=url, api_key="none", default_headers=headers)
+
+
+def of_message(message, id):
+    return message.content, message.refusal, id
+
+
 def openai_create(url, headers):
-    openai = pytest.importorskip("openai")
-    with openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+    with openai_client(url, headers) as client:
         raw = client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
     reply = raw.parse()
-    message = reply.choices[0].message
     assert raw.headers["x-exaul-id"] == reply.id == reply.exaul["id"]
     assert raw.headers["x-exaul-answer"] == json.dumps(reply.exaul["answer"])
-    return message.content, message.refusal, reply.id
+    return of_message(reply.choices[0].message, reply.id)
 
 
 def openai_async(url, headers):
-    openai = pytest.importorskip("openai")
-
     async def create():
-        async with openai.AsyncOpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+        async with openai_client(url, headers, "AsyncOpenAI") as client:
             return await client.chat.completions.create(model="m", messages=MESSAGES)
 
     reply = asyncio.run(create())
-    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
+    return of_message(reply.choices[0].message, reply.id)
 
 
 def openai_stream(url, headers):
-    openai = pytest.importorskip("openai")
     with (
-        openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client,
+        openai_client(url, headers) as client,
         client.chat.completions.stream(model="m", messages=MESSAGES) as stream,
     ):
         reply = stream.get_final_completion()
-    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
+    return of_message(reply.choices[0].message, reply.id)
 
 
 def openai_parse(url, headers):
-    openai = pytest.importorskip("openai")
-    with openai.OpenAI(base_url=url, api_key="none", default_headers=headers) as client:
+    with openai_client(url, headers) as client:
         reply = client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Town)
     parsed, refusal = reply.choices[0].message.parsed, reply.choices[0].message.refusal
     return parsed and parsed.town, refusal, reply.id
@@ -112,10 +115,13 @@ def langchain_structured(url, headers):
     return reply["parsed"] and reply["parsed"].town, refusal, reply["raw"].response_metadata["id"]
 
 
-def litellm_completion(url, headers):
-    litellm = pytest.importorskip("litellm")
+def litellm_call(url, headers, **more):
     named = {"model": "openai/m", "api_base": url, "api_key": "none", "extra_headers": headers}
-    reply = litellm.completion(messages=MESSAGES, **named)
+    return pytest.importorskip("litellm").completion(messages=MESSAGES, **named, **more)
+
+
+def litellm_completion(url, headers):
+    reply = litellm_call(url, headers)
     message = reply.choices[0].message
     assert reply._hidden_params["additional_headers"]["llm_provider-x-exaul-id"] == reply.id
     return message.content, message.model_dump().get("refusal"), reply.id
@@ -123,9 +129,7 @@ def litellm_completion(url, headers):
 
 def litellm_stream(url, headers):
     """A refusal is lost."""
-    litellm = pytest.importorskip("litellm")
-    named = {"model": "openai/m", "api_base": url, "api_key": "none", "extra_headers": headers}
-    parts = list(litellm.completion(messages=MESSAGES, stream=True, **named))
+    parts = list(litellm_call(url, headers, stream=True))
     texts = (part.choices[0].delta.content or "" for part in parts if part.choices)
     return "".join(texts) or None, None, parts[0].id
 
@@ -165,14 +169,13 @@ def in_node(method, url, headers, **more):
     return reply
 
 
-def node_create(url, headers):
-    reply = in_node("create", url, headers)
+def node_create(url, headers, method="create"):
+    reply = in_node(method, url, headers)
     return reply["content"], reply.get("refusal"), reply["id"]
 
 
 def node_stream(url, headers):
-    reply = in_node("stream", url, headers)
-    return reply["content"], reply.get("refusal"), reply["id"]
+    return node_create(url, headers, "stream")
 
 
 def node_parse(url, headers):

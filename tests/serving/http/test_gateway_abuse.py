@@ -7,7 +7,6 @@ import pytest
 from starlette.responses import JSONResponse
 
 from exaul.engine.checks import BadInput
-from exaul.serving.http.gateway_flags import GatewayFlags
 from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
 from tests.models.stub import completion, served
 from tests.serving.http.apps import until
@@ -266,20 +265,6 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypa
                 counted = client.ask(b"", "/metrics", "GET", **trusted)[2].decode()
                 assert 'exaul_undecided_replies_total{reason="passed"} 4.0' in counted
     assert town.keys[-1] == "Bearer sk-upstream-0123456789"
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ({"fallback": "@http://h/v1"}, "fallback"),
-        ({"fallback": "large@http://"}, "fallback"),
-        ({"fallback": "large", "fallback_key_variable": "HOME"}, "fallback"),
-        ({"fallback": "large@http://h/v1", "fallback_key_variable": "NO_SUCH"}, "fallback_key_variable"),
-    ],
-)
-def test_a_second_model_that_cannot_be(flags, part):
-    with pytest.raises(BadInput, match=f"^{part}: "):
-        GatewayFlags(upstream="http://h/v1", **flags)
 
 
 def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811

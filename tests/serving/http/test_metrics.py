@@ -136,11 +136,6 @@ def test_without_the_journal_the_counters_remain(client):
     assert values["exaul_questions_total", ("key", "a")] == 1
 
 
-def test_undecided_replies_are_counted_by_reason(client):
-    client.app.state.metrics.count_undecided("tools")
-    assert samples(client)["exaul_undecided_replies_total", ("reason", "tools")] == 1
-
-
 def test_each_key_of_a_scrape_is_a_call_of_its_own(tmp_path, monkeypatch):
     """So a decision waits for one key at most: the thread of the file takes calls in their order."""
     with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
@@ -172,11 +167,3 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(tmp_path):
         assert named <= of_key  # a rule is about a key, which its sentence names
         assert "$labels.key" in rule["annotations"]["summary"]
         assert set(re.findall(r'outcome="(\w+)"', rule["expr"])) <= {"counted"}
-
-
-def test_a_scope_is_needed(tmp_path):
-    (tmp_path / "tokens").write_text("decide,feedback 0123456789abcdef\nread fedcba9876543210\n")
-    with TestClient(app(tmp_path / "state", tokens=str(tmp_path / "tokens"))) as client:
-        assert client.get("/metrics").status_code == 401
-        for token, status in (("0123456789abcdef", 403), ("fedcba9876543210", 200)):
-            assert client.get("/metrics", headers={"Authorization": f"Bearer {token}"}).status_code == status

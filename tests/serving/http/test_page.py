@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import LATEST, LATEST_KEYS, Service, wilson_interval
+from exaul.serving.service import LATEST, Service, wilson_interval
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -37,18 +37,11 @@ def test_the_policy_allows_this_script_and_style_only() -> None:
     assert not re.search(r"\s(on\w+|style)\s*=\s*[\"']", page)  # handlers and styles in attributes are not allowed
 
 
-def test_the_page_names_no_other_address() -> None:
+def test_the_page_is_short_and_names_no_other_address_and_makes_no_html_from_strings() -> None:
     page, _ = read_page()
-    assert not re.search(r"https?:|[\"'`(=]//|\bsrc\b|\bhref\b|\burl\(|@import|\bimport\b", page)
-
-
-def test_the_page_makes_no_html_from_strings() -> None:
-    page, _ = read_page()
+    assert len(page.splitlines()) <= 260
     assert not re.search(r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|new Function|localStorage", page)
-
-
-def test_the_page_is_short() -> None:
-    assert len(read_page()[0].splitlines()) <= 260
+    assert not re.search(r"https?:|[\"'`(=]//|\bsrc\b|\bhref\b|\burl\(|@import|\bimport\b", page)
 
 
 def test_wilson_interval() -> None:
@@ -57,22 +50,6 @@ def test_wilson_interval() -> None:
     assert wilson_interval(0.8, 10) == pytest.approx([0.4902, 0.9433], abs=1e-4)
     assert wilson_interval(81 / 263, 263) == pytest.approx([0.2553, 0.3662], abs=1e-4)
     assert all(limit != limit for limit in wilson_interval(float("nan"), 0))
-
-
-def test_the_overview_keeps_the_order_of_use(tmp_path: Path) -> None:
-    keys = [f"key {i}" for i in range(LATEST_KEYS + 2)]
-    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
-        for key in keys:
-            service.decide(0.5, key)
-        for _ in range(3):  # looking is no use of a key
-            overview = service.overview()
-            assert [each["key"] for each in overview["keys"]] == keys[:1:-1]
-            assert overview["total"] == len(keys)
-        service.decide(0.5, keys[0])
-        assert [each["key"] for each in service.overview()["keys"]] == [keys[0], *keys[:2:-1]]
-    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
-        service.decide(0.5, keys[0])
-        assert len(service.overview()["keys"]) == LATEST_KEYS  # also of those not used since the start
 
 
 @pytest.fixture

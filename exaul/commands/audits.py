@@ -45,7 +45,7 @@ class AuditsFlags(Configuration):
 def main(given: Mapping[str, Any]) -> int:
     """Print the open audits, or the verdicts of a model on them."""
     config, width = AuditsFlags(**given), terminal_width()
-    from exaul.serving.audits import MOST, errors_by_model, open_queue
+    from exaul.serving.http.audits import MOST, errors_by_model, open_queue
 
     with open_queue(config.where, config.token_variable) as queue:
         if config.judge_model is None:

@@ -14,7 +14,7 @@ from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 
 OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
 OF_LOGS = "log_score", "log_correct", "log_error"
-MOST_SAID = 20  # keys of the file of which it is said what they will start with
+MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
@@ -44,7 +44,7 @@ def main(given: Mapping[str, Any]) -> int:
             **configuration,
         )
         try:
-            beginnings = {} if config.shadow else application.state.service.beginnings(MOST_SAID)
+            beginnings = {} if config.shadow else application.state.service.beginnings(MOST_KEYS)
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key else "new keys"
                 print(f"exaul: {name}: {started or COLD}", file=sys.stderr, flush=True)

@@ -124,7 +124,7 @@ def summarize(
         if is_limited:
             _, limits = _risk_columns(cells, "", "fdr_risk", "risk_bound").values()
             columns["wrong above the\ntarget, at most"] = limits
-        target = f"target: at most {as_percent(alpha)} of the shown answers are wrong (alpha = {alpha:g})"
+        target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
     starred = set(trials["learner"]) & set(advised.values())
     star = f"{ADVISED.strip()}: advised (below); " if starred else ""
@@ -319,11 +319,6 @@ def _by_cell(trials: Table) -> dict[Cell, Table]:
 def _spread(values: Any) -> str:
     """Return mean and standard deviation; "-" if there is no value, as for the FDR without an answer."""
     return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}" if values.notna().any() else "-"
-
-
-def as_percent(share: float) -> str:
-    """Return a share in percent, with as many digits as it has."""
-    return f"{100 * share:.6g}%"
 
 
 def _percent(shares: Any, digits: int) -> str:

@@ -180,7 +180,10 @@ def prepare(
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     grid = _make_grid(sweep, loaded, log)
-    sample = _draw_sample(sources[0], sweep.seed) if registry.FROM_LOG in learners else None
+    sample = None
+    if registry.FROM_LOG in learners:
+        sample, _ = split_log(sources[0], SAMPLE / len(sources[0].scores), False, sweep.seed)
+        sample = sample._replace(name=f"{SAMPLE:,} drawn rows of {sources[0].name}")
 
     def prepare(name: str, learner: Learner[Any]) -> PreparedLearner:
         past = sample if name == registry.FROM_LOG else log
@@ -268,12 +271,6 @@ def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) ->
         assert log is not None
         return log_grid(sweep.arms or LOG_ARMS, log.scores)
     return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
-
-
-def _draw_sample(profile: Records, seed: int) -> Records:
-    """Return SAMPLE rows of a built-in profile, as its user would have a log: drawn from the seed alone."""
-    sample, _ = split_log(profile, SAMPLE / len(profile.scores), False, seed)
-    return sample._replace(name=f"{SAMPLE:,} drawn rows of {profile.name}")
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[str, Learner[Any]]:

@@ -49,11 +49,9 @@ class Handover:
     async def close(self) -> None:
         """Wait some seconds for the answers that are being posted, and close the connections."""
         if tasks := set(self._waiting):
-            _, left = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-            for task in left:
+            for task in (await asyncio.wait(tasks, timeout=CLOSE_SECONDS))[1]:
                 task.cancel()
-            if left:
-                log.error("%d answers were not handed over: the service stopped", len(left))
+                log.error("an answer was not handed over: the service stopped")
         await self._client.aclose()
 
     async def _post(self, answer: dict[str, Any]) -> None:

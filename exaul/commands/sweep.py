@@ -94,7 +94,7 @@ def sweep(given: Mapping[str, Any]) -> int:
         return 0
     with flags.workers() if flags.named else nullcontext((None, 0)) as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
-        if flags.progress == "bar" and store.is_empty():
+        if flags.progress == "bar" and sys.stderr.isatty() and store.is_empty():
             print(
                 "exaul: the first sweep compiles, some 15 seconds; later ones do not", file=sys.stderr, flush=True
             )

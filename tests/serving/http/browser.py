@@ -31,9 +31,10 @@ class Browser:
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         # Chromium reads requests from file 3 and writes replies to file 4, each with a null byte at its end.
+        # By bash, since other shells know files up to 9 alone.
         redirected = f'exec "$@" 3<&{requests} 4>&{replies}'
         self._process = subprocess.Popen(
-            ["sh", "-c", redirected, "sh", PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            ["bash", "-c", redirected, "bash", PROGRAM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(requests, replies),

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from exaul.commands.main import main
-from exaul.serving.journal import DECIDE, FEEDBACK, read_journal
+from exaul.serving.journal import DECIDE, FEEDBACK, VERDICT, read_journal
 
 CLIENTS = 16
 
@@ -115,7 +115,12 @@ def test_killed_50_times_under_load(tmp_path, capsys):
         assert (entry.score, entry.key) == (body["score"], body["key"])
         assert (entry.answered, entry.probability) == (reply["answer"], reply["probability"])
     assert {body["id"] for body in unanswered} <= given.keys()
-    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind != DECIDE and entry.id]
+    kept = {
+        (kind, id) for kind, id, reply in outcomes if reply["reason"] == "withheld"
+    }  # verdicts for later starts
+    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind not in (DECIDE, VERDICT) and entry.id]
+    verdicts = {(FEEDBACK, entry.id) for entry in entries if entry.kind == VERDICT}
+    assert {pair for pair in kept if pair[0] == FEEDBACK} <= verdicts
     assert len(set(journaled)) == len(journaled)
     accepted = {(kind, id) for kind, id, reply in outcomes if reply["accepted"]}
     assert accepted <= set(journaled)

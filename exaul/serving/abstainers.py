@@ -556,9 +556,13 @@ class Abstainers:
     def _restore(self, key: str) -> _LoadedKey:
         """Return a key: its latest snapshot, and the later entries of the journal replayed."""
         journal = self._journal
-        if not journal.latest_start(key):  # in the transaction of its first decision
+        known = journal.latest_start(key)
+        if not known:  # in the transaction of its first decision
             journal.add_start(key, *self._start_of_new(key))
-        begun, *snapshots = journal.latest_start(key)
+            known = journal.latest_start(key)
+        if not known:
+            raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
+        begun, *snapshots = known
         earlier = list(self._earlier_spans(key, begun.seq))
         loaded, since = _LoadedKey(self._begun(begun), earlier), begun.seq
         for snapshot in snapshots:  # one at most

@@ -395,3 +395,12 @@ def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
             subprocess.run([sys.executable, "-c", code], check=True)
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 20
+
+
+def test_a_start_that_an_index_has_lost_is_an_error_of_the_file(tmp_path, monkeypatch):
+    with Abstainers(tmp_path / "state") as abstainers:
+        monkeypatch.setattr("exaul.serving.journal.Journal.latest_start", lambda journal, key: [])
+        with pytest.raises(OSError, match="the start of key 'a' is not found; an index is damaged"):
+            abstainers.decide(0.5, "a")
+        monkeypatch.undo()
+        assert abstainers.decide(0.5, "a").id

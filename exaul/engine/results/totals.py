@@ -108,7 +108,7 @@ def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
         environment=prepared.environment_name,
         source=prepared.name,
         grid_name=prepared.sweep.grid,
-        warm_start={name: log.name for name in learners if (log := prepared.log_of(name)) is not None},
+        warm_start=prepared.log_names,
         grid=prepared.grid,
         trials=prepared.trials,
         checkpoints=t,

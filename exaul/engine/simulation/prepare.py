@@ -65,8 +65,8 @@ class Prepared:
     grid: Floats  # [H]
     sources: tuple[Records, ...]  # all records of the logs or profiles
     records: tuple[Records, ...]  # that are played
-    log: Records | None  # from which learners start
-    sample: Records | None  # of a built-in profile, from which FROM_LOG starts
+    log: Records | None  # of ``warm_start``
+    log_names: dict[str, str]  # by learner, of the log from which it starts, if it does
     trials: NDArray[np.int64]  # by number; those of this shard or batch
     # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
     alpha: Floats
@@ -122,10 +122,6 @@ class Prepared:
             [r.groups for r in self.records],
         )
 
-    def log_of(self, learner: str) -> Records | None:
-        """Return the log from which a learner starts, if there is one."""
-        return self.sample if learner == registry.FROM_LOG else self.log
-
     def copies_of(self, learner: PreparedLearner) -> int:
         """Return the number of a learner's copies in these trials."""
         return len(learner.cells.pair) * len(self.trials)
@@ -180,13 +176,13 @@ def prepare(
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     grid = _make_grid(sweep, loaded, log)
-    sample = None
+    logs = dict.fromkeys(learners, log)
     if registry.FROM_LOG in learners:
         sample, _ = split_log(sources[0], SAMPLE / len(sources[0].scores), False, sweep.seed)
-        sample = sample._replace(name=f"{SAMPLE:,} drawn rows of {sources[0].name}")
+        logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {sources[0].name}")
 
     def prepare(name: str, learner: Learner[Any]) -> PreparedLearner:
-        past = sample if name == registry.FROM_LOG else log
+        past = logs[name]
         start = None if past is None else (compute_cuts(grid, past.scores), past.errors)
         given = name, learner, horizon, environment, alpha, lam, len(grid), start
         if ":" not in name:
@@ -213,7 +209,7 @@ def prepare(
         sources=sources,
         records=loaded,
         log=log,
-        sample=sample,
+        log_names={name: past.name for name, past in logs.items() if past is not None},
         trials=np.array(sweep.trial_numbers) if trials is None else trials,
         alpha=alpha,
         lam=lam,

@@ -6,6 +6,7 @@ from exaul.commands.main import main
 from exaul.serving.service import Service
 from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
+from tests.refusals import refusal_of
 from tests.serving.http.test_gateway import gateway
 
 EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
@@ -88,7 +89,4 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
     ],
 )
 def test_bad_input_is_one_line(journal, argv, part, capsys):
-    assert main(["audits", *(str(journal) if word == "FILE" else word for word in argv)]) == 2
-    error = capsys.readouterr().err
-    assert part in error
-    assert error.count("\n") == 1
+    assert part in refusal_of(["audits", *(str(journal) if word == "FILE" else word for word in argv)], capsys)

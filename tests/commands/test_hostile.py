@@ -14,14 +14,13 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.engine.batches import Batches
 from exaul.engine.folder import Batch, SweepFolder
+from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 
 
 def refused(argv, capsys, *words):
-    assert main(argv) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
+    told = refusal_of(argv, capsys)
     for word in words:
         assert word in told
 

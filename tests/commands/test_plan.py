@@ -13,6 +13,7 @@ from exaul.commands.plan import Plan, learners
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
+from tests.refusals import refusal_of
 
 # a learner whose bound of R_t grows with t
 GROWING = LEARNERS["aci-rank"]._replace(
@@ -193,10 +194,7 @@ BAD = {  # flags: how the line begins
 
 @pytest.mark.parametrize("flags", BAD)
 def test_bad_input(flags, capsys):
-    assert main(["plan", *flags.split()]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"exaul: {BAD[flags]}")
-    assert err.count("\n") == 1
+    assert refusal_of(["plan", *flags.split()], capsys).startswith(f"exaul: {BAD[flags]}")
 
 
 def test_audits_promise_what_was_computed_by_hand():

@@ -12,9 +12,9 @@ import pytest
 
 from exaul import Abstainers
 from exaul.commands import serve
-from exaul.commands.main import main
 from exaul.engine.checks import BadInput
 from exaul.serving.settings import ServeFlags
+from tests.refusals import refusal_of
 
 SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
 TOKEN = "decide,feedback,read 0123456789abcdef"
@@ -28,12 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def refused(capsys, *flags):
-    """The one line with which the command ends."""
-    assert main(["serve", *flags]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1, printed.err
-    return printed.err
+    return refusal_of(["serve", *flags], capsys)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, run
-from exaul.commands.main import main
 from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG
 from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
@@ -23,6 +22,7 @@ from tests.games import (
     PAIRS,
     tuning_of,
 )
+from tests.refusals import refusal_of
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 
@@ -125,11 +125,8 @@ BAD = {
 def test_bad_values_of_tunables_are_one_line(flags, capsys, tmp_path):
     environment, *values = flags.split()
     out = tmp_path / "out"
-    assert main(["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"exaul: tunables: {BAD[flags]}")
-    assert printed.err.count("\n") == 1
+    argv = ["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]
+    assert refusal_of(argv, capsys).startswith(f"exaul: tunables: {BAD[flags]}")
     assert not out.exists()
 
 

@@ -24,6 +24,7 @@ from exaul.engine.run import Mismatch
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
 from tests.conftest import draw_few_figures
+from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
@@ -263,10 +264,7 @@ def test_resuming_after_a_change_is_refused(change, tmp_path, capsys, small_chun
         words = "unreadable"
     (out / "manifest.json").write_text(json.dumps(manifest))
     before = sorted(out.rglob("*"))
-    assert main(["sweep", "--resume", str(out), *argv]) == 2
-    told = capsys.readouterr().err
-    assert words in told
-    assert told.count("\n") == 1
+    assert words in refusal_of(["sweep", "--resume", str(out), *argv], capsys)
     assert sorted(out.rglob("*")) == before
 
 

@@ -36,6 +36,7 @@ from experiments.report import KINDS, claims_table, has_failed, summary
 from experiments.run import Runner, find_experiment, read, run_experiments, save
 from experiments.simulations import change_in_segment, growth
 from tests.experiments.scale import small_scale
+from tests.refusals import refusal_of
 
 NAMES = [name for name in EXPERIMENTS if name != "advice"]  # which is not about exaul: test_advice.py
 FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.BETTER)  # that some claims are about: each takes long to compile
@@ -537,11 +538,7 @@ def test_where_a_curve_settles():
 )
 def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(argv) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert words in printed.err
-    assert printed.err.count("\n") == 1
+    assert words in refusal_of(argv, capsys, main)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -559,10 +556,7 @@ def test_an_earlier_report_is_checked(name, changes, words, report, tmp_path, ca
     copy = shutil.copytree(report, tmp_path / "copy")
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | changes))
-    assert main([name, "--redraw", str(copy), "--out", str(tmp_path / "new")]) == 2
-    printed = capsys.readouterr().err
-    assert words in printed
-    assert printed.count("\n") == 1
+    assert words in refusal_of([name, "--redraw", str(copy), "--out", str(tmp_path / "new")], capsys, main)
     assert not (tmp_path / "new").exists()
 
 

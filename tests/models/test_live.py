@@ -15,6 +15,7 @@ from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, completion, killed
+from tests.refusals import refusal_of
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
@@ -394,10 +395,8 @@ def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path,
 def test_bad_flags_are_one_sentence(pool, tmp_path, capsys, flags, sentence):
     flags = [str(pool) if flag == "POOL" else flag for flag in flags]
     out = tmp_path / "out"
-    assert main(["live", *flags, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    argv = ["live", *flags, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]
+    assert sentence in refusal_of(argv, capsys)
     assert not out.exists()
 
 

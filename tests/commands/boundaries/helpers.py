@@ -12,6 +12,7 @@ import pandas as pd
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import schedule
+from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[3]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
@@ -22,10 +23,7 @@ def refused(capsys, argv, *words, program=main):
     """Run a command that is refused; return its one line on stderr. The status is 2, and nothing is written."""
     before = sorted(Path.cwd().rglob("*"))
     capsys.readouterr()
-    assert program(argv) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
+    err = refusal_of(argv, capsys, program)
     assert sorted(Path.cwd().rglob("*")) == before
     for word in words:
         assert word in err

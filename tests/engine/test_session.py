@@ -307,10 +307,9 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch,
 
 
 def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
-    game = GAME | {
-        "environment": "single-shift"
-    }  # in stochastic, the whole alone is compared in the order of the log
-    run(Sweep(**game, out=str(tmp_path / "whole")))
+    # in stochastic, the whole alone is compared in the order of the log
+    game = GAME | {"environment": "single-shift"}
+    known = run(Sweep(**game, out=str(tmp_path / "whole")))
     for i in (1, 2, 3):
         run(Sweep(**game, shard=f"{i}/3", out=str(tmp_path / f"part{i}")))
     parts = [str(tmp_path / f"part{i}") for i in (3, 1, 2)]
@@ -319,6 +318,7 @@ def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
     merged, merged_about = files_in(tmp_path / "merged")
     assert merged == whole
     assert merged_about == about
+    assert merge(parts).summary() == known.summary()
     capsys.readouterr()
     for wrong, words in (
         (parts[:2], "trial 1 is missing"),

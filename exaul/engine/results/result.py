@@ -102,11 +102,11 @@ class Result:
             return self._summary_of_traces(self.traces, width)
         sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
         given = [records for source in self.sources for records in source.records]
-        is_log = not any(records.name in PROFILES for records in given)
+        is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
         names = [x["learner"] for x in played["learners"]]
         best = registry.FROM_LOG if registry.FROM_LOG in names else advice.LEARNER
         parts = [
-            wrap(summary.describe_sweep(sweep, played, given), width),
+            wrap(summary.describe_sweep(sweep, played, given, is_log), width),
             summary.summarize(
                 trials,
                 advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
-from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results import advice
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates, wrap
@@ -40,9 +39,9 @@ def shares_answerable(
     }
 
 
-def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records]) -> str:
+def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records], is_log: bool) -> str:
     """Return in one line what was played, of an entry of ``sources`` in a manifest and its records, if known."""
-    kind = "synthetic profile " if source["name"].split(" -> ")[0] in PROFILES else ""
+    kind = "" if is_log else "synthetic profile "
     rows = "" if kind or not records else f", {sum(len(each.scores) for each in records):,} rows"
     dropped = sum(each.dropped for each in records)
     left_out = f" ({dropped:,} without score or label left out)" if dropped else ""

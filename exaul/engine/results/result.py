@@ -122,21 +122,16 @@ class Result:
             parts.append(summary.summarize_halves(self.advice, width))
         parts.append(wrap(advice.describe(self.advice, self._step, is_log), width))
         checks = summary.describe_checks(trials, sweep.delta)
-        broken = checks if summary.BROKEN in checks else ""  # which ends the command with status 1
-        parts += self._theory(played, width) if theory else [wrap(broken, width)]
+        if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
+            # in an adaptive environment no threshold is the best
+            known = self.sources if self.asked is None else ()
+            answerable = self._answerable(known[0], played["horizon"]) if known else {}
+            parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
+            parts.append(wrap(checks, width))
+            parts.append(wrap(summary.describe_backends(self.manifest, played["learners"]), width))
+        elif summary.BROKEN in checks:  # which ends the command with status 1
+            parts.append(wrap(checks, width))
         return "\n\n".join(part for part in parts if part)
-
-    def _theory(self, played: Mapping[str, Any], width: int | None) -> list[str]:
-        """Return what a researcher asks for: regrets, bounds, Lemma 1 and backends."""
-        sweep, trials = self.sweep, self.trials
-        known = self.sources if self.asked is None else ()  # in an adaptive environment no threshold is the best
-        answerable = self._answerable(known[0], played["horizon"]) if known else {}
-        texts = [
-            summary.describe_checks(trials, sweep.delta),
-            summary.describe_backends(self.manifest, played["learners"]),
-        ]
-        table = summary.summarize_theory(trials, sweep.delta, answerable, width)
-        return [table, *(wrap(text, width) for text in texts)]
 
     def to_latex(self) -> str:
         """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.

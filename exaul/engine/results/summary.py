@@ -121,20 +121,19 @@ def summarize(
             "trials at or\nbelow target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
         }
         if is_limited:
-            _, limits = _risk_columns(cells, "", "fdr_risk", "risk_bound").values()
-            columns["wrong above the\ntarget, at most"] = limits
+            columns["wrong above the\ntarget, at most"] = _limits(cells, "risk_bound")
         target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
-    starred = set(trials["learner"]) & set(advised.values())
-    star = f"{ADVISED.strip()}: advised (below); " if starred else ""
+    is_marked = set(trials["learner"]) & set(advised.values())
+    legend = f"{ADVISED.strip()}: advised (below); " if is_marked else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = " with as many answers as here" if by_answers else ""
         meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"
-        star = f"{star}-: no such number\nwrong above the target, at most: {meaning}{few}{waiting}"
+        legend += f"-: no such number\nwrong above the target, at most: {meaning}{few}{waiting}"
     if "best-fixed" in set(trials["learner"]):
-        star += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
-    if star:
-        parts.append(wrap(star.removesuffix("; ").strip(), width))
+        legend += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
+    if legend:
+        parts.append(wrap(legend.removesuffix("; ").strip(), width))
     return "\n\n".join(parts)
 
 
@@ -161,7 +160,8 @@ def as_latex(trials: Table) -> str:
     columns = _keys(cells) | {
         "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
         "answered": [_percent(_answered(rows), 1) for rows in cells.values()],
-        **_risk_columns(cells, "$R_T$", "fdr_risk", "risk_bound"),
+        "$R_T$": [f"{rows['fdr_risk'].mean():z.0f}" for rows in cells.values()],
+        "at most": _limits(cells, "risk_bound"),
     }
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     minus = re.compile(r"^-(?=\d)")
@@ -188,7 +188,7 @@ def summarize_theory(
     bounds = [_regret_bound(rows) for rows in cells.values()]
     columns = key_columns(cells) | {
         "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        "R_T": _risk_columns(cells, "R_T", "fdr_risk", "risk_bound")["R_T"],
+        "R_T": [f"{rows['fdr_risk'].mean():z.0f}" for rows in cells.values()],
         "FDR at most": [_rounded_up(rows["fdr_bound"].mean(skipna=False)) for rows in cells.values()],
         "by the paper": [_rounded_up(rows["fdr_bound_paper"].mean(skipna=False)) for rows in cells.values()],
         "regret": [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
@@ -243,7 +243,8 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     keys = _keys(cells)
     columns = keys | {
         "observed": [f"{rows['observed'].mean():.0f}" for rows in cells.values()],
-        **_risk_columns(cells, "above aim", "feedback_risk", "feedback_risk_bound"),
+        "above aim": [f"{rows['feedback_risk'].mean():z.0f}" for rows in cells.values()],
+        "at most": _limits(cells, "feedback_risk_bound"),
         "FDR observed": [
             f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
             for rows in cells.values()
@@ -347,12 +348,8 @@ def _regret_bound(rows: Table) -> tuple[str, str]:
     )
 
 
-def _risk_columns(cells: Mapping[Cell, Table], title: str, risk: str, bound: str) -> dict[str, list[str]]:
-    """Return the columns of the mean of a risk and of its bound."""
-    return {
-        title: [f"{rows[risk].mean():z.0f}" for rows in cells.values()],
-        "at most": [_limit(rows[bound].mean(skipna=False)) for rows in cells.values()],
-    }
+def _limits(cells: Mapping[Cell, Table], bound: str) -> list[str]:
+    return [_limit(rows[bound].mean(skipna=False)) for rows in cells.values()]
 
 
 def _rounded_up(bound: float) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -13,7 +12,7 @@ from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
 from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting
 from exaul.engine.results.text_table import wrap
-from exaul.llm.endpoint import as_address
+from exaul.llm.endpoint import as_address, check_variable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,7 @@ class AuditsFlags(Configuration):
         if self.endpoint:
             object.__setattr__(self, "endpoint", as_address("endpoint", self.endpoint))
         for name in ("token_variable", "key_variable"):
-            variable = getattr(self, name)
-            if variable is not None and not os.environ.get(variable):
-                raise BadInput(f"{name}: the environment variable {variable} is not set")
+            check_variable(name, getattr(self, name), is_set=True)
 
 
 def main(given: Mapping[str, Any]) -> int:

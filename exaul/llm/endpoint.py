@@ -50,9 +50,18 @@ def as_address(name: str, url: str) -> str:
     return url.rstrip("/")
 
 
-def check_key(variable: str, key: str) -> str:
-    """Return the key of an environment variable; raise BadInput, without the key, if no header can hold it."""
-    if not (key.isascii() and key.isprintable()):
+def check_variable(name: str, variable: str | None, *, is_set: bool) -> None:
+    """Raise BadInput unless a flag is None or names an environment variable, with ``is_set`` one with a value."""
+    if variable is not None and not variable.isidentifier():  # may be the key: never print it
+        raise BadInput(f"{name}: it must be the name of an environment variable")
+    if variable is not None and is_set and not os.environ.get(variable):
+        raise BadInput(f"{name}: the environment variable {variable} is not set")
+
+
+def read_key(variable: str | None) -> str | None:
+    """Return the key in an environment variable, or None; raise BadInput, without it, if no header can hold it."""
+    key = None if variable is None else os.environ.get(variable)
+    if key is not None and not (key.isascii() and key.isprintable()):
         raise BadInput(f"{variable}: the key has a line break or another character that a header cannot hold")
     return key
 
@@ -169,7 +178,7 @@ class Endpoint:
         self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
         self.remembers = remembers
         # Local servers need no key, but the header must not be empty.
-        self._key = check_key(key, os.environ.get(key) or "none")
+        self._key = read_key(key) or "none"
         self._http = BoundedClient(timeout)
         try:
             self._client = AsyncOpenAI(

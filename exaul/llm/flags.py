@@ -19,7 +19,7 @@ from exaul.engine.checks import (
     setting,
 )
 from exaul.engine.progress import MODES
-from exaul.llm.endpoint import SECRET, as_address
+from exaul.llm.endpoint import SECRET, as_address, check_variable
 from exaul.llm.scores import column_of, scorer_of
 
 JUDGES = "exact", "llm", "both"
@@ -94,8 +94,7 @@ class EndpointFlags(Configuration):
         good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
         check_holds("price", self.price, good, "two finite numbers >= 0")
         for name in ("key_variable", "judge_key_variable"):
-            if not (getattr(self, name) or "NONE").isidentifier():  # may be the key: never print it
-                raise BadInput(f"{name}: it must be the name of an environment variable")
+            check_variable(name, getattr(self, name) or None, is_set=False)  # local servers need no key
         for name in ("endpoint", "judge_endpoint"):
             if getattr(self, name):
                 object.__setattr__(self, name, as_address(name, getattr(self, name)))

@@ -83,6 +83,10 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         (["FILE", "--judge-model", "m"], "judge_model, endpoint: one of the two is missing"),
         (["FILE", "--token-variable", "NO_SUCH"], "token_variable: the environment variable NO_SUCH is not set"),
         (
+            ["FILE", "--token-variable", "a-secret"],  # which is not printed
+            "exaul: token_variable: it must be the name of an environment variable\n",
+        ),
+        (
             ["FILE", "--judge-model", "m", "--endpoint", "http://127.0.0.1:9/v1"],
             "endpoint: the upstream did not reply",
         ),

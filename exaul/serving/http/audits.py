@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
-from exaul.llm.endpoint import as_address, check_key
+from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
 from exaul.serving.http.upstream import CompletionFailed, Upstream
 from exaul.serving.service import Service
@@ -50,7 +49,7 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
             service.close()
         return
     address = as_address("where", where)
-    headers = {"Authorization": f"Bearer {check_key(token, os.environ[token])}"} if token else {}
+    headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
     with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
 
         def exchange(method: str, **options: Any) -> Any:

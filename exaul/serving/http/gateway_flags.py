@@ -1,12 +1,11 @@
 """The flags of the gateway before a model."""
 
 import json
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_positive, quote, setting
-from exaul.llm.endpoint import as_address
+from exaul.llm.endpoint import as_address, check_variable
 from exaul.llm.scores import scorer_of
 from exaul.serving.http.completions import MODES
 
@@ -70,11 +69,7 @@ class GatewayFlags(Configuration):
             raise BadInput(f"upstream: missing; --upstream is required by {others}")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
-            name = getattr(self, flag)
-            if name is not None and not name.isidentifier():  # may be the key: never print it
-                raise BadInput(f"{flag}: it must be the name of an environment variable")
-            if name is not None and not os.environ.get(name):
-                raise BadInput(f"{flag}: the environment variable {name} is not set")
+            check_variable(flag, getattr(self, flag), is_set=True)
         _, address = self.second
         if self.fallback_key_variable and not (address or self.program):
             raise BadInput("fallback: an address is missing; --fallback-key-variable requires one")

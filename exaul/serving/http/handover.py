@@ -3,12 +3,11 @@
 import asyncio
 import json
 import logging
-import os
 from typing import Any
 
 import httpx2
 
-from exaul.llm.endpoint import check_key
+from exaul.llm.endpoint import read_key
 from exaul.llm.http import BoundedClient
 
 MOST_WAITING = 1000  # answers; each may have some kilobytes of text
@@ -31,7 +30,7 @@ class Handover:
         Raises:
             BadInput: the token or a proxy of the environment is invalid.
         """
-        key = check_key(key_variable, os.environ[key_variable]) if key_variable else None
+        key = read_key(key_variable)
         self._url, self._client = url, BoundedClient(TIMEOUT_SECONDS)
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._waiting = set[asyncio.Task[None]]()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -15,7 +14,7 @@ import httpx2
 from starlette.responses import Response
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, check_key
+from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
 from exaul.serving.http.errors import error_body
@@ -76,7 +75,7 @@ class Upstream:
             self._url = str(httpx2.URL(url))
         except httpx2.InvalidURL as error:
             raise BadInput(f"upstream: {url} is not an address ({join_lines(str(error))})") from error
-        self._key = check_key(key_variable, os.environ[key_variable]) if key_variable else None
+        self._key = read_key(key_variable)
         self._secured, self._client = secured, BoundedClient(timeout)
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 

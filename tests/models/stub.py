@@ -75,7 +75,7 @@ class Stub:
     """What was asked, and what to reply instead of ``reply``."""
 
     def __init__(self):
-        self.asked, self.keys, self.headers, self.most, self._inside = [], [], [], 0, 0
+        self.asked, self.keys, self.headers, self.queries, self.most, self._inside = [], [], [], [], 0, 0
         self.cancelled = 0  # calls whose client disconnected
         self.rule = lambda body, before: None  # what to reply to a body that was asked so often before
         self.delay = 0.0
@@ -88,6 +88,7 @@ class Stub:
         self.asked.append(body)
         self.keys.append(request.headers.get("authorization"))
         self.headers.append(dict(request.headers))
+        self.queries.append(request.url.query)
         self._inside += 1
         self.most = max(self.most, self._inside)
         try:

@@ -110,19 +110,20 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         state.metrics.count_undecided("passed")
         content = await request.body()
         try:
-            passing = upstream.forward(request.method, path, request.headers, content)
+            passing = upstream.forward(request.method, path, request.url.query, request.headers, content)
             reply, _ = await _unless_left(passing, request.receive)
             return reply or Response(status_code=499)  # nobody reads it
         except CompletionFailed as failure:
             return failure.reply()
 
-    for path in () if flags.pass_routes else NOT_GATED:
-        application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
     if flags.pass_routes:  # the last of all routes: it takes what no other one does
         trusted = [state.require("pass")]
         application.add_api_route(
             "/v1/{path:path}", forward, methods=["GET", "POST"], dependencies=trusted, include_in_schema=False
         )
+    else:
+        for path in NOT_GATED:
+            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
 
 
 async def warning_of(flags: GatewayFlags) -> str | None:

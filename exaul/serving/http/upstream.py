@@ -110,11 +110,14 @@ class Upstream:
             raise CompletionFailed(404, "no such model")
         return await self._send("GET", f"models/{quote(name)}" if name else "models", headers)
 
-    async def forward(self, method: str, path: str, headers: Mapping[str, str], content: bytes) -> Response:
+    async def forward(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes
+    ) -> Response:
         """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
         if {".", ".."} & set(path.split("/")):  # another path
             raise CompletionFailed(404, "no such route")
-        response = await self._exchange(method, quote(path), headers, False, content or None)
+        target = f"{quote(path)}?{query}" if query else quote(path)
+        response = await self._exchange(method, target, headers, False, content or None)
         key = (self._key or "").encode()
         body = response.content.replace(key, b"[key]") if len(key) >= SECRET else response.content
         return Response(body, response.status_code, media_type=response.headers.get("content-type"))

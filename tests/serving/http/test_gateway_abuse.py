@@ -253,12 +253,12 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypa
             assert client.ask(path="/v1/embeddings", **client_of)[0] == (403 if passes else 404)
             assert client.ask(path="/v1/embeddings", **trusted)[0] == (200 if passes else 403)
             if passes:
-                _, headers, raw = client.ask({"input": "a"}, "/v1/embeddings", **trusted)
+                _, headers, raw = client.ask({"input": "a"}, "/v1/embeddings?of=a%20b", **trusted)
                 assert (headers["content-type"], json.loads(raw)) == (
                     "application/json",
                     {"data": [1.5], "key": "[key]"},
                 )
-                assert town.asked[-1] == {"input": "a"}
+                assert (town.asked[-1], town.queries[-1]) == ({"input": "a"}, "of=a%20b")
                 assert client.ask(path="/v1/decide", **trusted)[0] == 403
                 assert client.ask(path="/v1/%2e%2e/secret", **trusted)[0] == 404
                 assert client.ask(b"", "/v1/nothing", "GET", **trusted)[0] == 404  # of the endpoint

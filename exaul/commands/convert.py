@@ -14,12 +14,7 @@ from exaul.llm.joining import join_notes
 from exaul.llm.table import Columns, read_table
 
 RESULTS = "lm-eval", "inspect"  # functions in exaul.llm.benchmarks of all files, --metric and --filter
-FEEDBACK = (
-    "langfuse",
-    "phoenix",
-    "mlflow",
-    "open-webui",
-)  # functions in exaul.llm.exports, of a file and --score-name
+FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # functions in exaul.llm.exports, of a file and a score
 TABLE = "table"  # of no tool in particular
 TOOLS = *RESULTS, *FEEDBACK, TABLE
 FLAGS = {"metric": RESULTS, "filter": RESULTS, "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}

@@ -149,13 +149,12 @@ def _uses_file(
             self._settled = False
             try:
                 result = method(self, *given, **named)
-            except (*FILE_ERRORS, UnreadableJournal) as error:
+            except Exception as error:
                 self._settled = True
+                if not isinstance(error, (*FILE_ERRORS, UnreadableJournal)):
+                    raise
                 reason = str(error).removeprefix(f"{self.path}: ")
                 raise OSError(errno.EIO, reason, str(self.path)) from error
-            except Exception:
-                self._settled = True
-                raise
             self._settled = True
             return result
 

@@ -76,9 +76,8 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
         "final-fdr": final_fdr(trials),
     }
     for name, curve, label in (("risk", "fdr_risk", RISK), ("regret", "regret", REGRET)):
-        limited = curves[
-            curves.groupby("learner")[BOUNDS[curve]].transform("max") > 0
-        ]  # 0: of one that never answers
+        # a bound of 0 is that of a learner that never answers
+        limited = curves[curves.groupby("learner")[BOUNDS[curve]].transform("max") > 0]
         if not limited.empty:
             drawn[name] = over_time(limited, curve, label, segments=segments, dotted=BOUNDS[curve])
     for axes in drawn["regret"].axes if "regret" in drawn else ():

@@ -81,10 +81,7 @@ async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list
     Raises:
         BadInput: the endpoint cannot be asked.
     """
-    upstream, limit = (
-        Upstream(endpoint, key, TIMEOUT_SECONDS, True),
-        asyncio.Semaphore(CONCURRENT),
-    )
+    upstream, limit = Upstream(endpoint, key, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
 
     async def judged(row: Mapping[str, Any]) -> float:
         if row["text"] is None:

@@ -61,13 +61,8 @@ from exaul.kernels.uniforms import FEEDBACK, LEARNER
 VERSION = 7  # of saved states
 LEARNERS = "aci-rank", "exaul"  # that a program can use
 OUTCOMES = "repeated", "late", "withdrawn", "withheld", "unaudited"  # of further feedback on a closed answer
-UNUSABLE_STATE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)  # raised by ``Abstainer._resume``
+# raised by ``Abstainer._resume``
+UNUSABLE_STATE = ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 

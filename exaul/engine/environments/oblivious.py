@@ -47,6 +47,5 @@ stochastic = segmented_pool(1)  # one pool in random order, without replacement 
 single_shift = segmented_pool(2)  # half of the rounds from the first pool, then half from the second
 alternating_shift = segmented_pool(10)  # ten equal segments, alternating between two pools
 gradual_shift = Oblivious(sources=2, shuffled=True, choose_pool=gradual_pool)
-replay = segmented_pool(
-    1, shuffled=False
-)  # a log in its own order, once; trials differ only in the learner's draws
+# a log in its own order, once; trials differ only in the learner's draws
+replay = segmented_pool(1, shuffled=False)

@@ -18,13 +18,7 @@ LEAST = 30  # rows of a value; rarer values are ignored
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
 MANY = 2**62  # more values than a log has rows
-QUESTIONS = (
-    "question",
-    "question_id",
-    "qid",
-    "doc_id",
-    "id",
-)  # columns that name a question, the first that exists
+QUESTIONS = "question", "question_id", "qid", "doc_id", "id"  # columns that name a question; the first counts
 
 
 class Categories(NamedTuple):

@@ -124,8 +124,8 @@ def summarize(
             columns["wrong above the\ntarget, at most"] = _limits(cells, "risk_bound")
         target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
-    is_marked = set(trials["learner"]) & set(advised.values())
-    legend = f"{ADVISED.strip()}: advised (below); " if is_marked else ""
+    has_advised = set(trials["learner"]) & set(advised.values())
+    legend = f"{ADVISED.strip()}: advised (below); " if has_advised else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = " with as many answers as here" if by_answers else ""
         meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"

@@ -48,9 +48,8 @@ class Totals:
     best_arm: dict[str, NDArray[np.int32]]
     # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
     regret_bounds: dict[str, dict[str, Floats]]
-    regret_bound: dict[
-        str, Floats
-    ]  # [P, cells] of the regret against the best arm so far; NaN if nothing is proved
+    # [P, cells] of the regret against the best arm so far; NaN if nothing is proved
+    regret_bound: dict[str, Floats]
     risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]

@@ -65,9 +65,8 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
         kept += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
         kept += copies * points * 8 * (1 + len(ASKED)) * adaptive
     rounds = min(-(-prepared.horizon // ROUNDS), blocks_per_chunk(most if adaptive else trials)) * ROUNDS
-    chunk = (
-        rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
-    )  # one is made, one is simulated
+    # of records, one chunk is made while one is simulated
+    chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
     tables = (
         most * (points * 8 + 2 * ROW_BYTES * len(learners)) + max(most, min(SLICE, most * points)) * CURVE_BYTES

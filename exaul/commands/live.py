@@ -1,49 +1,48 @@
 """``exaul live``: a dialogue between two models, in which a learner decides which answers are shown."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.llm.folder import describe_usage
-from exaul.llm.live import RESULTS, Dialogue, Live, LiveJob
+from exaul.llm.live import RESULTS, TRANSCRIPT, Live, LiveJob
 
 STOPPED = 3  # exit status if the dialogue ended before the last round
 
 
 def main(given: Mapping[str, Any]) -> int:
     """Run a dialogue, and print its summary. Return 3 if it stopped before the last round."""
-    config = Live(**given)
-    job = LiveJob.begin(config)
-    if config.dry_run:
+    job = LiveJob(Live(**given))
+    if job.config.dry_run:
         print(job.describe())
         return 0
-    dialogue = job.run(progress=config.progress)
-    print(summary(config, dialogue))
-    return 0 if len(dialogue.rounds) == config.horizon else STOPPED
+    job.run()
+    print(summary(job))
+    return 0 if len(job.rounds) == job.config.horizon else STOPPED
 
 
-def summary(config: Live, dialogue: Dialogue) -> str:
+def summary(job: LiveJob) -> str:
     """Return the most important numbers of a dialogue as text."""
-    rounds = dialogue.rounds
-    shown = [r for r in rounds if r.answered]
+    config, rounds, folder = job.config, job.rounds, Path(str(job.config.out))
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
-    if dialogue.manifest["stopped"]:
-        lines[0] += f": {dialogue.manifest['stopped']}; repeat the command to continue"
+    if job.manifest["stopped"]:
+        lines[0] += f": {job.manifest['stopped']}; repeat the command to continue"
     if rounds:
-        withheld = [r for r in rounds if not r.answered]
-        wrong = sum(r.error for r in rounds) / len(rounds)
-        fdr = f"{sum(r.error for r in shown) / len(shown):.4f}" if shown else "-"
+        figures, all_wrong = rounds[-1]["learner"], sum(line["error"] for line in rounds)
+        withheld_wrong = all_wrong - figures["wrong"]
+        withheld_right = len(rounds) - figures["answers"] - withheld_wrong
+        fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.4f}"
         lines += [
-            f"wrong: {wrong:.1%} of all answers; FDR of those that were shown: {fdr} (target {config.alpha:g})",
-            f"shown: {len(shown) / len(rounds):.1%}; withheld although right: "
-            f"{sum(1 - r.error for r in withheld) / len(rounds):.1%}",
-            describe_usage(dialogue.manifest["usage"]),
+            f"wrong: {all_wrong / len(rounds):.1%} of all answers; "
+            f"FDR of those that were shown: {fdr} (target {config.alpha:g})",
+            f"shown: {figures['answers'] / len(rounds):.1%}; withheld although right: "
+            f"{withheld_right / len(rounds):.1%}",
+            *describe_usage(job.manifest),
         ]
-        lines += [f"  {reason}: {number:,}" for reason, number in dialogue.manifest["left out"].items()]
-    lines.append(f"transcript: {dialogue.folder / 'transcript.jsonl'}")
-    results = dialogue.folder / RESULTS[config.replay]
-    if results.exists():
-        lines.append(f"tables and figures: {results}")
+    lines.append(f"transcript: {folder / TRANSCRIPT}")
+    if (folder / RESULTS[config.replay]).exists():
+        lines.append(f"tables and figures: {folder / RESULTS[config.replay]}")
     return "\n".join(lines)
 
 

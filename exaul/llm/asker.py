@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 
 from exaul.engine import settings
 from exaul.engine.checks import BadInput
-from exaul.llm.calls import Calls
-from exaul.llm.endpoint import Budget, BudgetReached, CallFailed, Endpoint, price_of
+from exaul.llm.calls import BudgetReached, CallFailed, Calls
+from exaul.llm.endpoint import Endpoint, Limits, price_of
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import filled, prompts
 from exaul.llm.replies import Reply, matches
@@ -20,20 +20,15 @@ LEAST_TOKENS = 64  # minimum of max_tokens for a verdict
 
 
 class Answer(NamedTuple):
-    """An answer and its scores."""
+    """An answer with its scores, and whether it is wrong: 1 means wrong, NaN unknown or not requested."""
 
     reply: Reply
     samples: list[str]  # further answers to the same question that a score asked for
     scores: dict[str, float]  # by name, in [0, 1]; NaN if unknown
-
-
-class Verdict(NamedTuple):
-    """Whether an answer is wrong: 1 means wrong, NaN unknown or not requested."""
-
-    error: float  # of the judging model if there is one, else of the text match
-    exact: float  # of the text match
-    judge: float  # of the judging model
-    judge_reply: str  # text of the judging model
+    error: float = math.nan  # of the judging model if there is one, else of the text match
+    error_exact: float = math.nan  # of the text match
+    error_judge: float = math.nan  # of the judging model
+    judge_reply: str = ""  # text of the judging model
 
 
 class Asker:
@@ -42,40 +37,35 @@ class Asker:
     Every method that calls a model raises what ``Endpoint.ask`` raises.
     """
 
-    def __init__(self, config: EndpointFlags, calls: Path, remembers: bool = False) -> None:
+    def __init__(self, config: EndpointFlags, path: Path, remembers: bool = False) -> None:
         """Open the file of replies; send nothing yet.
 
         Args:
             config: endpoints, models and scores.
-            calls: SQLite file of the stored replies.
+            path: SQLite file of the stored replies.
             remembers: whether refusals are stored, so that a refused request is not sent again.
 
         Raises:
             BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
         """
-        self.config, self.prompts, self.more = config, prompts(config.files), config.more
+        self.config, self.prompts, self._more = config, prompts(config.files), config.more
         self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
-        addresses = (
-            (config.endpoint, config.key_variable),
-            (config.judge_endpoint or config.endpoint, config.judge_key_variable or config.key_variable),
-        )
         prices = {model: config.price or price_of(model) for model in (config.model, self.judge_model)}
         for model, price in prices.items():
             if config.budget is not None and any(map(math.isnan, price)):
                 raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
-        self._calls = Calls(calls)
-        more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
+        judge = config.judge_endpoint or config.endpoint, config.judge_key_variable or config.key_variable
+        addresses = (config.endpoint, config.key_variable), judge
+        limits = Limits(config.concurrent, config.per_minute, config.retries, config.timeout)
+        self.calls = Calls(path, config.budget)
         try:
-            self.budget = Budget(config.budget, self._calls.totals())
-            if config.budget is not None and math.isnan(self.budget.spent):
-                raise BadInput(f"budget: given, but {calls} has calls of unknown price; a new folder is needed")
-            more |= {"prices": prices, "remembers": remembers}
-            made = {address: Endpoint(*address, self._calls, self.budget, **more) for address in {*addresses}}
+            made = {each: Endpoint(*each, self.calls, limits, prices, remembers) for each in {*addresses}}
         except BadInput:
-            self._calls.close()
+            self.calls.close()
             raise
         self._answers, self._verdicts = (made[address] for address in addresses)
+        self._usage = self.calls.usage()
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,17 +73,18 @@ class Asker:
     async def __aexit__(self, *_: object) -> None:
         for endpoint in {self._answers, self._verdicts}:
             await endpoint.close()
-        self._calls.close()
+        self._usage = self.calls.usage()
+        self.calls.close()
 
     def record(self, manifest: dict[str, Any], left_out: Mapping[str, int]) -> None:
         """Write into a manifest what was called, and what is missing or irregular, by reason."""
-        manifest |= {"usage": self.budget.usage(), "systems": self.budget.systems}
+        manifest |= {"usage": self._usage, "systems": self.calls.systems}
         manifest["left out"] = dict(Counter(left_out) + self.troubles)
         manifest["end"] = settings.timestamp()
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}
-        request = {"model": model, "messages": list(messages)} | common | fields | self.more
+        request = {"model": model, "messages": list(messages)} | common | fields | self._more
         return {name: value for name, value in request.items() if value is not None}
 
     def answer_request(self, messages: Messages) -> dict[str, Any]:
@@ -114,7 +105,7 @@ class Asker:
         """
         config = self.config
         if sample:
-            fields = {"temperature": config.temperature, "seed": config.seed + sample} | self.more
+            fields = {"temperature": config.temperature, "seed": config.seed + sample} | self._more
             request = {name: value for name, value in {**body, **fields}.items() if value is not None}
             return await self._answers.ask(request, sample)
         if body["model"] not in (config.model, self.judge_model):
@@ -155,7 +146,7 @@ class Asker:
 
     async def answer(
         self, question: str, answers: Sequence[str], given: str = "", context: str = "", before: Messages = ()
-    ) -> tuple[Answer, Verdict]:
+    ) -> Answer:
         """Answer a question, score the answer, and judge it.
 
         Args:
@@ -167,10 +158,11 @@ class Asker:
         """
         request = self.answer_request([*before, self.answer_prompt(question, given)])
         reply = await self._answers.ask(request)
-        calls = self.scored(request, reply), self.judge(question, reply.text, answers, context)
+        calls = self.scored(request, reply), self._verdict(question, reply.text, answers, context)
         scored, verdict = await together(*calls)
-        self.troubles["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(verdict.judge)
-        return scored, verdict
+        answer: Answer = scored._replace(**verdict)
+        self.troubles["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(answer.error_judge)
+        return answer
 
     async def scored(self, request: Mapping[str, Any], reply: Reply) -> Answer:
         """Return an answer with its scores; an answer without text has none."""
@@ -200,8 +192,10 @@ class Asker:
         values |= zip(names, await together(*map(score, names)), strict=True)
         return Answer(reply, [samples[number] for number in sorted(samples)], values)
 
-    async def judge(self, question: str, answer: str, answers: Sequence[str], context: str = "") -> Verdict:
-        """Judge an answer. If no right answers are known, the context decides."""
+    async def _verdict(
+        self, question: str, answer: str, answers: Sequence[str], context: str
+    ) -> dict[str, float | str]:
+        """Return the fields of ``Answer`` that say whether an answer is wrong."""
         exact, judged, reply_text = math.nan, math.nan, ""
         if answers and self.config.judge in ("exact", "both"):
             exact = float(not matches(answer, answers))
@@ -212,7 +206,8 @@ class Asker:
             messages = [{"role": "user", "content": prompt}]
             right, reply_text = await verdict_of(self.ask, {"model": self.judge_model, "messages": messages})
             judged = 1.0 - right
-        return Verdict(exact if self.config.judge == "exact" else judged, exact, judged, reply_text)
+        error = exact if self.config.judge == "exact" else judged
+        return {"error": error, "error_exact": exact, "error_judge": judged, "judge_reply": reply_text}
 
 
 def _context_prefix(context: str) -> str:

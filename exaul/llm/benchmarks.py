@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, check_legible, quote, typed
-from exaul.engine.logs import files
 from exaul.engine.logs.log import parse_number, parse_score
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
 from exaul.llm.rows import Row, read_rows, require_fields
@@ -31,11 +30,11 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
     """
     rows = []
     for path in map(Path, paths):
-        present = files.columns(path)
+        present, each = read_rows(path)
         known = metric or next((name for name in METRICS if name in present), "acc")
-        needed = ["doc_id", "resps", "filtered_resps", known]
+        needed = "doc_id", "resps", "filtered_resps", known
         require_fields(path, present, needed, " (--metric names the correctness)")
-        every = list(read_rows(path, [*needed, *(["filter"] if "filter" in present else [])]))
+        every = list(each)
         filters = sorted({str(row.get("filter")) for row in every})
         if chosen is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")

@@ -1,12 +1,13 @@
-"""Storage of model replies in one SQLite file, so that no call is made twice."""
+"""Replies of models in one SQLite file, so that no call is made twice, and what they cost."""
 
 import hashlib
 import json
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from exaul.engine.checks import BadInput, join_lines
 from exaul.llm.replies import Reply, checked
@@ -26,20 +27,21 @@ _SCHEMA = f"""
 """
 
 
-class CallTotals(NamedTuple):
-    """What all calls of a file took."""
-
-    calls: int
-    prompt_tokens: int
-    reply_tokens: int
-    dollars: float  # NaN if the price of a call is unknown
+class BudgetReached(Exception):
+    """No further call is allowed: the budget is spent."""
 
 
-class Refusal(NamedTuple):
-    """A permanent refusal of one request."""
+class CallFailed(Exception):
+    """A call without a reply after all retries."""
 
-    status: int
-    message: str
+    def __init__(self, what: str, reply_text: str = "", status: int = 0) -> None:
+        """Store the failure, the endpoint's message and the HTTP status (0: none)."""
+        super().__init__(what)
+        self.reply_text, self.status = reply_text, status
+
+
+class CallRefused(CallFailed):
+    """A call that the endpoint refuses permanently."""
 
 
 def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
@@ -50,14 +52,20 @@ def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
 
 
 class Calls:
-    """Replies by key. A reply is stored before any caller sees it."""
+    """Replies by key, and what all calls took. A reply is stored before any caller sees it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: float | None = None) -> None:
         """Open or create the file.
 
+        Args:
+            path: of the file.
+            budget: maximum dollars of all runs that use it; None: no limit.
+
         Raises:
-            BadInput: the file is not usable.
+            BadInput: the file is not usable, or there is a budget and an earlier call has no price.
         """
+        self.budget, self.reused, self.retried = budget, 0, 0
+        self.systems = dict[str, Counter[str]]()  # replies by model and reported system
         self.path = path
         try:
             self._file = sqlite3.connect(path, isolation_level=None)  # autocommit: no reply waits in a transaction
@@ -65,19 +73,30 @@ class Calls:
             if version == 0 and not self._file.execute("SELECT 1 FROM sqlite_master").fetchone():
                 self._file.executescript(_SCHEMA)  # one transaction: a killed process leaves no half of it
             elif version != FORMAT:
-                self._file.close()
                 raise BadInput(f"{path}: written by another version of exaul; a new folder is needed")
             # WAL with NORMAL syncs survives a killed process without one fsync per reply. Only a power failure
             # can lose the last replies, which are then requested again.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
+            self._before, *_, self.spent = self._totals()  # calls of earlier runs; dollars of all, NaN if unknown
+            if budget is not None and math.isnan(self.spent):
+                raise BadInput(f"budget: given, but {path} has calls of unknown price; a new folder is needed")
+        except BadInput:
+            self._file.close()
+            raise
         except sqlite3.Error as error:
             raise BadInput(f"{path}: cannot be used ({error})") from error
 
-    def get(self, key: str) -> Reply | Refusal | None:
-        """Return the stored outcome of a call, or None.
+    def check_budget(self) -> None:
+        """Raise BudgetReached if the budget is spent."""
+        if self.budget is not None and self.spent >= self.budget:
+            raise BudgetReached
+
+    def get(self, key: str) -> Reply | None:
+        """Return the stored reply to a call, or None.
 
         Raises:
+            CallRefused: the stored outcome is a refusal.
             BadInput: the entry or the file is unreadable.
         """
         try:
@@ -85,41 +104,58 @@ class Calls:
             if row is None:
                 return None
             fields = json.loads(row[0])
-            if len(fields) > len(Refusal._fields):  # both kinds are stored as JSON lists
+            if len(fields) > 2:  # both kinds are stored as JSON lists
                 return checked(*fields)
-            status, message = fields
-            return Refusal(int(status), join_lines(message))
-        except (sqlite3.Error, TypeError, ValueError, AttributeError, RecursionError) as error:
+            status, message = int(fields[0]), join_lines(fields[1])
+        except (sqlite3.Error, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
+        raise CallRefused(f"status {status}", message, status)
 
-    def put(self, key: str | None, outcome: Reply | Refusal, dollars: float) -> None:
-        """Store the outcome of a call and its cost in dollars, NaN if unknown.
+    def put(self, key: str | None, reply: Reply, dollars: float) -> None:
+        """Store the reply to a call and its cost in dollars, NaN if unknown.
 
-        ``key`` None stores an unreadable reply, which counts in ``totals`` and is not used again.
+        ``key`` None stores an unreadable reply, which counts in ``usage`` and is not used again.
 
         Raises:
             OSError: the file is not writable.
         """
-        paid = (*outcome[-2:], dollars) if isinstance(outcome, Reply) else (None, None, None)
+        self._insert(key, reply, reply.prompt_tokens, reply.reply_tokens, dollars)
+        self.spent += dollars
+
+    def put_refusal(self, key: str, refused: CallRefused) -> None:
+        """Store a refusal, which costs nothing; OSError if the file is not writable."""
+        self._insert(key, [refused.status, refused.reply_text], None, None, None)
+
+    def _insert(self, key: str | None, outcome: Any, *paid: float | None) -> None:
+        row = key, json.dumps(outcome), *paid
         try:
-            self._file.execute(
-                "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", (key, json.dumps(outcome), *paid)
-            )
+            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", row)
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
 
-    def totals(self) -> CallTotals:
-        """Return what all stored calls took.
+    def usage(self) -> dict[str, Any]:
+        """Return what all runs took, and the counts of this one, for the manifest; unknown dollars are None.
 
         Raises:
             BadInput: the file is unreadable.
         """
+        calls, prompts, replies, dollars = self._totals()
+        return {
+            "calls": calls,
+            "prompt tokens": prompts,
+            "reply tokens": replies,
+            "dollars": None if math.isnan(dollars) else dollars,
+            "last run": {"calls": calls - self._before, "from before": self.reused, "tried again": self.retried},
+        }
+
+    def _totals(self) -> tuple[int, int, int, float]:
+        """Return calls, tokens of prompts and of replies, and dollars, NaN if the price of a call is unknown."""
         try:
             calls, prompts, replies, dollars, priced = self._file.execute(
                 "SELECT count(prompt_tokens), total(prompt_tokens), total(reply_tokens), total(dollars),"
                 " count(dollars) FROM calls"
             ).fetchone()
-            return CallTotals(calls, int(prompts), int(replies), dollars if priced == calls else math.nan)
+            return calls, int(prompts), int(replies), dollars if priced == calls else math.nan
         except (sqlite3.Error, OverflowError) as error:
             raise BadInput(f"{self.path}: unreadable ({error})") from error
 

@@ -1,26 +1,26 @@
-"""``exaul collect``: send questions to a model and write a log of scored answers."""
+"""``exaul collect`` and ``exaul score``: a log of scored answers, from questions or from rows that exist."""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar
 
-from exaul.engine.checks import check_count, setting
+from exaul.engine.checks import BadInput, check_count, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
+from exaul.engine.logs.log import text_of
 from exaul.engine.progress import Progress
-from exaul.llm.asker import Answer, Asker, Verdict
-from exaul.llm.endpoint import BudgetReached, CallFailed, run_to_end
+from exaul.llm.asker import Answer, Asker
+from exaul.llm.calls import BudgetReached, CallFailed
+from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.folder import CALLS, manifest_of, open_folder
-from exaul.llm.questions import Question, questions
+from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
+from exaul.llm.questions import Question, chosen_column, questions, read_file
+from exaul.llm.replies import Reply
 from exaul.llm.scores import column_of, together
-
-CUT = "length"  # finish reason of an answer that is cut at max_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,6 @@ class Collect(EndpointFlags):
     questions: tuple[str, ...] = setting(
         MISSING, "JSON lines, CSV or Parquet with question and answers; or hf:NAME", "FILE"
     )
-    question_column: str | None = setting(None, "column of the questions (default: question)", "COL")
-    answer_column: str | None = setting(None, "column of the right answers (default: answers, or answer)", "COL")
     limit: int | None = setting(None, "maximum questions per file", "N")
     no_texts: bool = setting(False, "do not write texts.jsonl")
 
@@ -44,155 +42,194 @@ class Collect(EndpointFlags):
         check_count("limit", self.limit)
 
 
-class CollectedAnswer(NamedTuple):
-    """A question, its answer and its verdict."""
+@dataclass(frozen=True, kw_only=True)
+class ScoreRows(EndpointFlags):
+    """Configuration of ``exaul score``; every field is a flag.
 
-    question: Question
-    answer: Answer
-    verdict: Verdict
+    Raises:
+        BadInput: a field is out of its range; the message names it.
+    """
 
+    rows: str = setting(MISSING, "JSON lines, CSV or Parquet with a question and an answer in each row", "FILE")
+    score: tuple[str, ...] = setting(
+        (), "scores (required): p-true, verbal, agree, exact, entail, module:function, https://...", "NAME"
+    )
 
-Outcome = CollectedAnswer | str | None  # row of a question, or why it failed, or None if not asked
-
-
-class Collected(NamedTuple):
-    """The result of a collection."""
-
-    folder: Path
-    rows: list[Outcome]
-    manifest: dict[str, Any]
-
-    @property
-    def complete(self) -> list[CollectedAnswer]:
-        """The rows with all scores and an error."""
-        each = [row for row in self.rows if isinstance(row, CollectedAnswer) and not math.isnan(row.verdict.error)]
-        return [row for row in each if not any(map(math.isnan, row.answer.scores.values()))]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "logprob" in self.score:
+            raise BadInput("score: logprob needs a reply with log-probabilities, and rows have texts alone")
+        if self.judge != "exact":
+            raise BadInput(f"judge: {self.judge!r} found; rows are scored, and not judged")
 
 
-@dataclass(frozen=True)
 class CollectJob:
-    """A collection. A run in the same folder continues and repeats no call."""
+    """A log of a model's answers to questions. A run in the same folder continues and repeats no call."""
 
-    config: Collect
+    noun: ClassVar = "questions"
+    free: ClassVar[tuple[str, ...]] = (
+        "limit",
+        "no_texts",
+        "questions",
+    )  # fields that may change when a run is continued
+    config: EndpointFlags
     questions: list[Question]
-    manifest: dict[str, Any]
+    manifest: dict[str, Any]  # whole after ``run``
+    rows: list[Answer | str | None]  # by question, after ``run``; a text: why a call failed; None: not asked
 
-    @classmethod
-    def begin(cls, config: Collect) -> Self:
+    def __init__(self, config: Collect) -> None:
         """Read the questions; raise BadInput if they or a prompt are unusable."""
-        asked, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-        source_entries = [source._asdict() for source in sources]
-        return cls(config, asked, manifest_of("collect", config, (), questions=source_entries))
+        self.config, self._writes_texts = config, not config.no_texts
+        columns = config.question_column, config.answer_column
+        self.questions, sources = questions(config.questions, *columns, config.limit)
+        self.manifest = manifest_of("collect", config, (), questions=sources)
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        return self.config.describe_calls(len(self.questions), "questions", 1 + (self.config.judge != "exact"))
+        besides = 1 + (self.config.judge != "exact")
+        return self.config.describe_calls(len(self.questions), self.noun, besides)
 
-    def run(self, *, progress: str = "quiet") -> Collected:
-        """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
+    def run(self) -> None:
+        """Ask about every question. Write the log and ``manifest.json`` at the end, also when interrupted.
 
         Raises:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
-        config, rows = self.config, list[Outcome]([None] * len(self.questions))
-        with open_folder(str(config.out), self.manifest, ("limit", "no_texts", "questions")) as folder:
-            asker = Asker(config, folder / CALLS)
-            collected = Collected(folder, rows, dict(self.manifest))
+        self.rows = [None] * len(self.questions)
+        with open_folder(str(self.config.out), self.manifest, self.free) as folder:
+            asker = Asker(self.config, folder / CALLS)
+            try:
+                run_to_end(self._ask_all(asker))
+            except BaseException:
+                if any(row is not None for row in self.rows):
+                    self._write(folder, asker)
+                raise
+            self._write(folder, asker)
 
-            async def ask_row(n: int) -> CollectedAnswer:
-                asked = self.questions[n]
-                answer, verdict = await asker.answer(asked.question, asked.answers, asked.context, asked.context)
-                return CollectedAnswer(asked, answer, verdict)
+    @property
+    def answered(self) -> list[tuple[Question, Answer]]:
+        """The questions with an answer."""
+        each = zip(self.questions, self.rows, strict=True)
+        return [(question, row) for question, row in each if isinstance(row, Answer)]
 
-            bar = Progress(progress, len(rows), "questions")
-            fill_rows(asker, ask_row, rows, bar, lambda: _write(collected, asker, config))
-        return collected
+    def is_complete(self, answer: Answer) -> bool:
+        """Return whether an answer has all scores and an error."""
+        return not any(map(math.isnan, (*answer.scores.values(), answer.error)))
 
+    async def _ask_all(self, asker: Asker) -> None:
+        numbers = iter(range(len(self.rows)))
 
-def fill_rows(
-    asker: Asker,
-    ask_row: Callable[[int], Awaitable[Any]],
-    rows: list[Any],
-    bar: Progress,
-    write: Callable[[], None],
-) -> None:
-    """Fill a list of rows, concurrently, and write what there is at the end, also when interrupted.
+        async def work() -> None:
+            for n in numbers:
+                # A spent budget ends no loop: other rows may have been paid for, and must be written.
+                with suppress(BudgetReached):
+                    try:
+                        self.rows[n] = await self._ask(asker, self.questions[n])
+                    except CallFailed as error:
+                        self.rows[n] = str(error)
+                spent = asker.calls.spent
+                bar.update(1, **({"spent": f"${spent:.2f}"} if spent > 0 else {}))  # NaN: unknown
 
-    A row is what ``ask_row`` returns for its number; a text if a call failed; or None if the budget was spent.
-    """
+        with Progress(self.config.progress, len(self.rows), self.noun) as bar:
+            async with asker:
+                with suppress(BudgetReached):
+                    await asker.probe()
+                await together(*(work() for _ in range(min(self.config.concurrent, len(self.rows)))))
 
-    async def work() -> None:
-        for n in numbers:
-            # A spent budget ends no loop: other rows may have been paid for, and must be written.
-            with suppress(BudgetReached):
-                try:
-                    rows[n] = await ask_row(n)
-                except CallFailed as error:
-                    rows[n] = str(error)
-            spent = asker.budget.spent
-            bar.update(1, **({"spent": f"${spent:.2f}"} if spent > 0 else {}))  # NaN: unknown
+    async def _ask(self, asker: Asker, asked: Question) -> Answer:
+        return await asker.answer(asked.question, asked.answers, asked.context, asked.context)
 
-    async def ask() -> None:
-        async with asker:
-            with suppress(BudgetReached):
-                await asker.probe()
-            await together(*(work() for _ in range(min(asker.config.concurrent, len(rows)))))
+    def _write(self, folder: Path, asker: Asker) -> None:
+        counts = Counter(row for row in self.rows if isinstance(row, str))
+        counts["not asked"] = self.rows.count(None)
+        for _, answer in self.answered:
+            counts["answers cut at max_tokens"] += answer.reply.finish == "length"
+            counts["refusals"] += answer.reply.finish == "refusal"
+            counts["empty answers"] += not answer.reply.text
+        asker.record(self.manifest, counts)
+        self._save(folder)
+        write_manifest(folder, self.manifest)
 
-    numbers = iter(range(len(rows)))
-    try:
-        with bar:
-            run_to_end(ask())
-    except BaseException:
-        if any(row is not None for row in rows):
-            write()
-        raise
-    write()
-
-
-def _write(collected: Collected, asker: Asker, config: Collect) -> None:
-    folder, manifest = collected.folder, collected.manifest
-    asker.record(manifest, left_out(collected))
-    done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
-    if done:
-        table = files.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
-        write_beside(folder / "log.csv", lambda path: files.save(table, path))
-        if not config.no_texts:
-            lines = [json.dumps(_texts(row), ensure_ascii=False) + "\n" for row in done]
+    def _save(self, folder: Path) -> None:
+        if not self.answered:
+            return
+        table = files.frame([_cells(*row) for row in self.answered]).dropna(axis="columns", how="all")
+        write_beside(folder / LOG, lambda path: files.save(table, path))
+        if self._writes_texts:
+            lines = [json.dumps(_texts(*row), ensure_ascii=False) + "\n" for row in self.answered]
             write_beside(folder / "texts.jsonl", lambda path: path.write_text("".join(lines), "utf-8"))
-    write_manifest(folder, manifest)
 
 
-def left_out(collected: Collected) -> dict[str, int]:
-    """Count the missing and irregular answers by reason."""
-    counts = Counter(row for row in collected.rows if isinstance(row, str))
-    replies = [row.answer.reply for row in collected.rows if isinstance(row, CollectedAnswer)]
-    counts["not asked"] = collected.rows.count(None)
-    counts["answers cut at max_tokens"] = sum(reply.finish == CUT for reply in replies)
-    counts["refusals"] = sum(reply.finish == "refusal" for reply in replies)
-    counts["empty answers"] = sum(not reply.text for reply in replies)
-    return counts
+class ScoreRowsJob(CollectJob):
+    """Scores to add to rows of questions and answers."""
+
+    noun = "rows"
+    free = ("rows",)
+
+    def __init__(self, config: ScoreRows) -> None:
+        """Read the rows; raise BadInput if a column is missing, or a row has no question."""
+        path, self.config, self.questions = Path(config.rows), config, []
+        present, rows, sha256 = read_file(path)
+        asked = chosen_column(path.name, present, config.question_column, ("question",), "--question-column")
+        answered = chosen_column(path.name, present, config.answer_column, ("answer",), "--answer-column")
+        for name in config.score:
+            if column_of(name) in present:
+                raise BadInput(f"{path.name}: there is a column {column_of(name)}; it must be new")
+        for number, row in rows:
+            where, cells = f"{path.name}, row {number}", map(row.get, (asked, "context", answered))
+            question, context, answer = (check_legible(where, text_of(cell).strip()) for cell in cells)
+            if not question:
+                raise BadInput(f"{where}: {asked} is empty; each row needs a question")
+            self.questions.append(Question("", question, (answer,), "", context))
+        if not rows:
+            raise BadInput(f"{path.name}: no row; at least one is needed")
+        columns = {name: [row[name] for _, row in rows] for name in present}
+        self._kept = {
+            name: cells
+            for name, cells in columns.items()
+            if not any(isinstance(cell, list | dict) for cell in cells)
+        }
+        source = {"name": path.name, "sha256": sha256, "rows": len(rows)}
+        self.manifest = manifest_of("score", config, (), rows=source)
+
+    def describe(self) -> str:
+        """Return the number of calls, without any call."""
+        return self.config.describe_calls(len(self.questions), self.noun, 0)
+
+    def is_complete(self, answer: Answer) -> bool:
+        """Return whether an answer has all scores."""
+        return not any(map(math.isnan, answer.scores.values()))
+
+    async def _ask(self, asker: Asker, asked: Question) -> Answer:
+        request = asker.answer_request([asker.answer_prompt(asked.question, asked.context)])
+        return await asker.scored(request, Reply(asked.answers[0], [], [], "", "", "", 0, 0))
+
+    def _save(self, folder: Path) -> None:
+        scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
+        added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
+        table = files.frame(self._kept | added)
+        write_beside(folder / LOG, lambda path: files.save(table, path))
 
 
-def _cells(row: CollectedAnswer) -> dict[str, Any]:
-    reply = row.answer.reply
+def _cells(question: Question, answer: Answer) -> dict[str, Any]:
     return {
-        "id": row.question.id,
-        "group": row.question.group,
-        **{column_of(name): score for name, score in row.answer.scores.items()},
-        "error": row.verdict.error,
-        "error_exact": row.verdict.exact,
-        "error_judge": row.verdict.judge,
-        "tokens": len(reply.logprobs) or reply.reply_tokens,
-        "finish": reply.finish,
-        "model": reply.model,
+        "id": question.id,
+        "group": question.group,
+        **{column_of(name): score for name, score in answer.scores.items()},
+        "error": answer.error,
+        "error_exact": answer.error_exact,
+        "error_judge": answer.error_judge,
+        "tokens": len(answer.reply.logprobs) or answer.reply.reply_tokens,
+        "finish": answer.reply.finish,
+        "model": answer.reply.model,
     }
 
 
-def _texts(row: CollectedAnswer) -> dict[str, Any]:
-    return row.question._asdict() | {
-        "answer": row.answer.reply.text,
-        "logprobs": row.answer.reply.logprobs,
-        "samples": row.answer.samples,
-        "error": None if math.isnan(row.verdict.error) else row.verdict.error,
-        "judge": row.verdict.judge_reply,
+def _texts(question: Question, answer: Answer) -> dict[str, Any]:
+    return question._asdict() | {
+        "answer": answer.reply.text,
+        "logprobs": answer.reply.logprobs,
+        "samples": answer.samples,
+        "error": None if math.isnan(answer.error) else answer.error,
+        "judge": answer.judge_reply,
     }

@@ -1,19 +1,17 @@
-"""Requests to an OpenAI-compatible endpoint, with storage, budget and concurrency limit."""
+"""Requests to an OpenAI-compatible endpoint, whose replies are stored."""
 
 import asyncio
 import json
-import math
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
-from exaul.llm.calls import Calls, CallTotals, Refusal, key_of
+from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
@@ -24,19 +22,6 @@ SECRET = 8  # characters from which on a key is removed from texts; keyless serv
 CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
 NO_REPLY_IN_TIME = "no reply in time"
 POLL_SECONDS = 0.1  # how often calls that wait are ended while the endpoint is closed
-
-
-class CallFailed(Exception):
-    """A call without a reply after all retries."""
-
-    def __init__(self, what: str, reply_text: str = "", status: int = 0) -> None:
-        """Store the failure, the endpoint's message and the HTTP status (0: none)."""
-        super().__init__(what)
-        self.reply_text, self.status = reply_text, status
-
-
-class CallRefused(CallFailed):
-    """A call that the endpoint refuses permanently."""
 
 
 def as_address(name: str, url: str) -> str:
@@ -66,73 +51,41 @@ def read_key(variable: str | None) -> str | None:
     return key
 
 
-class BudgetReached(Exception):
-    """No further call is allowed: the budget is spent or the run is ending."""
-
-
-@dataclass
-class Budget:
-    """Counts and costs of all endpoints together."""
-
-    limit: float | None  # of ``spent``; None: no limit
-    before: CallTotals  # of earlier runs in the folder
-    paid: int = 0  # calls made
-    free: int = 0  # replies read from storage
-    retried: int = 0  # calls that were retried
-    prompt_tokens: int = 0  # of the calls made
-    reply_tokens: int = 0  # likewise
-    dollars: float = 0.0  # likewise; NaN if a price is unknown
-    systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model and reported system
-
-    @property
-    def spent(self) -> float:
-        """Dollars of all runs in the folder; NaN if a price is unknown."""
-        return self.before.dollars + self.dollars
-
-    def usage(self) -> dict[str, Any]:
-        """Return the counts of all runs in the folder, and those of this run, for the manifest."""
-        return {
-            "calls": self.before.calls + self.paid,
-            "prompt tokens": self.before.prompt_tokens + self.prompt_tokens,
-            "reply tokens": self.before.reply_tokens + self.reply_tokens,
-            "dollars": None if math.isnan(self.spent) else self.spent,
-            "last run": {"calls": self.paid, "from before": self.free, "tried again": self.retried},
-        }
-
-    def check(self) -> None:
-        """Raise BudgetReached if the budget is spent."""
-        if self.limit is not None and self.spent >= self.limit:
-            raise BudgetReached
-
-
 def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine. On SIGINT or SIGTERM cancel it, but wait for calls in flight, which are paid for.
 
     Raises:
         KeyboardInterrupt: a signal arrived; the argument is its number.
     """
-    number = None
+    signals = list[int]()
 
     async def guarded() -> Any:
-        nonlocal number
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
 
-        def stop(by: int) -> None:
-            nonlocal number
-            number = by
+        def stop(number: int) -> None:
+            signals.append(number)
             task.cancel()
 
         # asyncio.run handles SIGINT only and does not report the signal. Only the main thread can set handlers.
-        main_thread = threading.current_thread() is threading.main_thread()
-        for which in (signal.SIGINT, signal.SIGTERM) if main_thread else ():
-            loop.add_signal_handler(which, stop, which)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop, int(number))
         return await main
 
     try:
         return asyncio.run(guarded())
     except asyncio.CancelledError:
-        raise KeyboardInterrupt(*([] if number is None else [int(number)])) from None
+        raise KeyboardInterrupt(*signals[-1:]) from None
+
+
+class Limits(NamedTuple):
+    """Limits of the calls to an endpoint."""
+
+    concurrent: int
+    per_minute: int | None  # None: no limit
+    retries: int  # of a call that failed temporarily
+    timeout: float  # of one try, in seconds
 
 
 class Endpoint:
@@ -143,13 +96,8 @@ class Endpoint:
         url: str,
         key: str,
         calls: Calls,
-        budget: Budget,
-        *,
+        limits: Limits,
         prices: Mapping[str, tuple[float, ...]],
-        concurrent: int,
-        per_minute: int | None,
-        retries: int,
-        timeout: float,
         remembers: bool = False,
     ) -> None:
         """Prepare an endpoint; send nothing yet.
@@ -158,12 +106,8 @@ class Endpoint:
             url: address, up to ``/v1``.
             key: environment variable that holds the key.
             calls: the stored replies.
-            budget: counts and costs.
+            limits: of its calls.
             prices: by model, dollars per million tokens of prompts and of replies.
-            concurrent: maximum concurrent calls.
-            per_minute: maximum calls per minute; None: no limit.
-            retries: maximum retries of a temporary failure.
-            timeout: seconds per try.
             remembers: whether refusals are stored.
 
         Raises:
@@ -175,19 +119,22 @@ class Endpoint:
 
         from exaul.llm.http import BoundedClient
 
-        self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
-        self.remembers = remembers
+        self._url, self._calls, self._prices, self._remembers = url, calls, prices, remembers
         # Local servers need no key, but the header must not be empty.
         self._key = read_key(key) or "none"
-        self._http = BoundedClient(timeout)
+        self._http = BoundedClient(limits.timeout)
         try:
             self._client = AsyncOpenAI(
-                base_url=url, api_key=self._key, max_retries=retries, timeout=timeout, http_client=self._http
+                base_url=url,
+                api_key=self._key,
+                max_retries=limits.retries,
+                timeout=limits.timeout,
+                http_client=self._http,
             )
         except InvalidURL as error:
             raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
-        self._limit = asyncio.Semaphore(concurrent)
-        self._rate_limit = AsyncLimiter(1, 60 / per_minute) if per_minute else nullcontext()
+        self._limit = asyncio.Semaphore(limits.concurrent)
+        self._rate_limit = AsyncLimiter(1, 60 / limits.per_minute) if limits.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
@@ -201,10 +148,8 @@ class Endpoint:
             CallFailed: there is no reply after all retries.
             BudgetReached: the budget is spent.
         """
-        key = key_of(self.url, request, number)
-        reply = self.calls.get(key)
-        if isinstance(reply, Refusal):
-            raise CallRefused(f"status {reply.status}", reply.message, reply.status)
+        key = key_of(self._url, request, number)
+        reply = self._calls.get(key)
         if reply is None:
             task = self._in_flight.get(key)
             if task is None:
@@ -212,8 +157,8 @@ class Endpoint:
                 task.add_done_callback(lambda _: self._in_flight.pop(key))
             reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
-            self.budget.free += 1
-        systems = self.budget.systems.setdefault(request["model"], Counter())
+            self._calls.reused += 1
+        systems = self._calls.systems.setdefault(request["model"], Counter())
         systems[" ".join((reply.model, reply.fingerprint)).strip()] += 1
         return reply
 
@@ -225,7 +170,7 @@ class Endpoint:
                     task.cancel()
             await asyncio.wait(tasks, timeout=POLL_SECONDS)
         await self._http.aclose()
-        self.budget.retried += self._http.retried
+        self._calls.retried += self._http.retried
 
     def redact(self, text: str) -> str:
         """Remove the key from a text: some endpoints repeat it."""
@@ -233,12 +178,12 @@ class Endpoint:
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._limit, self._rate_limit:
-            self.budget.check()  # after waiting, in which it may have been spent
+            self._calls.check_budget()  # after waiting, in which it may have been spent
             try:
                 reply = reply_of(await self._send(request), self.redact)
             except CallRefused as refused:
-                if self.remembers:
-                    self.calls.put(key, Refusal(refused.status, refused.reply_text), 0.0)
+                if self._remembers:
+                    self._calls.put_refusal(key, refused)
                 raise
             except Unreadable as error:  # it costs what a reply costs
                 most = request.get("max_tokens")
@@ -285,13 +230,9 @@ class Endpoint:
             reply = reply._replace(prompt_tokens=min(-(-size // CHARACTERS), MOST_TOKENS))
         if reply.reply_tokens == 0:
             reply = reply._replace(reply_tokens=min(-(-len(reply.text) // CHARACTERS), MOST_TOKENS))
-        price = self.prices[request["model"]]
+        price = self._prices[request["model"]]
         dollars = (reply.prompt_tokens * price[0] + reply.reply_tokens * price[1]) / 1e6
-        self.calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
-        self.budget.paid += 1
-        self.budget.prompt_tokens += reply.prompt_tokens
-        self.budget.reply_tokens += reply.reply_tokens
-        self.budget.dollars += dollars
+        self._calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
         return reply
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
-from exaul.engine.logs import files
 from exaul.llm.joining import LIKELIHOOD, Note
 from exaul.llm.replies import Unreadable, likelihood, reply_of
-from exaul.llm.rows import Row, holding, read_rows, require_fields, unpacked
+from exaul.llm.rows import Row, read_rows, require_fields, unpacked
 
 
 def langfuse(path: Path, score: str | None) -> Iterator[Note]:
@@ -23,16 +22,12 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
     A score of an observation or trace is its value, or an entry of the observation's metadata. Scores of evaluators
     (source EVAL) are no feedback.
     """
-    present = files.columns(path)
-    names = list(map(_snake, present))  # the button writes traceId for trace_id
-    observations = {"id", "trace_id", "start_time"} <= set(names)
-    fields = ["id", "trace_id", "start_time", "output" if score is None else "metadata"]
+    present, rows = read_rows(path, _snake)  # the button writes traceId for trace_id
+    observations = {"id", "trace_id", "start_time"} <= set(present)
     if not observations:
-        fields = ["trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp"]
-        require_fields(path, names, fields, ", so it has neither scores nor observations")
-        fields.append("updated_at")
-    columns = [column for column, name in zip(present, names, strict=True) if name in fields]
-    for row in read_rows(path, columns, _snake):
+        fields = "trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp"
+        require_fields(path, present, fields, ", so it has neither scores nor observations")
+    for row in rows:
         trace = row.text("trace_id")
         if observations:
             name, value = _score(row, score, "output", f"metadata.{score}")
@@ -56,18 +51,15 @@ def phoenix(path: Path, score: str | None) -> Iterator[Note]:
     --include-annotations`` a file. The value of feedback is its label, or its score if it has no label. The score
     of an answer is that of an annotation or an attribute of its span. Feedback is what a HUMAN annotated.
     """
-    present = files.columns(path)
+    present, rows = read_rows(path)
     if "annotator_kind" in present:
         if not {"span_id", "trace_id"} & set(present):
             raise BadInput(f"{path}: no column span_id; call reset_index() before saving the annotations")
-        fields = "span_id", "trace_id", "annotation_name", "name", "annotator_kind", "source", "result.label"
-        for row in read_rows(path, holding(present, (*fields, "result.score", "updated_at", "created_at"))):
-            yield _annotation(row, row.text("trace_id"), score)
+        yield from (_annotation(row, row.text("trace_id"), score) for row in rows)
         return
     require_fields(path, present, ["context.span_id"], " or annotator_kind: no spans or annotations")
     output = "attributes.output.value" if score is None else f"attributes.{score}"
-    columns = holding(present, ("context.span_id", "context.trace_id", "start_time", "annotations", output))
-    for row in read_rows(path, columns):
+    for row in rows:
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
         name, value = _score(row, score, output, output)
         yield Note(row.where, id, trace, name, value, row.time("start_time"), "", False)
@@ -90,13 +82,11 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
     records of a model. Feedback is what a HUMAN gave. Assessments that are not valid (overridden by another) and
     expectations are left out.
     """
-    present = files.columns(path)
+    present, rows = read_rows(path)
     require_fields(path, present, ["trace_id", "assessments"], ", so it has no traces of MLflow")
-    named = f"trace_metadata.{score}", f"tags.{score}"
-    fields = ("response", "spans") if score is None else named
-    for row in read_rows(path, holding(present, ("trace_id", "assessments", "request_time", *fields))):
+    for row in rows:
         trace = row.text("trace_id")
-        name, value = _score(row, score, "response", *named)
+        name, value = _score(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
         if score is None and value is None:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
             each = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
@@ -116,18 +106,16 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
     ``data`` of the feedback. The id is that of the chat and of the message, since the ids of messages repeat in
     copies of a chat. The source is the model.
     """
-    present = files.columns(path)
+    present, rows = read_rows(path)
     require_fields(path, present, ["data", "meta"], ", so it has no feedback of Open WebUI")
-    messages = [] if score is None else ["snapshot.chat.chat.history.messages"]
-    fields = ["type", "data", "meta", "created_at", "updated_at", *messages]
-    for row in read_rows(path, holding(present, fields)):
+    for row in rows:
         if row.get("type") not in (None, "rating"):
             continue
         chat, id, model = row.text("meta.chat_id"), row.text("meta.message_id"), row.text("data.model_id")
         time, key = row.time("updated_at", "created_at"), f"{chat}/{id}" if id else ""
         yield Note(row.where, key, key, "rating", row.get("data.rating"), time, model, True)
         if score is not None:
-            every = unpacked(row.get(*messages))
+            every = unpacked(row.get("snapshot.chat.chat.history.messages"))
             message = unpacked(every.get(id)) if isinstance(every, dict) else None  # an id is no path: it has dots
             value = Row(row.where, message).get(score) if isinstance(message, dict) else None
             value = row.get(f"meta.{score}", f"data.{score}") if value is None else value

@@ -44,6 +44,10 @@ class EndpointFlags(Configuration):
     )
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
     model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
+    question_column: str | None = setting(None, "column of the questions, or of the texts of live user", "COL")
+    answer_column: str | None = setting(
+        None, "column of the right answers, or of the answers to be scored (default: answers, or answer)", "COL"
+    )
     key_variable: str = setting("OPENAI_API_KEY", "environment variable that holds the endpoint's key", "NAME")
     score: tuple[str, ...] = setting(
         ("logprob",),

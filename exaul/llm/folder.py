@@ -1,5 +1,6 @@
 """The output folder of a run that calls models: locked during the run, continued by the same command."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,9 +13,9 @@ from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.folder import MANIFEST, check_output_folder, create_folder, explain_errors, lock, write_manifest
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.prompts import digest, prompts
+from exaul.llm.prompts import prompts
 
-CALLS = "calls.sqlite"
+CALLS, LOG = "calls.sqlite", "log.csv"
 WITHOUT_RESULTS = {MANIFEST, CALLS, f"{CALLS}-wal", f"{CALLS}-shm"}  # files of a run without results
 FREE = (  # fields that may change when a run is continued
     *("out", "key_variable", "judge_key_variable", "concurrent", "per_minute", "retries", "timeout", "price"),
@@ -58,10 +59,11 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
         programs: distributions whose versions are recorded, besides exaul and openai.
         more: the sources of the run.
     """
+    texts = prompts(config.files).items()
     return {
         "command": command,
         "configuration": asdict(config),
-        "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
+        "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in texts},
         **more,
         "versions": {name: metadata.version(name) for name in ("openai", *programs)} | {"exaul": __version__},
         "start": settings.timestamp(),
@@ -69,13 +71,15 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     }
 
 
-def describe_usage(usage: Mapping[str, Any]) -> str:
-    """Return the calls of the last run, and calls and cost of all runs, from the usage in a manifest."""
-    now, cost = usage["last run"], "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
-    return (
+def describe_usage(manifest: Mapping[str, Any]) -> list[str]:
+    """Return lines: calls of the last run, calls and cost of all runs, and what is missing, by reason."""
+    usage, now = manifest["usage"], manifest["usage"]["last run"]
+    cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
+    return [
         f"{now['calls']:,} calls made, {now['from before']:,} replies reused from folder or equal calls; "
-        f"{usage['calls']:,} calls of all runs{cost}"
-    )
+        f"{usage['calls']:,} calls of all runs{cost}",
+        *(f"  {reason}: {number:,}" for reason, number in manifest["left out"].items()),
+    ]
 
 
 def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:

@@ -10,12 +10,12 @@ again from the first round with the stored replies.
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +29,12 @@ from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import LEARNER
-from exaul.llm.asker import Answer, Asker, Verdict
-from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
-from exaul.llm.endpoint import BudgetReached, CallFailed, CallRefused, run_to_end
+from exaul.llm.asker import Asker
+from exaul.llm.asking_sides import Adversary, NothingLeft, User
+from exaul.llm.calls import BudgetReached, CallFailed, CallRefused
+from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.folder import CALLS, manifest_of, open_folder
+from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
 from exaul.llm.questions import Question, contexts, questions
 
 IDK = "I don't know."
@@ -56,8 +57,6 @@ class Live(EndpointFlags):
     )
     contexts: tuple[str, ...] = setting((), "texts for the user: files with a column context", "FILE")
     questions: tuple[str, ...] = setting((), "questions with answers for the adversary; or hf:NAME", "FILE")
-    question_column: str | None = setting(None, "column of the questions, or of the texts", "COL")
-    answer_column: str | None = setting(None, "column of the right answers (default: answers, or answer)", "COL")
     learner: str = setting("exaul", "learner; must learn from feedback on its own answers only", "NAME")
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     lam: float | None = setting(None, "weight of the FDR against abstaining (default: sqrt(horizon))", "LAMBDA")
@@ -85,22 +84,6 @@ class Live(EndpointFlags):
             raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
         if self.kind == "user" and self.judge != "llm":
             raise BadInput(f"judge: {self.judge!r} found; texts have no right answers to match, so it must be llm")
-
-
-class DialogueRound(NamedTuple):
-    """One round of a dialogue."""
-
-    asked: DialogueQuestion
-    answer: Answer
-    verdict: Verdict
-    score: float
-    answered: bool
-    probability: float
-
-    @property
-    def error(self) -> float:
-        """Error of the answer, in [0, 1]; 1 means wrong."""
-        return self.verdict.error
 
 
 class DialogueLearner:
@@ -149,46 +132,33 @@ class DialogueLearner:
         }
 
 
-class Dialogue(NamedTuple):
-    """The result of a dialogue."""
-
-    folder: Path
-    rounds: list[DialogueRound]
-    manifest: dict[str, Any]
-    figures: dict[str, float | None]  # of the learner
-
-
-@dataclass(frozen=True)
 class LiveJob:
     """A dialogue with language models. A run in the same folder continues and repeats no call."""
 
     config: Live
-    texts: list[str]
-    pool: list[Question]
-    learner: DialogueLearner  # before the first round
-    manifest: dict[str, Any]
+    rounds: list[dict[str, Any]]  # after ``run``, the lines of the transcript that it came to
+    manifest: dict[str, Any]  # whole after ``run``
 
-    @classmethod
-    def begin(cls, config: Live) -> Self:
+    def __init__(self, config: Live) -> None:
         """Read the sources and create the learner; raise BadInput if one is unusable or questions are too few."""
-        texts, pool = list[str](), list[Question]()
+        self.config, self.rounds = config, []
+        self._texts, self._pool = list[str](), list[Question]()
         if config.kind == "user":
-            texts, sources = contexts(config.contexts, config.question_column)
+            self._texts, sources = contexts(config.contexts, config.question_column)
         else:
-            pool, sources = questions(config.questions, config.question_column, config.answer_column)
-            if len(pool) < config.horizon:
-                raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
-        source_entries = [source._asdict() for source in sources]
-        manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=source_entries)
-        learner = DialogueLearner(config)
-        return cls(config, texts, pool, learner, manifest)
+            self._pool, sources = questions(config.questions, config.question_column, config.answer_column)
+            if len(self._pool) < config.horizon:
+                there = f"there are {len(self._pool)} questions, each asked once"
+                raise BadInput(f"horizon: {config.horizon} found; {there}")
+        self.manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=sources)
+        self._learner = DialogueLearner(config)
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
         besides = 2 + (self.config.judge != "exact")
         return self.config.describe_calls(self.config.horizon, "rounds, one after the other", besides)
 
-    def run(self, *, progress: str = "quiet") -> Dialogue:
+    def run(self) -> None:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
 
         Raises:
@@ -196,51 +166,39 @@ class LiveJob:
         """
         config = self.config
         with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
-            asker, rounds = Asker(config, folder / CALLS, remembers=True), list[DialogueRound]()
-            before = len(_whole_lines(folder / TRANSCRIPT))
-            chance = np.random.default_rng(config.seed)
-            user = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
-            asks = user or Adversary(asker, self.pool, config.candidates, config.shown, chance)
-            dialogue = Dialogue(folder, rounds, dict(self.manifest), {})
+            asker, chance = Asker(config, folder / CALLS, remembers=True), np.random.default_rng(config.seed)
+            user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
+            asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
             try:
-                stopped = run_to_end(self._run_rounds(asker, asks, rounds, folder, progress))
-                dialogue.manifest["stopped"] = stopped
+                self.manifest["stopped"] = run_to_end(self._run_rounds(asker, asks, folder / TRANSCRIPT))
             finally:
-                dialogue.figures.update(self.learner.figures())
-                # A continued run that stops earlier than the previous one must not shorten the log.
-                if len(rounds) >= max(1, before):
-                    _write(dialogue, asker, asks)
+                self._write(folder, asker, asks)
             tables_at = folder / RESULTS[config.replay]
-            if len(rounds) == config.horizon and not (tables_at / "trials.csv").exists():
+            if len(self.rounds) == config.horizon and not (tables_at / "trials.csv").exists():
                 shutil.rmtree(tables_at, ignore_errors=True)  # incomplete, from a killed process
-                results(config, dialogue)
-        return dialogue
+                results(config, folder)
 
-    async def _run_rounds(
-        self, asker: Asker, asks: User | Adversary, rounds: list[DialogueRound], folder: Path, progress: str
-    ) -> str:
+    async def _run_rounds(self, asker: Asker, asks: User | Adversary, path: Path) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
-        config, learner = self.config, self.learner
-        score, left_out = config.score[-1], 0
+        left_out = 0
         async with asker:
             try:
                 await asker.probe(other_role=True)
-                with Progress(progress, config.horizon, "rounds") as bar, _transcript(folder) as add:
-                    while len(rounds) < config.horizon:
-                        dialogue_round = await _round(asker, asks, learner, score, config.forget)
-                        left_out = left_out + 1 if dialogue_round is None else 0
+                with (
+                    Progress(self.config.progress, self.config.horizon, "rounds") as bar,
+                    _transcript(path) as add,
+                ):
+                    while len(self.rounds) < self.config.horizon:
+                        line = await self._round(asker, asks)
+                        left_out = 0 if line else left_out + 1
                         if left_out == IN_A_ROW:
                             return f"{IN_A_ROW} questions in a row were left out"
-                        if dialogue_round is None:
-                            continue
-                        figures = learner.figures()
-                        add(_line(len(rounds) + 1, dialogue_round, figures))
-                        rounds.append(dialogue_round)
-                        bar.update(
-                            1,
-                            answered=figures["answers"],
-                            fdr="-" if figures["fdr"] is None else f"{figures['fdr']:.3f}",
-                        )
+                        if line:
+                            add(line)
+                            self.rounds.append(line)
+                            figures = line["learner"]
+                            fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.3f}"
+                            bar.update(1, answered=figures["answers"], fdr=fdr)
             except BudgetReached:
                 return "the budget is reached"
             except NothingLeft as error:
@@ -249,49 +207,70 @@ class LiveJob:
                 return f"a call failed ({error}{f': {error.reply_text}' if error.reply_text else ''})"
         return ""
 
+    async def _round(self, asker: Asker, asks: User | Adversary) -> dict[str, Any] | None:
+        """Run one round. Return its line of the transcript, or None if it is left out for lack of a number."""
+        asked = await asks.ask()
+        before = () if self.config.forget else asked.earlier_messages
+        try:
+            answer = await asker.answer(asked.question, asked.answers, asked.given, asked.context, before)
+            score = answer.scores[self.config.score[-1]]
+            left = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
+        except CallRefused as refused:
+            left = str(refused)
+        if left:
+            asks.left_out[left] += 1
+            asks.skip()
+            return None
+        answered, probability = self._learner.run_round(score, answer.error)
+        asks.observe_outcome(answer.reply.text if answered else IDK, answered, answer.error)
+        return {
+            "t": len(self.rounds) + 1,
+            "topic": asked.topic,
+            "said": asked.asker_reply,
+            "candidates": asked.candidates,
+            "question": asked.question,
+            "answer": answer.reply.text,
+            "samples": answer.samples,
+            "scores": {name: None if math.isnan(x) else x for name, x in answer.scores.items()},
+            "probability": probability,
+            "answered": answered,
+            "error": answer.error,
+            "judge": answer.judge_reply,
+            "learner": self._learner.figures(),
+        }
 
-async def _round(
-    asker: Asker, asks: User | Adversary, learner: DialogueLearner, score: str, forget: bool
-) -> DialogueRound | None:
-    """Run one round. Return None if the question is left out for lack of a verdict or score."""
-    asked = await asks.ask()
-    try:
-        earlier = () if forget else asked.earlier_messages
-        answer, verdict = await asker.answer(asked.question, asked.answers, asked.given, asked.context, earlier)
-        error, number = verdict.error, answer.scores[score]
-        left = "no verdict" if math.isnan(error) else "no score" if math.isnan(number) else ""
-    except CallRefused as refused:
-        left = str(refused)
-    if left:
-        asks.left_out[left] += 1
-        asks.skip()
-        return None
-    answered, probability = learner.run_round(number, error)
-    asks.observe_outcome(answer.reply.text if answered else IDK, answered, error)
-    return DialogueRound(asked, answer, verdict, number, answered, probability)
+    def _write(self, folder: Path, asker: Asker, asks: User | Adversary) -> None:
+        """Write the manifest, and the log of all rounds in the transcript, also of those of an earlier run."""
+        asker.record(self.manifest, asks.left_out)
+        self.manifest["learner"] = self._learner.figures()
+        name, rows = self.config.score[-1], []
+        for x in map(json.loads, _whole_lines(folder / TRANSCRIPT)):
+            kept = {"id": x["t"], "topic": x["topic"], "score": x["scores"][name]}
+            rows.append(kept | {"error": x["error"], "answered": x["answered"]})
+        if rows:
+            write_beside(folder / LOG, lambda path: files.save(files.frame(rows), path))
+        write_manifest(folder, self.manifest)
 
 
 @contextmanager
-def _transcript(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _transcript(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yield a function that adds a line to the transcript; raise BadInput if a line of an earlier run changes."""
-    path = folder / TRANSCRIPT
-    # A killed process can leave half a line: the file is rewritten with the complete lines only.
     whole = _whole_lines(path)
-    with path.open("wb") as stream:
-        stream.writelines(whole)
-        before = iter(whole)
+    before = iter(whole)
 
-        def add(line: dict[str, Any]) -> None:
-            text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-            known = next(before, None)
-            if known is None:
-                stream.write(text)
-                stream.flush()
-            elif known != text:
-                raise BadInput(
-                    f"{path}: round {line['t']} differs from the stored one; its calls or its versions have changed"
-                )
+    def add(line: dict[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        known = next(before, None)
+        if known is None:
+            stream.write(text)
+            stream.flush()
+        elif known != text:
+            raise BadInput(
+                f"{path}: round {line['t']} differs from the stored one; its calls or its versions have changed"
+            )
 
+    with path.open("ab") as stream:
+        stream.truncate(sum(map(len, whole)))  # a killed process can leave half a line
         yield add
 
 
@@ -301,41 +280,7 @@ def _whole_lines(path: Path) -> list[bytes]:
     return [line for line in there if line.endswith(b"\n")]
 
 
-def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return a line of the transcript, with the learner's figures after the round."""
-    asked, answer = dialogue_round.asked, dialogue_round.answer
-    return {
-        "t": t,
-        "topic": asked.topic,
-        "said": asked.asker_reply,
-        "candidates": asked.candidates,
-        "question": asked.question,
-        "answer": answer.reply.text,
-        "samples": answer.samples,
-        "scores": {name: None if math.isnan(score) else score for name, score in answer.scores.items()},
-        "probability": dialogue_round.probability,
-        "answered": dialogue_round.answered,
-        "error": dialogue_round.error,
-        "judge": dialogue_round.verdict.judge_reply,
-        "learner": figures,
-    }
-
-
-def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
-    """Write the log of all rounds, and the manifest."""
-    folder, manifest = dialogue.folder, dialogue.manifest
-    asker.record(manifest, asks.left_out)
-    manifest["learner"] = dialogue.figures
-    rows = [
-        {"id": t, "topic": r.asked.topic, "score": r.score, "error": r.error, "answered": r.answered}
-        for t, r in enumerate(dialogue.rounds, 1)
-    ]
-    table = files.frame(rows)
-    write_beside(folder / "log.csv", lambda path: files.save(table, path))
-    write_manifest(folder, manifest)
-
-
-def results(config: Live, dialogue: Dialogue) -> None:
+def results(config: Live, folder: Path) -> None:
     """Write tables and figures of a finished dialogue.
 
     They come from a replay sweep of one trial over the log, in which the learner makes the same decisions,
@@ -350,13 +295,13 @@ def results(config: Live, dialogue: Dialogue) -> None:
     sweep = Sweep(
         environment="replay",
         learners=tuple(dict.fromkeys((config.learner, *others))),
-        logs=(str(dialogue.folder / "log.csv"),),
+        logs=(str(folder / LOG),),
         trials=1,
         alphas=(config.alpha,),
         lambdas=() if config.lam is None else (config.lam,),
         arms=config.arms,
         grid=config.grid,
         seed=config.seed,
-        out=str(dialogue.folder / RESULTS[config.replay]),
+        out=str(folder / RESULTS[config.replay]),
     )
     run(sweep)

@@ -1,6 +1,5 @@
 """Prompts: one text file per role, with the names of inserted values in braces."""
 
-import hashlib
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -26,7 +25,7 @@ _NAME = re.compile(r"\{(\w+)\}")
 
 
 def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
-    """Return the prompts by role; ``own`` gives the files of replaced ones.
+    """Return the prompts by role; ``replaced`` gives files of some.
 
     Raises:
         BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
@@ -51,8 +50,3 @@ def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
 def filled(prompt: str, **values: object) -> str:
     """Insert values into a prompt. Other braces, and braces within values, stay unchanged."""
     return _NAME.sub(lambda name: str(values.get(name[1], name[0])), prompt).strip()
-
-
-def digest(prompt: str) -> str:
-    """Return the SHA-256 of a prompt, in hexadecimal."""
-    return hashlib.sha256(prompt.encode()).hexdigest()

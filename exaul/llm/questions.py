@@ -1,7 +1,7 @@
 """Questions with right answers, from files or from datasets of the Hugging Face hub."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,18 +33,10 @@ class Question(NamedTuple):
     context: str  # text that the model reads first; often empty
 
 
-class QuestionSource(NamedTuple):
-    """The origin of questions."""
-
-    name: str
-    sha256: str
-    rows: int
-
-
 def questions(
     names: Sequence[str], column: str | None, answers: str | None, limit: int | None = None
-) -> tuple[list[Question], list[QuestionSource]]:
-    """Return the questions of some sources in order, and the sources.
+) -> tuple[list[Question], list[dict[str, Any]]]:
+    """Return the questions of some sources in order; and name, digest and number of rows of each source.
 
     Args:
         names: paths of JSON lines, CSV or Parquet, or ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``.
@@ -55,7 +47,7 @@ def questions(
     Raises:
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
-    by_id, sources = dict[str, Question](), list[QuestionSource]()
+    by_id, sources = dict[str, Question](), list[dict[str, Any]]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         asked = chosen_column(label, present, column, QUESTION, "--question-column")
@@ -70,23 +62,23 @@ def questions(
                     f"{label}, row {number}: the id {quote(question.id)} occurs twice; ids must be unique"
                 )
             by_id[question.id] = question
-        sources.append(QuestionSource(label, sha256, len(by_id) - before))
+        sources.append({"name": label, "sha256": sha256, "rows": len(by_id) - before})
     if not by_id:
         raise BadInput(f"{', '.join(names)}: no question; at least one is needed")
     return list(by_id.values()), sources
 
 
-def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[SourceRow], str]:
+def _source(name: str, others: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], Iterable[SourceRow], str]:
     """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
-    present, rows, sha256 = _hub(name) if name.startswith(HUB) else _file(Path(name))
+    present, rows, sha256 = _hub(name) if name.startswith(HUB) else read_file(Path(name))
     label = unique = name if name.startswith(HUB) else Path(name).name
-    while unique in [other.name for other in others]:
-        unique = f"{label} ({sum(other.name.startswith(label) for other in others) + 1})"
+    while unique in [other["name"] for other in others]:
+        unique = f"{label} ({sum(other['name'].startswith(label) for other in others) + 1})"
     return unique, present, rows, sha256
 
 
-def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[QuestionSource]]:
-    """Return the distinct texts of some sources in order, and the sources.
+def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the distinct texts of some sources in order, and the sources as ``questions`` does.
 
     Args:
         names: see ``questions``.
@@ -95,7 +87,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
     Raises:
         BadInput: a source is unreadable, lacks the column or has no text.
     """
-    texts, sources = dict[str, None](), list[QuestionSource]()
+    texts, sources = dict[str, None](), list[dict[str, Any]]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         before = len(texts)
@@ -105,7 +97,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
             for number, row in rows
             if (text := check_legible(f"{label}, row {number}", text_of(row[text_column]).strip()))
         )
-        sources.append(QuestionSource(label, sha256, len(texts) - before))
+        sources.append({"name": label, "sha256": sha256, "rows": len(texts) - before})
     if not texts:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
     return list(texts), sources
@@ -154,15 +146,16 @@ def _texts(cell: Any) -> Iterator[str]:
         yield str(cell).strip()
 
 
-def _file(path: Path) -> tuple[list[str], Iterator[SourceRow], str]:
+def read_file(path: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]], str]:
+    """Return the columns of a file, its rows, and its digest; raise BadInput if it is unreadable."""
     present = files.columns(path)
     cells = files.read(path, present)
     each = zip(*(cells.columns[name] for name in present), strict=True)
-    rows = ((number, dict(zip(present, row, strict=True))) for number, row in zip(cells.rows, each, strict=True))
+    rows = [(number, dict(zip(present, row, strict=True))) for number, row in zip(cells.rows, each, strict=True)]
     return present, rows, file_hash(path)
 
 
-def _hub(name: str) -> tuple[list[str], Iterator[SourceRow], str]:
+def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     """Load a split of a dataset."""
     where = name.removeprefix(HUB)
     dataset, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]

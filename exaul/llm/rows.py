@@ -3,7 +3,7 @@
 import ast
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,11 +78,14 @@ class Row(NamedTuple):
         return objects
 
 
-def read_rows(path: Path, columns: Sequence[str], rename: Callable[[str], str] = str) -> Iterator[Row]:
-    """Yield the rows of a file, with some of its columns. Raise BadInput if the file cannot be read."""
-    cells = files.read(path, columns)
-    for number, values in zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True):
-        yield Row(f"{path}, row {number}", dict(zip(map(rename, columns), map(_plain, values), strict=True)))
+def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
+    """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
+    present = files.columns(path)
+    cells, names = files.read(path, present), list(map(rename, present))
+    each = zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True)
+    return names, (
+        Row(f"{path}, row {number}", dict(zip(names, map(_plain, values), strict=True))) for number, values in each
+    )
 
 
 def _plain(cell: Any) -> Any:
@@ -110,14 +113,13 @@ def unpacked(cell: Any) -> Any:
         return cell
 
 
-def holding(present: Sequence[str], fields: Sequence[str]) -> list[str]:
-    """Return the columns that hold one of the fields, which may be nested: ``a`` holds ``a.b``."""
-    return [name for name in present if any(f"{each}.".startswith(f"{name}.") for each in fields)]
+def require_fields(path: Path, present: Sequence[str], fields: Iterable[str], why: str = "") -> None:
+    """Raise BadInput unless a file has all fields, which may be nested: the column ``a`` can hold ``a.b``.
 
-
-def require_fields(path: Path, present: Sequence[str], fields: Sequence[str], why: str) -> None:
-    """Raise BadInput unless a file has all fields. The sentence says what it has, and how to read any table."""
-    for name in fields:
-        if not holding(present, [name]):
+    The sentence says what the file has and, if there is a ``why``, how to read any table.
+    """
+    for field in fields:
+        if not any(f"{field}.".startswith(f"{name}.") for name in present):
             how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
-            raise BadInput(f"{path}: no column {name}{why}; {listed(present)}; for a table of answers use {how}")
+            hint = f"; for a table of answers use {how}" if why else ""
+            raise BadInput(f"{path}: no column {field}{why}; {listed(present)}{hint}")

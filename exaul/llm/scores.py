@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.registry import resolve
-from exaul.llm.endpoint import CallRefused, as_address
+from exaul.llm.calls import CallRefused
+from exaul.llm.endpoint import as_address
 from exaul.llm.prompts import filled
 from exaul.llm.replies import Reply, content_text, likelihood, matches
 

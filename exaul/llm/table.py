@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
-from exaul.engine.logs import files
 from exaul.engine.logs.log import listed, parse_label, parse_number, scale_hint
 from exaul.llm.joining import comparable
-from exaul.llm.rows import Row, holding, read_rows
+from exaul.llm.rows import Row, read_rows, require_fields
 
 RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
 SCALAR = str, int, float, type(None)
@@ -54,14 +53,12 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
     names = [str(name) for name in (columns.score, *ways[0])] if len(ways) == 1 and columns.score else []
     rows, dropped = list[dict[str, Any]](), 0
     for path in map(Path, paths):
-        present = files.columns(path)
+        present, each = read_rows(path)
         if not names:
             flags = "--score COL and one of --correct COL, --error COL and --equal COL COL"
             raise BadInput(f"{path}: {flags} must name its columns; {listed(present)}")
-        for name in names:
-            if not holding(present, [name]):
-                raise BadInput(f"{path}: no column {quote(name)}; {listed(present)}")
-        every = list(read_rows(path, present))
+        require_fields(path, present, names)
+        every = list(each)
         others = [name for name in present if name not in REPLACED]
         kept = [name for name in others if all(isinstance(row.cells[name], SCALAR) for row in every)]
         for row in every:

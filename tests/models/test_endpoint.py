@@ -8,27 +8,29 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
-from exaul.llm.calls import Calls, CallTotals, key_of
-from exaul.llm.endpoint import Budget, CallFailed, CallRefused, Endpoint, price_of
+from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
+from exaul.llm.endpoint import Endpoint, Limits, price_of
 from exaul.llm.replies import Reply, reply_of
 from tests.models.stub import completion
 
 
-def with_endpoint(stub, path, use, limit=None, **more):
-    """Return the result of ``use(endpoint)``, and the budget."""
-    budget = Budget(limit, CallTotals(0, 0, 0, 0.0))
-    fields = {"concurrent": 8, "per_minute": None, "retries": 2, "timeout": 5.0} | more
+def with_endpoint(stub, path, use, remembers=False, **more):
+    """Return the result of ``use(endpoint)``, and what the calls of the run took."""
+    limits = Limits(8, None, 2, 5.0)._replace(**more)
 
     async def run():
         calls = Calls(path / "calls.sqlite")
-        endpoint = Endpoint(stub.url, "NO_KEY", calls, budget, prices={"m": (1e6, 1e6)}, **fields)
         try:
-            return await use(endpoint)
+            endpoint = Endpoint(stub.url, "NO_KEY", calls, limits, {"m": (1e6, 1e6)}, remembers)
+            try:
+                return await use(endpoint), calls
+            finally:
+                await endpoint.close()
+                calls.took = calls.usage()
         finally:
-            await endpoint.close()
             calls.close()
 
-    return asyncio.run(run()), budget
+    return asyncio.run(run())
 
 
 def read(body):
@@ -104,13 +106,14 @@ def test_equal_requests_are_one_call_also_in_flight(stub, tmp_path):
         together = await asyncio.gather(*(endpoint.ask(request()) for _ in range(10)))
         return [*together, await endpoint.ask(request())]
 
-    replies, budget = with_endpoint(stub, tmp_path, use)
+    replies, calls = with_endpoint(stub, tmp_path, use)
     assert len(stub.asked) == 1
     assert len(set(map(str, replies))) == 1
-    assert (budget.paid, budget.free) == (1, 1)
-    again, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert calls.took["last run"] == {"calls": 1, "from before": 1, "tried again": 0}
+    again, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert again == replies[0]
-    assert (len(stub.asked), budget.paid) == (1, 0)
+    assert len(stub.asked) == 1
+    assert calls.took["last run"] == {"calls": 0, "from before": 1, "tried again": 0}
 
 
 def test_a_call_is_all_of_its_request():
@@ -159,9 +162,10 @@ FAILURES = {
 def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     stub.rule = after(2, FAILURES[kind])
-    found, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found.text == "Paris"
-    assert (len(stub.asked), budget.paid, budget.retried) == (3, 1, 1)
+    assert len(stub.asked) == 3
+    assert calls.took["last run"] == {"calls": 1, "from before": 0, "tried again": 1}
     assert [headers["x-stainless-retry-count"] for headers in stub.headers] == ["0", "1", "2"]
     stub.rule = after(100, FAILURES[kind])
     with pytest.raises(CallFailed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
@@ -201,10 +205,10 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
 def test_without_usage_tokens_are_modelled(stub, tmp_path):
     """So that a budget ends it there, too."""
     stub.rule = lambda body, before: {k: v for k, v in completion("Paris").items() if k != "usage"}
-    found, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found.prompt_tokens > 3
     assert found.reply_tokens == 2
-    assert budget.spent == found.prompt_tokens + found.reply_tokens
+    assert calls.spent == found.prompt_tokens + found.reply_tokens
 
 
 def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):

@@ -31,7 +31,8 @@ def dialogue(stub, sources, out, kind="adversary", **more):
         "retries": 0,
         "arms": 20,
     }
-    found = LiveJob.begin(Live(kind=kind, out=str(out), **where[kind] | fields | more)).run()
+    found = LiveJob(Live(kind=kind, out=str(out), **where[kind] | fields | more))
+    found.run()
     lines = [json.loads(line) for line in (out / "transcript.jsonl").read_text().splitlines()]
     return lines, found
 

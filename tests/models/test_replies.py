@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.llm.calls import Calls
-from exaul.llm.endpoint import CallFailed, Endpoint
+from exaul.llm.calls import CallFailed, Calls
+from exaul.llm.endpoint import Endpoint
 from exaul.llm.replies import LARGEST, MOST_TOKENS, Unreadable, likelihood, reply_of
 from tests.models.stub import Stub, completion, reply
 from tests.models.test_endpoint import read, request, with_endpoint
@@ -133,13 +133,12 @@ def test_an_unreadable_reply_is_paid_for(stub, tmp_path):
         with pytest.raises(CallFailed, match="unreadable reply"):
             await endpoint.ask(request(max_tokens=50))
 
-    _, budget = with_endpoint(stub, tmp_path, use)
-    assert (budget.paid, budget.reply_tokens) == (1, 50)
-    assert budget.spent == budget.prompt_tokens + 50 >= 60
-    calls = Calls(tmp_path / "calls.sqlite")
-    totals = calls.totals()
-    calls.close()
-    assert totals == (1, budget.prompt_tokens, 50, budget.spent)
+    _, calls = with_endpoint(stub, tmp_path, use)
+    assert (calls.took["calls"], calls.took["reply tokens"]) == (1, 50)
+    assert calls.spent == calls.took["dollars"] == calls.took["prompt tokens"] + 50 >= 60
+    again = Calls(tmp_path / "calls.sqlite")
+    assert (again.spent, again.usage()["calls"]) == (calls.spent, 1)
+    again.close()
 
 
 @pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"per_minute": 1}, 1)])
@@ -201,7 +200,7 @@ def test_an_edited_file_of_calls_is_one_sentence(tmp_path):
             calls.get("edited")
     calls._file.execute("INSERT INTO calls VALUES (NULL, '', 9e999, 1, 1)")
     with pytest.raises(BadInput, match=r"calls\.sqlite: unreadable"):
-        calls.totals()
+        calls.usage()
     calls._file.execute("PRAGMA user_version = 1")
     calls.close()
     with pytest.raises(BadInput, match=r"calls\.sqlite: written by another version of exaul"):

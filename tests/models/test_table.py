@@ -61,7 +61,7 @@ def test_published_shapes(tmp_path, name, text, flags, scores, errors):
         ("--score d --scale 0:5 --correct ok", "x.csv, row 1: d is '7'; it must be a number from 0 to 5\n"),
         ("--score d --scale 0:10 --correct ok", "row 2: d is 'NA'; it must be a number from 0 to 10\n"),
         ("--score c --error d", "row 1: d is '7'; it must be 0 or 1, true or false, yes or no"),
-        ("--score c --equal d z", "x.csv: no column 'z'; the log has c, d, ok, no"),
+        ("--score c --equal d z", "x.csv: no column z; the log has c, d, ok, no"),
         ("--score c", "x.csv: --score COL and one of --correct COL, --error COL and --equal COL COL must name its"),
         ("--score c --error ok --correct ok", "must name its columns; the log has c, d, ok, no"),
         ("--score c --scale 1:1 --correct ok", "scale: '1:1' found; it must be two numbers, as 0:10"),

@@ -115,7 +115,7 @@ def test_answers_in_the_forms_in_which_people_have_them(cell, expected, tmp_path
     path.write_text(json.dumps({"question": " Capital? ", "group": "geo"} | cell))
     ((one,), (source,)) = questions([str(path)], None, None)
     assert one == ("q.jsonl-1", "Capital?", expected, "geo", "")
-    assert (source.name, source.rows) == ("q.jsonl", 1)
+    assert (source["name"], source["rows"]) == ("q.jsonl", 1)
 
 
 def test_csv_and_parquet_and_several_files(tmp_path):
@@ -125,7 +125,7 @@ def test_csv_and_parquet_and_several_files(tmp_path):
     lists.to_parquet(tmp_path / "q.parquet")
     found, sources = questions([str(tmp_path / "q.csv"), str(tmp_path / "q.parquet")], None, None, limit=1)
     assert [(one.id, one.answers) for one in found] == [("a", ("one",)), ("c", ("one", "1"))]
-    assert [source.rows for source in sources] == [1, 1]
+    assert [source["rows"] for source in sources] == [1, 1]
 
 
 def test_two_files_of_one_name(tmp_path):
@@ -134,7 +134,7 @@ def test_two_files_of_one_name(tmp_path):
         (tmp_path / place / "q.jsonl").write_text('{"question": "x", "answer": "y"}')
     found, sources = questions([str(tmp_path / place / "q.jsonl") for place in ("a", "b")], None, None)
     assert [one.id for one in found] == ["q.jsonl-1", "q.jsonl (2)-1"]
-    assert [source.name for source in sources] == ["q.jsonl", "q.jsonl (2)"]
+    assert [source["name"] for source in sources] == ["q.jsonl", "q.jsonl (2)"]
 
 
 @pytest.mark.parametrize(

@@ -140,10 +140,12 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return _read_json(path, names)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    sep, encoding = "\t" if _format(path) == ".tsv" else ",", "utf-8-sig"
+    sep, encoding = _separator(path), "utf-8-sig"
+    spaced = sep == " "  # several spaces separate as one does
     parse = partial(pd.read_csv, path, sep=sep, dtype=str, na_filter=False, encoding=encoding, index_col=False)
+    parse = partial(parse, skipinitialspace=spaced)
     with get_handle(path, "r", encoding=encoding, compression="infer") as handles:
-        each = csv.reader(handles.handle, delimiter=sep)
+        each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=spaced)
         rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
         header = next(rows, [])
         if len(header) > WIDE:
@@ -158,6 +160,15 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return pd.DataFrame(columns=[name or f"Unnamed: {number}" for number, name in enumerate(header)])
     table = parse()
     return table.set_axis(range(1, len(table) + 1))
+
+
+def _separator(path: Path) -> str:
+    """Return what separates columns: in .txt the first of comma, tab and space that is in the first line."""
+    if _format(path) != ".txt":
+        return "\t" if _format(path) == ".tsv" else ","
+    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
+        first = handles.handle.readline().strip()
+    return next((character for character in ",\t " if character in first), ",")
 
 
 def _check_distinct(names: Iterable[str]) -> None:

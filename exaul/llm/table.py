@@ -9,7 +9,7 @@ from typing import Any
 from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
 from exaul.engine.logs.log import listed, parse_label, parse_number, scale_hint
 from exaul.llm.joining import comparable
-from exaul.llm.rows import Row, read_rows, require_fields
+from exaul.llm.rows import Row, read_rows, require_fields, unpacked
 
 RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
 SCALAR = str, int, float, type(None)
@@ -78,7 +78,9 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
 
 
 def _score(row: Row, name: str, columns: Columns) -> float:
-    text = str(cell := row.get(name)).strip()
+    if isinstance(cell := unpacked(row.get(name)), list):
+        raise BadInput(f"{row.where}: {name} is a list; each answer must have a row of its own (DataFrame.explode)")
+    text = str(cell).strip()
     low, high = (0.0, 100.0) if text.endswith("%") else columns.range()
     score = (parse_number(text.removesuffix("%")) - low) / (high - low)
     if not 0 <= score <= 1:

@@ -38,6 +38,9 @@ def converted(tmp_path, name, text, flags):
         ),
         ("x.tsv", "c\tok\n85\tCorrect\n0\tINCORRECT", "--score c --scale 0:100 --correct ok", [0.85, 0], [0, 1]),
         ("x.csv", "c,bad\n.2,true\n1,0\n1,right\n0,.25", "--score c --error bad", [0.2, 1, 1, 0], [1, 0, 0, 0.25]),
+        ("x.txt", " c   ok\n0.5   1\n 1 0\n", "--score c --correct ok", [0.5, 1], [0, 1]),
+        ("x.txt", "c\tok\n.5\ta 1\n", "--score c --equal c ok", [0.5], [1]),
+        ("x.txt", "c,ok\n.5, 1\n", "--score c --correct ok", [0.5], [0]),
         ("x.parquet", "c,ok\n3,1\n1,0", "--score c --scale 5:1 --correct ok", [0.5, 1], [0, 1]),
     ],
 )
@@ -76,6 +79,13 @@ def test_a_table_without_meaning_is_one_sentence(tmp_path, capsys, flags, senten
     message = capsys.readouterr().err
     assert sentence in message
     assert message.count("\n") == 1
+
+
+def test_lists_of_all_answers_in_one_row_are_one_sentence(tmp_path, capsys):
+    flags = "--score c --correct ok"
+    assert converted(tmp_path, "x.json", '[{"c": [0.5, 1], "ok": [0, 1]}]', flags) == (2, None)
+    sentence = "x.json, row 1: c is a list; each answer must have a row of its own (DataFrame.explode)\n"
+    assert capsys.readouterr().err.endswith(sentence)
 
 
 def test_what_is_left_out_is_counted_and_other_columns_are_kept(tmp_path, capsys):

@@ -67,6 +67,7 @@ class CollectJob:
     """A log of a model's answers to questions. A run in the same folder continues and repeats no call."""
 
     noun: ClassVar = "questions"
+    is_judged: ClassVar = True  # whether a complete answer has an error
     free: ClassVar[tuple[str, ...]] = (
         "limit",
         "no_texts",
@@ -86,7 +87,7 @@ class CollectJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        besides = 1 + (self.config.judge != "exact")
+        besides = self.is_judged * (1 + (self.config.judge != "exact"))
         return self.config.describe_calls(len(self.questions), self.noun, besides)
 
     def run(self) -> None:
@@ -113,8 +114,9 @@ class CollectJob:
         return [(question, row) for question, row in each if isinstance(row, Answer)]
 
     def is_complete(self, answer: Answer) -> bool:
-        """Return whether an answer has all scores and an error."""
-        return not any(map(math.isnan, (*answer.scores.values(), answer.error)))
+        """Return whether an answer has all scores and, if it is judged, an error."""
+        numbers = [*answer.scores.values(), *([answer.error] if self.is_judged else [])]
+        return not any(map(math.isnan, numbers))
 
     async def _ask_all(self, asker: Asker) -> None:
         numbers = iter(range(len(self.rows)))
@@ -163,7 +165,7 @@ class CollectJob:
 class ScoreRowsJob(CollectJob):
     """Scores to add to rows of questions and answers."""
 
-    noun = "rows"
+    noun, is_judged = "rows", False
     free = ("rows",)
 
     def __init__(self, config: ScoreRows) -> None:
@@ -192,17 +194,9 @@ class ScoreRowsJob(CollectJob):
         source = {"name": path.name, "sha256": sha256, "rows": len(rows)}
         self.manifest = manifest_of("score", config, (), rows=source)
 
-    def describe(self) -> str:
-        """Return the number of calls, without any call."""
-        return self.config.describe_calls(len(self.questions), self.noun, 0)
-
-    def is_complete(self, answer: Answer) -> bool:
-        """Return whether an answer has all scores."""
-        return not any(map(math.isnan, answer.scores.values()))
-
     async def _ask(self, asker: Asker, asked: Question) -> Answer:
         request = asker.answer_request([asker.answer_prompt(asked.question, asked.context)])
-        return await asker.scored(request, Reply(asked.answers[0], [], [], "", "", "", 0, 0))
+        return await asker.scored(request, Reply(asked.answers[0]))
 
     def _save(self, folder: Path) -> None:
         scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]

@@ -188,7 +188,7 @@ class Endpoint:
             except Unreadable as error:  # it costs what a reply costs
                 most = request.get("max_tokens")
                 tokens = most if isinstance(most, int) and 0 < most <= MOST_TOKENS else 0
-                self._count(None, request, Reply("", [], [], "", "", "", 0, tokens))
+                self._count(None, request, Reply("", reply_tokens=tokens))
                 raise CallFailed("unreadable reply", str(error)) from error
             return self._count(key, request, reply)
 

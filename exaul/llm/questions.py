@@ -1,14 +1,13 @@
 """Questions with right answers, from files or from datasets of the Hugging Face hub."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
 from exaul.engine.logs import files
 from exaul.engine.logs.log import file_hash, is_missing, text_of
+from exaul.llm.rows import unpacked
 
 HUB = "hf:"
 KNOWN = {  # short names of datasets
@@ -129,13 +128,12 @@ def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right
 
 def _texts(cell: Any) -> Iterator[str]:
     """Yield all texts of a cell: a string, a list, the PARTS of an object, or any of these as JSON."""
-    if hasattr(cell, "tolist"):
+    if isinstance(cell, str):
+        parsed = unpacked(cell.strip())
+        texts = isinstance(parsed, list) and all(isinstance(item, (str, dict)) for item in parsed)
+        cell = parsed if texts or isinstance(parsed, dict) else cell  # "[0, 1]" is one answer, not two
+    elif hasattr(cell, "tolist"):  # a list in Parquet is an array
         cell = cell.tolist()
-    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
-        with suppress(ValueError, RecursionError):  # not JSON: an answer that begins with a bracket
-            parsed = json.loads(cell)
-            texts = isinstance(parsed, list) and all(isinstance(item, (str, dict)) for item in parsed)
-            cell = parsed if texts or isinstance(parsed, dict) else cell  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
         for name in PARTS:
             yield from _texts(cell.get(name))

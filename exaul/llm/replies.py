@@ -22,13 +22,13 @@ class Reply(NamedTuple):
     """The reply of a model to one request."""
 
     text: str  # without <think> part and surrounding white space; can be written as UTF-8
-    logprobs: list[float]  # of the tokens of the text, each <= ROUNDING; empty if unknown or unusable
-    first: list[tuple[str, float]]  # likeliest first tokens and their logprobs; empty if not requested
-    finish: str  # finish reason: stop, length, refusal, ...; one printable line, as the next two
-    model: str  # name that the endpoint reports
-    fingerprint: str  # system fingerprint; "" if the endpoint gives none
-    prompt_tokens: int  # tokens of the prompt, from 0 to MOST_TOKENS
-    reply_tokens: int  # tokens of the reply, likewise
+    logprobs: Sequence[float] = ()  # of the tokens of the text, each <= ROUNDING; empty if unknown or unusable
+    first: Sequence[tuple[str, float]] = ()  # likeliest first tokens and their logprobs; empty if not requested
+    finish: str = ""  # finish reason: stop, length, refusal, ...; one printable line, as the next two
+    model: str = ""  # name that the endpoint reports
+    fingerprint: str = ""  # system fingerprint; "" if the endpoint gives none
+    prompt_tokens: int = 0  # tokens of the prompt, from 0 to MOST_TOKENS
+    reply_tokens: int = 0  # tokens of the reply, likewise
 
 
 class Unreadable(ValueError):
@@ -112,7 +112,7 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
         _, logprobs, candidates = _answer_of(choice)
         first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
-    return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first, "", "", "", 0, 0)
+    return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first)
 
 
 def checked(

@@ -208,7 +208,7 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
 async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
     """Return 1 if a model says that an answer is wrong, 0 if it is right; NaN if it does not say."""
     request: Body = {"model": model, "messages": [{"role": "user", "content": question}]}
-    asked = _request(None, request, _filled(P_TRUE, request, Reply(answer, [], [], "", "", "", 0, 0)))
+    asked = _request(None, request, _filled(P_TRUE, request, Reply(answer)))
     right, _ = await verdict_of(ask, asked)
     return 1.0 - right
 

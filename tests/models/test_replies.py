@@ -267,7 +267,7 @@ def random_edits(chance, body):
     ("command", "many"),
     [
         ("collect", 50),
-        ("live", 50),
+        ("live", 20),
         pytest.param("collect", 10_000, marks=pytest.mark.slow),
         pytest.param("live", 1_000, marks=pytest.mark.slow),  # a minute; 10,000 took twelve, and passed
     ],

@@ -5,8 +5,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, join_lines, setting
+from exaul.commands.flags import Command
+from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, setting
 from exaul.engine.folder import write_beside
 from exaul.engine.logs import files
 from exaul.llm import benchmarks, exports
@@ -22,7 +22,7 @@ FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert(Configuration):
+class Convert(Columns):
     """The results to convert. Every field is a flag of ``exaul convert``."""
 
     tool: str = setting(MISSING, f"tool that wrote the files, or {TABLE} for any table: {', '.join(TOOLS)}", "TOOL")
@@ -48,14 +48,14 @@ class Convert(Configuration):
 
 def main(given: Mapping[str, Any]) -> int:
     """Write one row per answer: its scores and its error. If it has one score, also describe the log."""
-    config, columns = Convert(**fields_given(Convert, given)), Columns(**fields_given(Columns, given))
+    config = Convert(**given)
     for name in FLAGS.keys() & given.keys():
         check_holds(name, given[name], config.tool in FLAGS[name], f"absent with {config.tool}")
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     summary, function = list[str](), config.tool.replace("-", "_")
     if config.tool == TABLE:
-        rows, summary = read_table(config.files, columns)
+        rows, summary = read_table(config.files, config)
     elif config.tool in RESULTS:
         rows = getattr(benchmarks, function)(config.files, config.metric, config.filter)
     else:
@@ -72,4 +72,4 @@ def main(given: Mapping[str, Any]) -> int:
     return 0
 
 
-COMMANDS = {"convert": Command((Convert, Columns), main)}
+COMMANDS = {"convert": Command((Convert,), main)}

@@ -68,11 +68,8 @@ class CollectJob:
 
     noun: ClassVar = "questions"
     is_judged: ClassVar = True  # whether a complete answer has an error
-    free: ClassVar[tuple[str, ...]] = (
-        "limit",
-        "no_texts",
-        "questions",
-    )  # fields that may change when a run is continued
+    # fields that may change when a run is continued
+    free: ClassVar[tuple[str, ...]] = "limit", "no_texts", "questions"
     config: EndpointFlags
     questions: list[Question]
     manifest: dict[str, Any]  # whole after ``run``

@@ -169,10 +169,14 @@ class LiveJob:
             asker, chance = Asker(config, folder / CALLS, remembers=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
             asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
+            before = len(_whole_lines(folder / TRANSCRIPT))
             try:
                 self.manifest["stopped"] = run_to_end(self._run_rounds(asker, asks, folder / TRANSCRIPT))
             finally:
-                self._write(folder, asker, asks)
+                asker.record(self.manifest, asks.left_out)
+                self.manifest["learner"] = self._learner.figures()
+                if len(self.rounds) >= before:  # else the log and manifest of the earlier run say more
+                    self._write(folder)
             tables_at = folder / RESULTS[config.replay]
             if len(self.rounds) == config.horizon and not (tables_at / "trials.csv").exists():
                 shutil.rmtree(tables_at, ignore_errors=True)  # incomplete, from a killed process
@@ -239,14 +243,12 @@ class LiveJob:
             "learner": self._learner.figures(),
         }
 
-    def _write(self, folder: Path, asker: Asker, asks: User | Adversary) -> None:
-        """Write the manifest, and the log of all rounds in the transcript, also of those of an earlier run."""
-        asker.record(self.manifest, asks.left_out)
-        self.manifest["learner"] = self._learner.figures()
-        name, rows = self.config.score[-1], []
-        for x in map(json.loads, _whole_lines(folder / TRANSCRIPT)):
-            kept = {"id": x["t"], "topic": x["topic"], "score": x["scores"][name]}
-            rows.append(kept | {"error": x["error"], "answered": x["answered"]})
+    def _write(self, folder: Path) -> None:
+        """Write the log of all rounds, and the manifest."""
+        score, rows = self.config.score[-1], []
+        for line in self.rounds:
+            row = {"id": line["t"], "topic": line["topic"], "score": line["scores"][score]}
+            rows.append(row | {"error": line["error"], "answered": line["answered"]})
         if rows:
             write_beside(folder / LOG, lambda path: files.save(files.frame(rows), path))
         write_manifest(folder, self.manifest)

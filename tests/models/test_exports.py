@@ -224,7 +224,7 @@ def records(log):
     return list(zip(log["id"], log["score"], log["error"], strict=True))
 
 
-@pytest.mark.parametrize("name", ["scores.jsonl", "scores.json", "scores.csv", "scores.parquet"])
+@pytest.mark.parametrize("name", ["scores.json", "scores.csv", "scores.parquet"])
 def test_scores_of_langfuse(tmp_path, capsys, name):
     status, log = converted(tmp_path, "langfuse", {name: SCORES}, *NAMED)
     assert status == 0
@@ -283,7 +283,7 @@ def test_a_score_in_the_metadata_of_langfuse(tmp_path):
     assert records(converted(tmp_path, "langfuse", files, "--score-name", "sure")[1]) == [("o1", 0.25, 0)]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
 def test_annotations_of_phoenix(tmp_path, name):
     """Of two users the later counts; a judge does not; the confidence is a score though it has a label."""
     status, log = converted(tmp_path, "phoenix", {name: ANNOTATIONS}, *NAMED)
@@ -314,7 +314,7 @@ def test_spans_of_phoenix(tmp_path):
     assert records(converted(tmp_path, "phoenix", files, "--score-name", "exaul.sure")[1]) == [("a1", 0.3, 1)]
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.json", "t.csv", "t.parquet"])
 def test_assessments_of_mlflow(tmp_path, capsys, name):
     """In CSV assessments are as Python prints them; in Parquet all values of feedback are numbers."""
     status, log = converted(tmp_path, "mlflow", {name: TRACES}, *NAMED)
@@ -351,7 +351,7 @@ def test_messages_of_open_webui_with_one_id_in_two_chats(tmp_path):
     assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 1)]
 
 
-@pytest.mark.parametrize("name", ["r.json", "r.jsonl", "r.csv"])
+@pytest.mark.parametrize("name", ["r.json", "r.csv"])
 def test_ratings_of_open_webui(tmp_path, capsys, name):
     status, log = converted(tmp_path, "open-webui", {name: RATINGS}, *NAMED)
     assert status == 0

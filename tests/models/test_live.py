@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul import Abstainer, BadInput
+from exaul.commands.live import summary
 from exaul.commands.main import main
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
@@ -314,7 +315,7 @@ def test_the_answering_model_reads_the_context(stub, tmp_path):
 
 
 def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
-    """And tables that were half made are made anew."""
+    """And its manifest; the summary says how far it came."""
     stub.rule = choosing(1)
     dialogue(stub, pool, tmp_path / "out", horizon=12)
     log = (tmp_path / "out" / "log.csv").read_bytes()
@@ -323,8 +324,12 @@ def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
     with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
         file.execute("DELETE FROM calls WHERE rowid > 14")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
-    assert len(dialogue(stub, pool, tmp_path / "out", horizon=12)[1].rounds) < 12
+    manifest = (tmp_path / "out" / "manifest.json").read_bytes()
+    _, found = dialogue(stub, pool, tmp_path / "out", horizon=12)
+    assert 0 < len(found.rounds) < 12
+    assert summary(found).startswith(f"{len(found.rounds)} of 12 rounds: a call failed (status 503")
     assert (tmp_path / "out" / "log.csv").read_bytes() == log
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
@@ -401,13 +406,13 @@ def test_bad_flags_are_one_sentence(pool, tmp_path, capsys, flags, sentence):
 
 
 def test_a_duel_with_a_real_model(small_model, pool, tmp_path, capsys):
-    """Every role by it, two rounds; and again, without a call, to the same transcript."""
+    """Every role by it, one round; and again, without a call, to the same transcript."""
     argv = ["live", "adversary", "--questions", str(pool), "--endpoint", small_model, "--model", "small"]
-    argv += ["--horizon", "2", "--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
+    argv += ["--horizon", "1", "--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
     argv += ["--learner", "aci-rank", "--out", str(tmp_path / "out")]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "2 of 2 rounds" in printed
+    assert "1 of 1 rounds" in printed
     before = (tmp_path / "out" / "transcript.jsonl").read_bytes()
     assert main(argv) == 0
     assert "0 calls made" in capsys.readouterr().out

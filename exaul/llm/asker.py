@@ -105,9 +105,8 @@ class Asker:
         """
         config = self.config
         if sample:
-            fields = {"temperature": config.temperature, "seed": config.seed + sample} | self._more
-            request = {name: value for name, value in {**body, **fields}.items() if value is not None}
-            return await self._answers.ask(request, sample)
+            fields = {"temperature": config.temperature, "seed": config.seed + sample}
+            return await self._answers.ask(self._request(**{**body, **fields}), sample)
         if body["model"] not in (config.model, self.judge_model):
             raise ValueError(f"{body['model']}: it must be the model of the answer, or that of the judge")
         most_tokens = max(LEAST_TOKENS, config.max_tokens)

@@ -44,9 +44,11 @@ class EndpointFlags(Configuration):
     )
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
     model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
-    question_column: str | None = setting(None, "column of the questions, or of the texts of live user", "COL")
+    question_column: str | None = setting(
+        None, "column of the questions (default: question), or of live user's texts (context)", "COL"
+    )
     answer_column: str | None = setting(
-        None, "column of the right answers, or of the answers to be scored (default: answers, or answer)", "COL"
+        None, "column of the right answers (default: answers, or answer), or of those to score (answer)", "COL"
     )
     key_variable: str = setting("OPENAI_API_KEY", "environment variable that holds the endpoint's key", "NAME")
     score: tuple[str, ...] = setting(

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from exaul.engine.checks import BadInput, check_known
 
-ROLES = {  # names that the prompt of a role may contain
-    "answer": ("context", "question"),
-    "judge": ("context", "question", "answers", "answer"),
-    "user": ("context",),
-    "adversary": ("history", "step", "total_incorrect_not_rejected", "total_correct_rejected", "instructions"),
-    "instructions": (),
-}
-NEEDED = {  # names that the prompt of a role must contain
-    "answer": ("question",),
-    "judge": ("answer",),
-    "user": ("context",),
-    "adversary": ("history",),
+ROLES = {  # names that the prompt of a role may contain, and whether it must
+    "answer": {"context": False, "question": True},
+    "judge": {"context": False, "question": False, "answers": False, "answer": True},
+    "user": {"context": True},
+    "adversary": {
+        "history": True,
+        "step": False,
+        "total_incorrect_not_rejected": False,
+        "total_correct_rejected": False,
+        "instructions": False,
+    },
+    "instructions": {},
 }
 SHORT = files(__package__) / "roles" / "short.txt"  # ``answer`` with examples, for models that write sentences
 _NAME = re.compile(r"\{(\w+)\}")
@@ -41,8 +41,8 @@ def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
             if name not in ROLES[role]:
                 allowed = ", ".join(f"{{{name}}}" for name in ROLES[role]) or "nothing"
                 raise BadInput(f"{path}: {{{name}}} found; the prompt of {role} can be filled with {allowed}")
-        for name in NEEDED.get(role, ()):
-            if f"{{{name}}}" not in texts[role]:
+        for name, is_needed in ROLES[role].items():
+            if is_needed and f"{{{name}}}" not in texts[role]:
                 raise BadInput(f"{path}: no {{{name}}}; the prompt of {role} needs it")
     return texts
 

@@ -200,6 +200,9 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
             with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), remembers=remembers)
         assert "too long" in caught.value.reply_text
     assert len(stub.asked) == calls
+    stored = Calls(tmp_path / "calls.sqlite")
+    assert stored.usage()["calls"] == stored.usage()["dollars"] == 0
+    stored.close()
 
 
 def test_without_usage_tokens_are_modelled(stub, tmp_path):

@@ -84,7 +84,9 @@ FORMS = [
     ({"answer": {"value": "Paris", "aliases": ["City of Light"], "type": "x"}}, ("Paris", "City of Light")),
     ({"answers": {"text": ["Paris", "in Paris"], "answer_start": [3, 4]}}, ("Paris", "in Paris")),
     ({"answer": '["Paris", "Lutetia"]'}, ("Paris", "Lutetia")),
+    ({"answer": " ['Paris', 'Lutetia'] "}, ("Paris", "Lutetia")),  # as pandas writes lists to CSV
     ({"answer": "[sic] Paris"}, ("[sic] Paris",)),
+    ({"answer": "{1, 2}"}, ("{1, 2}",)),
     ({"answer": "[0, 1]"}, ("[0, 1]",)),
     ({"answer": "[1]"}, ("[1]",)),
     ({"answer": 4}, ("4",)),

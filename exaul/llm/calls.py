@@ -90,7 +90,7 @@ class Calls:
     def check_budget(self) -> None:
         """Raise BudgetReached if the budget is spent."""
         if self.budget is not None and self.spent >= self.budget:
-            raise BudgetReached
+            raise BudgetReached("the budget is reached")
 
     def get(self, key: str) -> Reply | None:
         """Return the stored reply to a call, or None.

@@ -31,7 +31,7 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
         trace = row.text("trace_id")
         if observations:
             name, value = _score(row, score, "output", f"metadata.{score}")
-            yield Note(row.where, row.text("id"), trace, name, value, row.time("start_time"), "", False)
+            yield Note(row.where, row.text("id"), trace, name, value, row.time("start_time"))
             continue
         # the ``value`` of a text is an index, or nothing
         value = row.get("string_value" if row.text("data_type") in ("CATEGORICAL", "TEXT") else "value")
@@ -62,7 +62,7 @@ def phoenix(path: Path, score: str | None) -> Iterator[Note]:
     for row in rows:
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
         name, value = _score(row, score, output, output)
-        yield Note(row.where, id, trace, name, value, row.time("start_time"), "", False)
+        yield Note(row.where, id, trace, name, value, row.time("start_time"))
         for annotation in row.rows("annotations"):
             yield _annotation(annotation, trace, score)
 
@@ -91,7 +91,7 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
             each = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
             value = next((number for number in reversed(each) if number is not None), None)
-        yield Note(row.where, trace, trace, name, value, row.time("request_time"), "", False)
+        yield Note(row.where, trace, trace, name, value, row.time("request_time"))
         for assessment in row.rows("assessments"):
             if str(assessment.get("valid")).lower() != "false":
                 name, source = assessment.text("assessment_name"), assessment.text("source.source_type")
@@ -119,7 +119,7 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
             message = unpacked(every.get(id)) if isinstance(every, dict) else None  # an id is no path: it has dots
             value = Row(row.where, message).get(score) if isinstance(message, dict) else None
             value = row.get(f"meta.{score}", f"data.{score}") if value is None else value
-            yield Note(row.where, key, key, score, value, time, model, False)
+            yield Note(row.where, key, key, score, value, time, model)
 
 
 def _score(row: Row, score: str | None, output: str, *named: str) -> tuple[str, Any]:

@@ -29,8 +29,8 @@ class Note(NamedTuple):
     name: str  # of the score or feedback; LIKELIHOOD: the likelihood of the output
     value: Any  # as in the file; None or empty: there is none
     time: datetime  # of the last change, with time zone; EARLIEST if unknown
-    source: str  # where feedback comes from, in the tool's words
-    human: bool  # whether it can be a user's feedback: not an evaluator's
+    source: str = ""  # where feedback comes from, in the tool's words
+    human: bool = False  # whether it can be a user's feedback: not an evaluator's
 
 
 def join_notes(

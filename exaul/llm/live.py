@@ -203,9 +203,7 @@ class LiveJob:
                             figures = line["learner"]
                             fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.3f}"
                             bar.update(1, answered=figures["answers"], fdr=fdr)
-            except BudgetReached:
-                return "the budget is reached"
-            except NothingLeft as error:
+            except (BudgetReached, NothingLeft) as error:
                 return str(error)
             except CallFailed as error:
                 return f"a call failed ({error}{f': {error.reply_text}' if error.reply_text else ''})"

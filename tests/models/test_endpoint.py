@@ -130,16 +130,6 @@ def after(count, response):
     return lambda body, before: response() if before < count else None
 
 
-class Cut(Response):
-    """A reply that ends before its end."""
-
-    async def __call__(self, scope, receive, send):
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
-        )
-        await send({"type": "http.response.body", "body": b'{"choices": [', "more_body": False})
-
-
 class Broken(Response):
     """A reply whose connection breaks in the middle."""
 

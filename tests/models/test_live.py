@@ -246,6 +246,9 @@ def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
     """To the transcript of a run in which nothing failed, byte for byte."""
     stub.rule = choosing(1)
     whole, _ = dialogue(stub, pool, tmp_path / "whole", horizon=12)
+    _, found = dialogue(stub, pool, tmp_path / "poor", horizon=12, budget=1e-4)
+    assert 0 < len(found.rounds) < 12
+    assert found.manifest["stopped"] == "the budget is reached"
     working = stub.rule
     count = len(stub.asked) + 20
     stub.rule = lambda body, before: Response("no", 503) if len(stub.asked) > count else working(body, before)

@@ -335,7 +335,7 @@ def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
     stub.rule = choosing(1)
     dialogue(stub, pool, tmp_path / "out", horizon=12)
-    assert json.loads((tmp_path / "out" / "manifest.json").read_bytes())["usage"]["last run"]["calls"] > 0
+    assert (tmp_path / "out" / "manifest.json").read_bytes() != manifest
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])

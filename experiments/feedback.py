@@ -1,16 +1,15 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exaul import Sweep
 from exaul.engine.feedback import describe_feedback
-from exaul.engine.logs.files import Table, stack
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results.figures import Figure
+from exaul.engine.results import figures
 from exaul.engine.settings import name_with_values
-from experiments import plots
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import SHIFT, Paper
@@ -50,30 +49,34 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
     return [part(feedback) for feedback in CASES.values()]
 
 
-def _quantile(q: float) -> Callable[[Any], float]:
-    return lambda values: float(values.quantile(q))
+ENVIRONMENTS = {name_with_values("stochastic", describe_feedback(Sweep(**x))): case for case, x in CASES.items()}
+COLUMNS = {  # of ``case_table``: a column of the trials, and what sums it up
+    "alpha": ("alpha", "first"),
+    "horizon": ("horizon", "first"),
+    **{
+        f"{name}{suffix}": (column, summary)
+        for name, column in (("answered", "share"), ("fdr", "fdr"))
+        for suffix, summary in (
+            ("", "mean"),
+            ("_q05", lambda values: values.quantile(0.05)),
+            ("_q95", lambda values: values.quantile(0.95)),
+        )
+    },
+    "risk_most": ("fdr_risk", "max"),
+    "observed": ("observed", "mean"),
+    "fdr_observed": ("fdr_observed", "mean"),
+    "aim": ("aim", "mean"),
+    "thumb_risk_most": ("feedback_risk", "max"),
+    "feedback_risk_bound": ("feedback_risk_bound", "max"),
+}
 
 
-def case_table(tables: Tables) -> Table:
+def case_table(trials: Table) -> Table:
     """Return one row per case and learner: means over trials at T, and 5% and 95% quantiles."""
-    trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
-    columns: dict[str, tuple[str, Any]] = {"alpha": ("alpha", "first"), "horizon": ("horizon", "first")}
-    for name, column in (("answered", "share"), ("fdr", "fdr")):
-        columns |= {
-            name: (column, "mean"),
-            f"{name}_q05": (column, _quantile(0.05)),
-            f"{name}_q95": (column, _quantile(0.95)),
-        }
-    columns |= {"risk_most": ("fdr_risk", "max"), "observed": ("observed", "mean")}
-    columns |= {"fdr_observed": ("fdr_observed", "mean"), "aim": ("aim", "mean")}
-    columns |= {"thumb_risk_most": ("feedback_risk", "max"), "feedback_risk_bound": ("feedback_risk_bound", "max")}
-    parts = []
-    for name, feedback in CASES.items():
-        environment = name_with_values("stochastic", describe_feedback(Sweep(**feedback)))
-        case = trials[trials["environment"] == environment].groupby("learner", sort=False).agg(**columns)
-        case.insert(0, "case", name)
-        parts.append(case.reset_index()[["case", "learner", *columns]])
-    return stack(parts)
+    trials = trials.assign(
+        case=trials["environment"].map(ENVIRONMENTS), share=trials["answered"] / trials["horizon"]
+    )
+    return trials.groupby(["case", "learner"], sort=False).agg(**COLUMNS).reset_index()
 
 
 def _share_of_all(cell: Cell) -> float:
@@ -122,12 +125,9 @@ CLAIMS = {
 CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, claim in CLAIMS.items()}
 
 
-def _draw(tables: Tables) -> Mapping[str, Figure]:
-    cases = tables.derived["cases"]
-    return {
-        "fdr": plots.by_case(cases, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
-        "answered": plots.by_case(cases, "answered", "share answered"),
-    }
+def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+    by_case = tables.trials.assign(source=tables.trials["environment"].map(ENVIRONMENTS))
+    return {"answered": figures.answered_against_wrong(by_case)}
 
 
 feedback = Experiment(
@@ -137,5 +137,5 @@ feedback = Experiment(
     _parts,
     _draw,
     CLAIMS,
-    lambda tables: {"cases": case_table(tables)},
+    lambda tables: {"cases": case_table(tables.trials)},
 )

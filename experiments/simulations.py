@@ -11,7 +11,6 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.kernels.metrics import Floats
-from experiments import plots
 from experiments.claims import (
     ABSTAINS_AS_EW,
     CHECK,
@@ -146,8 +145,7 @@ def _draw(tables: Tables) -> dict[str, figures.Figure]:
 
 
 def _draw_alphas(tables: Tables) -> dict[str, figures.Figure]:
-    by_alpha = figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$")
-    return {"fdr-by-alpha": by_alpha, "violins": plots.violins(tables.trials)}
+    return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$")}
 
 
 def _draw_lambdas(tables: Tables) -> Mapping[str, figures.Figure]:

@@ -21,19 +21,19 @@ MANY = 2.0**50
 class AciState(NamedTuple):
     """The state of a copy."""
 
-    place: Any  # z, in units of the grid
+    threshold: Any  # z, in units of the grid
 
 
 def decide(where: Callable[..., Any], state: AciState, high: Any, low: Any) -> Any:
     """Return 1 if the score lies above z, else 0."""
-    return where(high > state.place, 1.0, 0.0)
+    return where(high > state.threshold, 1.0, 0.0)
 
 
 def learn(
     where: Callable[..., Any], state: AciState, answered: Any, error: Any, parameters: Parameters
 ) -> AciState:
     """Move z by ``eta (e - alpha)`` after an answer."""
-    return AciState(state.place + where(answered, parameters.eta * (error - parameters.alpha), 0.0))
+    return AciState(state.threshold + where(answered, parameters.eta * (error - parameters.alpha), 0.0))
 
 
 aci = Learner(

@@ -126,8 +126,23 @@ CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, cla
 
 
 def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
-    by_case = tables.trials.assign(source=tables.trials["environment"].map(ENVIRONMENTS))
-    return {"answered": figures.answered_against_wrong(by_case)}
+    """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
+    table, cases = tables.derived["cases"], [*CASES]
+    lines = list(figures.styled_lines(table))
+    figure = figures.Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    for number, (style, name, rows) in enumerate(lines):
+        at = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
+        axes.hlines(at, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
+        axes.plot(rows["fdr"], at, label=name, **style | {"linestyle": ""})
+    axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
+    for end in range(1, len(cases)):
+        axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
+    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel="FDR$_T$ of all answers")
+    axes.set_yticklabels(cases, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figures.add_legend(figure, [(axes, table)], "marker: mean over trials; line: 5% to 95% of them")
+    return {"fdr": figure}
 
 
 feedback = Experiment(

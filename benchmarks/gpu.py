@@ -9,13 +9,10 @@ not, appends a line to the results. Cases that do not fit into the time are list
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from importlib.util import find_spec
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -23,45 +20,15 @@ from typing import Any, NamedTuple
 from benchmarks import launches, results
 from benchmarks.launches import CHIPS
 from benchmarks.results import Row
+from benchmarks.worker import TOO_LONG, Worker
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
 
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536, 8192  # the most useful numbers first
 LONGEST = 300.0  # time limit of a case, in seconds
-BACKENDS = ("blocks", "rows")
-DIED, TOO_LONG = "the process that measured it died", "it took too long"
-
-
-class Worker:
-    """A process that measures one case at a time; the next call after its death starts another."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> tuple[Any, str | None]:
-        """Call a function of an importable module. Return its result and its failure, a line; one of them is None.
-
-        The process is ended if the call takes longer than ``seconds``.
-        """
-        if self._pool is None:
-            ignore = signal.SIGINT, signal.SIG_IGN  # interrupts are those of the parent
-            self._pool = ProcessPoolExecutor(1, get_context("spawn"), signal.signal, ignore)
-        try:
-            return self._pool.submit(function, *arguments).result(seconds), None
-        except (BrokenProcessPool, TimeoutError) as error:
-            self.close()
-            return None, DIED if isinstance(error, BrokenProcessPool) else TOO_LONG
-        except Exception as error:
-            lines = str(error).strip().splitlines()
-            return None, ": ".join([type(error).__name__, *lines[:1]])
-
-    def close(self) -> None:
-        """End the process."""
-        if self._pool is not None:
-            for process in active_children():  # the pool's only one
-                process.kill()
-            self._pool.shutdown()
-            self._pool = None
+BACKENDS = ("blocks", "rows", "dense")
 
 
 class GpuCase(NamedTuple):
@@ -75,12 +42,10 @@ class GpuCase(NamedTuple):
 
 def cases() -> list[GpuCase]:
     """List the cases, the most useful one first."""
-    from exaul.engine.registry import LEARNERS as TABLE
-    from exaul.engine.registry import load_object
     from exaul.engine.simulation.learners import backend_of
 
-    every = [*BACKENDS, "dense"]
-    known = [(n, x) for n in LEARNERS for x in every if backend_of(load_object(TABLE[n]), x, "float64")]
+    learners = {name: registry.load_object(registry.LEARNERS[name]) for name in LEARNERS}
+    known = [(n, x) for n, learner in learners.items() for x in BACKENDS if backend_of(learner, x, "float64")]
     pairs = list({name: (name, backend) for name, backend in reversed(known)}.values())  # the first that has a loop
     found = [GpuCase(f"launches {chip}", *pair, COPIES[0]) for chip in CHIPS for pair in known]
     return found + [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
@@ -107,10 +72,10 @@ def _use_stored_programs() -> None:
     machine.use_compilation_cache()
 
 
-def describe_machine() -> Row:
-    """Describe the machine: device, driver, clocks, CUDA, commit and date."""
+def describe() -> tuple[Row, list[GpuCase]]:
+    """Return device, driver, clocks, CUDA, commit and date; and the cases."""
     _use_stored_programs()
-    return results.stamp() | results.nvidia()
+    return results.stamp() | results.nvidia(), cases()
 
 
 def run(
@@ -141,30 +106,22 @@ def _append(path: Path, row: Row) -> None:
 
 def main(minutes: float) -> int:
     """Measure and print the table. Return 1 if a case failed, else 0."""
-    from exaul.engine.checks import BadInput
-
     if not minutes > 0:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
-    worker = Worker()
-    try:
-        machine, failure = worker.call(describe_machine, seconds=LONGEST)
-        has_gpu = failure is None and machine["device"].startswith("gpu")
+    with closing(Worker()) as worker:
+        described, failure = worker.call(describe, seconds=LONGEST)
+        machine, todo = described or ({"device": ""}, [])
+        has_gpu = machine["device"].startswith("gpu")
         if failure is not None or not (has_gpu or find_spec("jax_plugins")):
-            device = f"JAX computes on {machine['device']}" if failure is None else failure
+            device = failure or f"JAX computes on {machine['device']}"
             raise BadInput(f"gpu: no GPU is found ({device})")
         path = results.path_of("gpu", machine).with_suffix(".jsonl")
-        todo, failure = worker.call(cases, seconds=LONGEST)
-        if failure is not None:
-            raise BadInput(f"gpu: {failure}")
         if not has_gpu:
             print(f"no GPU is found (JAX computes on {machine['device']}): nothing is measured", file=sys.stderr)
             todo = [case for case in todo if case.kind.startswith("launches")]
-            worker.close()
+            worker.close()  # the next call starts another process
             os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
-            worker = Worker()
         rows, left = run(todo, measure, path, machine, minutes, worker)
-    finally:
-        worker.close()
     print(results.table(rows))
     for case in left:
         print("left out, no time:", *case, file=sys.stderr)

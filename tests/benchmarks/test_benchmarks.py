@@ -110,3 +110,9 @@ def test_bad_flags_are_one_line_and_status_2(argv, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
+
+
+def test_the_page_has_a_place_for_every_table():
+    page = results.PAGE.read_text(encoding="utf-8")
+    for name in TOGETHER:
+        assert re.search(f"^<!-- begin {name} -->\n.+\n<!-- end {name} -->\n", page, re.DOTALL | re.MULTILINE)

@@ -50,18 +50,16 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 
 
 ENVIRONMENTS = {name_with_values("stochastic", describe_feedback(Sweep(**x))): case for case, x in CASES.items()}
+LOW, HIGH = (lambda values: values.quantile(0.05)), (lambda values: values.quantile(0.95))
 COLUMNS = {  # of ``case_table``: a column of the trials, and what sums it up
     "alpha": ("alpha", "first"),
     "horizon": ("horizon", "first"),
-    **{
-        f"{name}{suffix}": (column, summary)
-        for name, column in (("answered", "share"), ("fdr", "fdr"))
-        for suffix, summary in (
-            ("", "mean"),
-            ("_q05", lambda values: values.quantile(0.05)),
-            ("_q95", lambda values: values.quantile(0.95)),
-        )
-    },
+    "answered": ("share", "mean"),
+    "answered_q05": ("share", LOW),
+    "answered_q95": ("share", HIGH),
+    "fdr": ("fdr", "mean"),
+    "fdr_q05": ("fdr", LOW),
+    "fdr_q95": ("fdr", HIGH),
     "risk_most": ("fdr_risk", "max"),
     "observed": ("observed", "mean"),
     "fdr_observed": ("fdr_observed", "mean"),

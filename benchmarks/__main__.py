@@ -12,8 +12,10 @@ TEXTS = {
     "scaling": "cost of a round of exaul against copies, arms and rounds, with fitted exponents",
     "start": "exaul sweep in a new process: first and second start, and memory",
     "service": "Abstainer and exaul serve: latency, journal, many keys, replay, metrics",
+    "all": "these four, one after the other: renews all their results, and their tables in docs/measurements.md",
     "gpu": "launches of programs compiled for an H100 and an A100, and rates on an NVIDIA GPU, if there is one",
 }
+TOGETHER = "throughput", "scaling", "start", "service"
 
 
 def parser() -> Parser:
@@ -31,27 +33,27 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one benchmark and return its exit status."""
+    """Run benchmarks and return the exit status."""
     return terminal.run_guarded("benchmarks", lambda: measure(argv))
 
 
 def measure(argv: Sequence[str] | None) -> int:
-    """Run one benchmark, print its results, and write them unless it is quick."""
+    """Run benchmarks, print their results, and write them unless they are quick."""
     flags = parser().parse_args(argv)
-    module = import_module(f"benchmarks.{flags.command}")
     if flags.command == "gpu":
-        return module.main(flags.minutes)
+        return import_module("benchmarks.gpu").main(flags.minutes)
     import jax  # here, so that --help does not import JAX
 
     from benchmarks import results
     from exaul.engine import machine
 
     machine.use_compilation_cache()
-    with jax.enable_x64(True):
-        rows = module.run(flags.quick)
-    print(results.table(rows))
-    if not flags.quick:
-        print("written:", results.save(flags.command, rows), file=sys.stderr)
+    for name in TOGETHER if flags.command == "all" else (flags.command,):
+        with jax.enable_x64(True):
+            rows = import_module(f"benchmarks.{name}").run(flags.quick)
+        print(results.table(rows))
+        if not flags.quick:
+            print("written:", results.save(name, rows), file=sys.stderr)
     return 0
 
 

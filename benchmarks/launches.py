@@ -31,10 +31,9 @@ OPERATION = re.compile(rf" = .*? ({LAUNCHED}|call|while)\(")
 
 
 def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> dict[str, Any]:
-    """Compile 2,048 rounds for a chip, of copies with their own records.
+    """Compile 2,048 rounds for a chip, of copies with their own records; return what can be read off the program.
 
-    Return launches per round, MiB of temporary memory, and seconds of compilation. Needs JAX's CUDA plugin; with
-    JAX_PLATFORMS=cpu it looks for no driver.
+    Needs JAX's CUDA plugin; with JAX_PLATFORMS=cpu it looks for no driver.
     """
     import jax
     from jax.experimental import topologies

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: their table, their figure, and the file with device, versions, commit and date."""
+"""Rows of a benchmark: their table, their figure, the file with device, versions, commit and date, and the page."""
 
 import os
 import platform
@@ -18,6 +18,7 @@ from exaul.engine.results import figures
 
 Row = dict[str, Any]  # what was measured, by column; with ``value`` and ``unit`` it is drawn
 FOLDER = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"  # with a table of each benchmark, between comments
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -85,9 +86,16 @@ def path_of(name: str, stamped: Row) -> Path:
 
 
 def save(name: str, rows: Sequence[Row]) -> Path:
-    """Write rows, stamped, and their figure. Return the path."""
+    """Write rows, stamped, and their figure, in the place of earlier ones; and their table to the page."""
     stamped = stamp()
     path = path_of(name, stamped)
+    for earlier in FOLDER.glob(f"{name}-*"):
+        earlier.unlink()
     settings.save_json({**stamped, "rows": rows}, path)
     figures.save(draw(rows), path.with_suffix(""))
+    where = f"{stamped['cpu']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
+    text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
+    begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    PAGE.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}", encoding="utf-8")
     return path

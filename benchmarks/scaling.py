@@ -1,18 +1,16 @@
 """Cost of a round of one copy of ``exaul`` on its native backend, against copies, arms H and rounds T.
 
-Against copies and H it is that of a prepared chunk at the rates of T = 30,000; against T that of whole games at
-H = 1,000, including the making of chunks and 200 checkpoints. An exponent is fitted to the logarithms.
+It is that of a batch of a sweep (``throughput.py``). An exponent is fitted to the logarithms.
 """
 
 from functools import partial
 
 import numpy as np
 
-from benchmarks.peers import PeerCase, PeerRun
+from benchmarks.peers import PeerCase
 from benchmarks.results import Row
-from benchmarks.throughput import ARMS, FULL, QUICK, measure, prepared, swept
+from benchmarks.throughput import ARMS, GAME, REPETITIONS, game, measure
 from exaul.engine.machine import TILE
-from exaul.engine.simulation.batch import roll_out, simulate_rollouts
 
 SIZES = {
     "copies": (100, 1_000, 10_000, 100_000),
@@ -24,12 +22,12 @@ SIZES = {
 def run(quick: bool) -> list[Row]:
     """Return rows of the varied number, its size, and nanoseconds per copy and round; then the exponents."""
     rows: list[Row] = []
-    usual = PeerCase("exaul", "native", "shared", TILE, ARMS)
+    usual = {"copies": TILE, "arms": ARMS, "rounds": GAME}
     for varied, sizes in SIZES.items():
         for size in sizes[: -1 if quick else None]:
-            make = partial(game, horizon=size) if varied == "rounds" else swept
-            case = usual if varied == "rounds" else PeerCase(**(usual._asdict() | {varied: size}))
-            (row,) = measure([case], *(QUICK if quick else FULL), make)
+            copies, arms, rounds = (usual | {varied: size}).values()
+            case = PeerCase("exaul", "native", "shared", copies, arms)
+            (row,) = measure([case], REPETITIONS[quick], partial(game, horizon=rounds))
             rows.append({"varied": varied, "size": size, "value": 1e9 / row["value"], "unit": "ns a learner-round"})
     return rows + exponents(rows)
 
@@ -42,14 +40,3 @@ def exponents(rows: list[Row]) -> list[Row]:
         slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
         fitted.append({"varied": varied, "size": "all", "exponent": float(slope)})
     return fitted
-
-
-def game(case: PeerCase, horizon: int) -> PeerRun:
-    """Return a whole game."""
-    ready = prepared(case, horizon, 200)
-    (learner,), stream = ready.learners, ready.trial_records()
-
-    def call() -> None:
-        simulate_rollouts([roll_out(ready, learner, stream)], stream, ready.checkpoints, lambda rounds: None)
-
-    return PeerRun(horizon, call)

@@ -1,41 +1,38 @@
 """Rounds per second of every backend of every learner, of plain NumPy, a compiled loop and other packages.
 
-The timed call does what a sweep does: make records and uniforms of a chunk, simulate the copies, collect the
-totals; against ``adversary-history``, a whole game. Cases take turns; after compilation each is timed five times,
-and the median is reported. With ``--quick`` a case is not repeated after 1.5 s in all. Scores are uniform, so few
-cuts of a block are equal, which is the worst case for backends that compress; rates are those of T = 30,000.
+The timed call is a batch of a sweep, after its preparation: it makes records and uniforms, simulates the copies and
+finds the best arms in hindsight, in 1,024 rounds. Cases take turns; after compilation each is timed five times, and
+the median is reported. With ``--quick`` each is timed once. Scores are uniform, so few cuts of a block are equal,
+which is the worst case for backends that compress.
 """
 
-import math
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from statistics import median
-from time import perf_counter
+from timeit import Timer
 
 import jax
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
+from benchmarks.peers import ALPHA, PeerCase, PeerRun
 from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS
-from exaul.engine.simulation.batch import Rollout, roll_out, simulate_rollouts
-from exaul.engine.simulation.interaction import interact_as_prepared
+from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.learners import backend_of, supporting_backends
-from exaul.engine.simulation.prepare import Prepared, prepare
-from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk, rates_of_blocks
+from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
-from exaul.kernels.game import ROUNDS, uniform_grid
+from exaul.kernels.game import uniform_grid
 from exaul.kernels.learners.learner import Fixed
 
 ORDERS = {"shared": "replay", "own": "stochastic", "adaptive": "adversary-history"}  # environments
-COPIES, ARMS, GAME = 1024, 1000, 1024  # copies and arms of a case, rounds of a game
-REPETITIONS = 5
-FULL, QUICK = (0.25, math.inf), (0.1, 1.5)  # arguments of ``measure``: seconds per repetition, and per case
+COPIES, ARMS, GAME = 1024, 1000, 1024  # copies, arms and rounds of a case
+CHECKPOINTS = (20,)
+REPETITIONS = {False: 5, True: 1}  # by ``quick``
 
 
 def learners() -> list[str]:
@@ -68,8 +65,8 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
 
 
-def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
-    """Prepare a sweep of a case over random records; answers with small cuts are wrong more often."""
+def game(case: PeerCase, horizon: int = GAME) -> PeerRun:
+    """Return a batch of a sweep over random records; answers with small cuts are wrong more often."""
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, case.arms, horizon, np.int32)
     errors = (rng.random(horizon) * case.arms > cuts).astype(np.float64)
@@ -78,58 +75,26 @@ def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
         learners=(case.learner,),
         backend=case.backend,
         alphas=(ALPHA,),
-        lambdas=(math.sqrt(horizon),),
         horizon=horizon,
         trials=case.copies,
         arms=case.arms,
-        checkpoints=(checkpoints,),
+        checkpoints=CHECKPOINTS,
     )
-    if case.order == "adaptive":
-        return prepare(sweep)
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
-    return prepare(sweep, (Records("random", scores, errors, 0, None),))
-
-
-def swept(case: PeerCase) -> PeerRun:
-    """Return a backend driven as a sweep drives it: records, uniforms and rounds, with checkpoints every 128."""
-    ready = prepared(case, HORIZON, 1)
-    (learner,), stream = ready.learners, ready.trial_records()
-    simulation, blocks = roll_out(ready, learner, stream).simulation, blocks_per_chunk(case.copies)
-    checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    schedule = Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
-    rates = rates_of_blocks(learner.rates, schedule.block)
-
-    def call() -> None:
-        simulation.start(Chunk(schedule, stream), rates)
-        simulation.collect()
-
-    return PeerRun(schedule.rounds, call)
-
-
-def game(case: PeerCase) -> PeerRun:
-    """Return a game against an adaptive environment."""
-    ready = prepared(case, GAME, 1)
-    (learner,) = ready.learners
-
-    def call() -> None:
-        simulation, asked = interact_as_prepared(ready, learner)
-        rollout = Rollout(learner, simulation, ready.copies_of(learner), ready.checkpoints, asked)
-        simulate_rollouts([rollout], None, ready.checkpoints, lambda done: None)
-
-    return PeerRun(GAME, call)
+    random = None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),)
+    ready = prepare(sweep, random)
+    return PeerRun(horizon, lambda: simulate_batch(ready, lambda rounds: None))
 
 
 def make(case: PeerCase) -> PeerRun:
     """Return the run of a case."""
-    return peers.PEERS.get(case.backend, game if case.order == "adaptive" else swept)(case)
+    return peers.PEERS.get(case.backend, game)(case)
 
 
-def measure(
-    cases: Iterable[PeerCase], seconds: float, most: float, make: Callable[[PeerCase], PeerRun] = make
-) -> list[Row]:
+def measure(cases: Iterable[PeerCase], repetitions: int, make: Callable[[PeerCase], PeerRun] = make) -> list[Row]:
     """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
-    A repetition takes at least ``seconds``; a case is not repeated after ``most`` seconds in all.
+    A repetition is as many calls as take at least 0.2 s.
     """
     runs: dict[PeerCase, PeerRun] = {}
     for case in cases:
@@ -144,16 +109,11 @@ def measure(
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile, runs))
-    calls: dict[PeerCase, int] = {}
+    timers = {case: Timer(run.call) for case, run in runs.items()}
+    calls = {case: timer.autorange()[0] for case, timer in timers.items()}
     times: dict[PeerCase, list[float]] = {case: [] for case in runs}
-    for _, case in product(range(REPETITIONS), runs):
-        if sum(times[case]) < most:
-            start, done = perf_counter(), 0
-            while done < calls.get(case, 1) or (case not in calls and perf_counter() - start < seconds):
-                runs[case].call()
-                done += 1
-            calls[case] = done
-            times[case].append(perf_counter() - start)
+    for _, case in product(range(repetitions), runs):
+        times[case].append(timers[case].timeit(calls[case]))
     rates = {case: case.copies * runs[case].rounds * calls[case] / median(times[case]) for case in runs}
     rows = []
     for case, rate in rates.items():
@@ -166,4 +126,4 @@ def measure(
 
 def run(quick: bool) -> list[Row]:
     """Measure all groups."""
-    return [row for cases in groups(quick) for row in measure(cases, *(QUICK if quick else FULL))]
+    return [row for cases in groups(quick) for row in measure(cases, REPETITIONS[quick])]

@@ -7,9 +7,9 @@ import numpy as np
 
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
+from exaul.engine.results import figures
 from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
-from exaul.engine.results.figures import Figure
-from experiments import beyond, plots
+from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Cell, Claim, Measurement, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import Paper
@@ -97,10 +97,10 @@ CLAIMS = {
 }
 
 
-def _draw(tables: Tables) -> Mapping[str, Figure]:
-    shares = tables.derived["shares"]
-    table = shares.assign(safe_q05=shares["safe"], safe_q95=shares["safe"])
-    return {"safe": plots.by_case(table, "safe", "safe answers")}
+def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+    rights = tables.derived["rights"]
+    dots = rights.assign(above=rights["fdr"] - rights["alpha"])[rights["answerable"] >= FEASIBLE]
+    return {"rights": figures.scatter(dots, "above", "dots: traces, each way on records that it had not seen")}
 
 
 advice = Experiment(

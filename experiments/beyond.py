@@ -25,7 +25,7 @@ from experiments.paper import EASY, HARD, SHIFT, Paper
 from experiments.simulations import SHIFTS
 
 BETTER = "aci-rank"
-RIVALS = ("experiments.rivals.refit:refit", "experiments.rivals.learn_then_test:learn_then_test")
+RIVALS = tuple(f"experiments.rivals.{name}:{name}" for name in ("refit", "learn_then_test", "csa", "aci"))
 LEARNERS = ("exaul", "exp3-ix", "ew", "exaul-known", *RIVALS, BETTER)
 FIXED = "learn-then-test"  # the short name of the rival that keeps its threshold
 NATURAL = "replay"  # a trace in its own order, once

@@ -14,7 +14,6 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
-from experiments import plots
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
 from experiments.experiment import Experiment, ExperimentPart, environment_fields, load_environment
 from experiments.paper import EASY, HARD, SHIFT, Paper
@@ -39,12 +38,12 @@ USUAL = 1_000  # arms while T varies
 ACROSS = 100_000  # T while the arms vary; a tenth of it in adaptive environments
 SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
 LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
-BOUNDS = {"regret": "tightness", "R_T": "risk_tightness", "FDR_T - alpha": "excess_tightness"}
+BOUNDS = {"regret": "", "R_T": "risk_"}  # prefix of the columns of ``audit``
 LARGEST = 10**9  # largest rounds x arms of exp3-ix, which is slow
 CASE = ["environment", "learner", "horizon", "arms"]
 QUARTER = "a quarter of the bounds"
+# FDR_T - alpha and its bound (eq. 6) are R_T and its bound over the answers: one holds where the other does.
 RISK = "We have the following FDR risk bound with probability at least 1 - delta."
-FDR = "We can derive the bound for FDR_T by dividing by T (1 - Ine_T) if Ine_T is not 1."
 MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 
@@ -73,40 +72,33 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
     """Return one row per learner, environment, T and H: measurements and proved bounds, times ``scale``.
 
     A bound is vacuous if no run of T rounds can exceed it. The regret is at most T. R_T is at most (1 - alpha)
-    times the answers, which comes nearest to its bound if all rounds are answered; FDR_T - alpha is R_T over the
-    answers, and so is its bound. ``falsifiable``, ``risk_falsifiable`` and ``excess_falsifiable`` are the shares of
-    trials whose bounds of regret, R_T and FDR_T - alpha are not vacuous. Over these trials ``above`` is the share
-    with a regret above its bound, and ``tightness``, ``risk_tightness`` and ``excess_tightness`` are the largest
-    ratios of measurement to bound.
+    times the answers, which comes nearest to its bound if all rounds are answered. ``falsifiable`` and
+    ``risk_falsifiable`` are the numbers of trials whose bounds of regret and R_T are not vacuous. Over these
+    ``above`` is the share with a regret above its bound, and ``tightness`` and ``risk_tightness`` are the largest
+    ratios of measurement to bound; NaN if there are none.
     """
     rows = []
     for values, group in trials.groupby(CASE, sort=False):
         case = dict(zip(CASE, values, strict=True))
         horizon, lam, alpha = case["horizon"], group["lambda"].iloc[0], group["alpha"].iloc[0]
         regret_bound = partial(guarantee.regret, registry.load_object(registry.LEARNERS[case["learner"]]))
-        mean_bound = scale * regret_bound("best", horizon, case["arms"], 1.0, alpha, lam)
+        bound = scale * group["regret_bound"].iloc[0]
         against = regret_bound("abstaining", horizon, case["arms"], Sweep.delta, alpha, lam)
-        bound, answered = scale * group["regret_bound"].iloc[0], group[group["answered"] > 0]
-        # where a bound is vacuous, no trial counts
-        can = group.iloc[: len(group) * (bound < horizon)]
-        can_risk = bool(scale * lemma_bound(horizon, against, lam) < (1 - alpha) * horizon)
-        risky, risky_answered = (rows_of.iloc[: len(rows_of) * can_risk] for rows_of in (group, answered))
-        excess, excess_bound = answered["fdr"] - alpha, scale * (answered["fdr_bound"] - alpha)
-        risk_bound = scale * lemma_bound(risky["answered"], against, lam)
+        can = group[group["regret_bound"] * scale < horizon]
+        can_risk = group[scale * lemma_bound(group["horizon"], against, lam) < (1 - alpha) * horizon]
+        risk_bound = scale * lemma_bound(can_risk["answered"], against, lam)
         rows.append(
             case
             | {
                 "trials": len(group),
                 "regret": group["regret"].mean(),
-                "mean_bound": mean_bound,
+                "mean_bound": scale * regret_bound("best", horizon, case["arms"], 1.0, alpha, lam),
                 "bound": bound,
-                "falsifiable": len(can) / len(group),
-                "risk_falsifiable": len(risky) / len(group),
-                "excess_falsifiable": len(risky_answered) / len(group),
+                "falsifiable": len(can),
+                "risk_falsifiable": len(can_risk),
                 "above": (can["regret"] > bound).mean(),
                 "tightness": (can["regret"] / bound).max(),
-                "risk_tightness": (risky["fdr_risk"] / risk_bound).max(),
-                "excess_tightness": (excess / excess_bound)[risky_answered.index].max(),
+                "risk_tightness": (can_risk["fdr_risk"] / risk_bound).max(),
             }
         )
     return frame(rows)
@@ -116,16 +108,22 @@ def tightest(audited: Table) -> Table:
     """Return one row per learner and bound: trials that could violate it, and the environment nearest to that."""
     rows = []
     for learner, group in audited.groupby("learner", sort=False):
-        for bound, column in BOUNDS.items():
-            share = column.replace("tightness", "falsifiable")
-            trials = float((group["trials"] * group[share]).sum())
-            row = {"learner": learner, "bound": bound, "trials": int(group["trials"].sum())}
-            row |= {"falsifiable": round(trials), "share": trials / group["trials"].sum()}
-            if group[column].notna().any():
-                nearest = group.loc[group[column].idxmax()]
-                row |= {"tightness": nearest[column]} | {x: nearest[x] for x in ("environment", "horizon", "arms")}
+        for bound, prefix in BOUNDS.items():
+            trials, falsifiable = group[["trials", f"{prefix}falsifiable"]].sum()
+            row = {"learner": learner, "bound": bound, "trials": trials, "falsifiable": falsifiable}
+            row["share"] = falsifiable / trials
+            if falsifiable:
+                nearest = group.loc[group[f"{prefix}tightness"].idxmax()]
+                row["tightness"] = nearest[f"{prefix}tightness"]
+                row |= {x: nearest[x] for x in ("environment", "horizon", "arms")}
             rows.append(row)
     return frame(rows)
+
+
+def across_arms(audited: Table) -> Table:
+    """Return the rows of each environment at the T at which the arms vary."""
+    varied = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
+    return audited[audited["horizon"] == audited["environment"].map(varied)].sort_values("arms", kind="stable")
 
 
 def exponents(audited: Table) -> Table:
@@ -136,12 +134,10 @@ def exponents(audited: Table) -> Table:
     """
     rows = []
     for (environment, learner), group in audited.groupby(["environment", "learner"], sort=False):
-        along = group[group["arms"] == USUAL]
-        across = group[group["horizon"] == group.loc[group["arms"] != USUAL, "horizon"].max()]
-        by_arms = across["arms"] if learner == "exp3-ix" else np.log(across["arms"])
         row: dict[str, Any] = {"environment": environment, "learner": learner}
-        for of, x, part in (("horizon", along["horizon"], along), ("arms", by_arms, across)):
-            row[f"in_{of}"], row[f"bound_in_{of}"] = _slope(x, part["regret"]), _slope(x, part["mean_bound"])
+        for of, table in (("horizon", group[group["arms"] == USUAL]), ("arms", across_arms(group))):
+            x = np.log(table["arms"]) if of == "arms" and learner != "exp3-ix" else table[of]
+            row |= {f"in_{of}": _slope(x, table["regret"]), f"bound_in_{of}": _slope(x, table["mean_bound"])}
         rows.append(row)
     return frame(rows)
 
@@ -153,32 +149,27 @@ def _slope(x: Any, y: Any) -> float:
     return float(np.polyfit(np.log(x.to_numpy()[positive]), np.log(y.to_numpy()[positive]), 1)[0])
 
 
-def _of_trials(column: str, share: str, cell: Cell) -> Measurement:
+def _of_trials(column: str, prefix: str, cell: Cell) -> Measurement:
     """Return the largest value of a column, and the trials whose bound a run could exceed."""
     rows = cell.rows()
-    many = round((rows["trials"] * rows[share]).sum())
-    return float(rows[column].fillna(0).max()), {"many": f"{many:,} of {rows['trials'].sum():,}"}
+    many = f"{rows[f'{prefix}falsifiable'].sum():,} of {rows['trials'].sum():,}"
+    return float(rows[column].fillna(0).max()), {"many": many}
 
 
 def _of_mean_bound(cell: Cell) -> float:
-    rows = cell.rows()
-    below = rows[rows["mean_bound"] < rows["horizon"]]
+    below = cell.rows().query("mean_bound < horizon")
     return float((below["regret"] / below["mean_bound"]).max()) if len(below) else 0.0
 
 
 def _exponent(column: str, cell: Cell) -> Measurement:
     """Return the largest exponent over environments, and why the regret grows that fast."""
     rows, arms = cell.rows(), "H" if cell.values["learner"] == "exp3-ix" else "ln H"
-    words = {"arms": arms, "why": "nothing is proved against the best arm at these rates"}
+    why = "nothing is proved against the best arm at these rates"
     if not rows["mean_bound"].isna().all():
         ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
-        vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
-        above = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
-        words["why"] = (
-            f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at "
-            f"T = {ratio.index[0]:,}, {ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{above}"
-        )
-    return cell.rows("exponents")[column].max(), words
+        shares = ", ".join(f"{ratio[T]:.3f} of it at T = {T:,}" for T in (ratio.index[0], ratio.index[-1]))
+        why = f"the regret is still far below its bound: at most {shares}"
+    return cell.rows("exponents")[column].max(), {"arms": arms, "why": why}
 
 
 def _of_ew(cell: Cell) -> Measurement:
@@ -191,13 +182,10 @@ COULD = "in the {many} trials whose bound a run could exceed"
 LEARNER = ("learner",)
 CLAIMS = {
     f"{{learner}}: share of trials with a regret above its bound, largest of all cases, {COULD}": Claim(
-        partial(_of_trials, "above", "falsifiable"), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
+        partial(_of_trials, "above", ""), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
     ),
     f"{{learner}}: largest R_T over the bound of the theorem on the FDR risk, {COULD}": Claim(
-        partial(_of_trials, "risk_tightness", "risk_falsifiable"), "<=", 1, LEARNER, RISK, table="audit"
-    ),
-    f"{{learner}}: largest FDR_T - alpha over its bound (eq. 6), {COULD}": Claim(
-        partial(_of_trials, "excess_tightness", "excess_falsifiable"), "<=", 1, LEARNER, FDR, table="audit"
+        partial(_of_trials, "risk_tightness", "risk_"), "<=", 1, LEARNER, RISK, table="audit"
     ),
     "{learner}: largest mean regret over its bound in expectation, of bounds below T": Claim(
         _of_mean_bound, "<=", 1, LEARNER, MEAN, table="audit"
@@ -215,14 +203,25 @@ CLAIMS = {
 }
 
 
+def _growth(table: Table, x: str, x_label: str) -> figures.Figure:
+    """Draw positive mean regrets and their bounds against x in logarithms, one panel per environment."""
+    figure, panels = figures.panel_grid(table, "mean regret", by=["environment"])
+    for axes, rows in panels:
+        for style, name, line in figures.styled_lines(rows):
+            positive = line[line["regret"] > 0]
+            axes.plot(positive[x], positive["regret"], label=figures.plain(str(name)), **style)
+            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
+            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
+        axes.set(xscale="log", yscale="log", xlabel=x_label)
+    figures.add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
+    return figure
+
+
 def _figures(tables: Tables) -> dict[str, figures.Figure]:
     audited = tables.derived["audit"]
-    along = audited[audited["arms"] == USUAL]
-    fewer = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
-    across = audited[audited["horizon"] == audited["environment"].map(fewer)].sort_values("arms", kind="stable")
     return {
-        "regret-by-horizon": plots.growth(along, "horizon", "rounds $T$"),
-        "regret-by-arms": plots.growth(across, "arms", "arms $H$"),
+        "regret-by-horizon": _growth(audited[audited["arms"] == USUAL], "horizon", "rounds $T$"),
+        "regret-by-arms": _growth(across_arms(audited), "arms", "arms $H$"),
     }
 
 

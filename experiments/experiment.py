@@ -1,6 +1,7 @@
 """The parts of an experiment: sweeps, their tables, and claims about them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,13 +12,13 @@ from exaul.engine import registry
 from exaul.engine.logs.files import Table, frame, stack
 from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
-from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
+from exaul.kernels.coverage import every_threshold, risk_coverage
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats
 from experiments.claims import Claims, Judged, Tables, judge
 from experiments.paper import Paper
 
-MIXED = tuple((index + 0.5) / 20 for index in range(20))  # shares of the second source in a gradual shift
+MIXED = (np.arange(20) + 0.5) / 20  # shares of the second source in a gradual shift
 
 
 class ExperimentPart(NamedTuple):
@@ -87,32 +88,24 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advi
 def coverage_rows(part: ExperimentPart) -> Iterator[dict[str, Any]]:
     """Yield the rows of coverage of each source, and under a gradual shift of the mixtures of both, by alpha."""
     sweep, arms = part.sweep, part.sweep.arms or ARMS
-    for alpha in sweep.alphas:
-        common = {"alpha": alpha, "grid": sweep.grid}
-        for source in part.records:
-            best = coverage_by_grid(arms, source.scores, source.errors, alpha)
-            anywhere = best["all thresholds"]
-            yield common | {
-                "source": source.name,
-                "records": len(source.scores),
-                "error_rate": source.errors.mean(),
-                "second": 0.0,
-                "on_grid": best.get(sweep.grid, anywhere),  # the grid of a log is close to all thresholds
-                "anywhere": anywhere,
-            }
-        if sweep.environment != "gradual-shift":
-            continue
+    pools = [(source.name, source, source, np.zeros(1)) for source in part.records]
+    if sweep.environment == "gradual-shift":
         first, second = part.records
-        scores, shares = np.concatenate([first.scores, second.scores]), np.array(MIXED)
-        grids = {"on_grid": GRIDS[sweep.grid](arms, scores), "anywhere": every_threshold(scores)}
-        mixed = {name: mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for name, grid in grids.items()}
-        for number, share in enumerate(MIXED):
-            yield common | {
-                "source": f"{first.name} -> {second.name}",
+        pools.append((f"{first.name} -> {second.name}", first, second, MIXED))
+    for alpha, (name, first, second, shares) in product(sweep.alphas, pools):
+        scores = first.scores if first is second else np.concatenate([first.scores, second.scores])
+        grids = GRIDS[sweep.grid](arms, scores), every_threshold(scores)
+        covered = [mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for grid in grids]
+        for second_share, on_grid, anywhere in zip(shares, *covered, strict=True):
+            yield {
+                "alpha": alpha,
+                "grid": sweep.grid,
+                "source": name,
                 "records": len(scores),
-                "error_rate": (1 - share) * first.errors.mean() + share * second.errors.mean(),
-                "second": share,
-                **{name: coverage[number] for name, coverage in mixed.items()},
+                "error_rate": (1 - second_share) * first.errors.mean() + second_share * second.errors.mean(),
+                "second": second_share,
+                "on_grid": on_grid,
+                "anywhere": anywhere,
             }
 
 

@@ -1,16 +1,15 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exaul import Sweep
 from exaul.engine.feedback import describe_feedback
-from exaul.engine.logs.files import Table, stack
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results.figures import Figure
+from exaul.engine.results import figures
 from exaul.engine.settings import name_with_values
-from experiments import plots
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import SHIFT, Paper
@@ -50,30 +49,32 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
     return [part(feedback) for feedback in CASES.values()]
 
 
-def _quantile(q: float) -> Callable[[Any], float]:
-    return lambda values: float(values.quantile(q))
+ENVIRONMENTS = {name_with_values("stochastic", describe_feedback(Sweep(**x))): case for case, x in CASES.items()}
+LOW, HIGH = (lambda values: values.quantile(0.05)), (lambda values: values.quantile(0.95))
+COLUMNS = {  # of ``case_table``: a column of the trials, and what sums it up
+    "alpha": ("alpha", "first"),
+    "horizon": ("horizon", "first"),
+    "answered": ("share", "mean"),
+    "answered_q05": ("share", LOW),
+    "answered_q95": ("share", HIGH),
+    "fdr": ("fdr", "mean"),
+    "fdr_q05": ("fdr", LOW),
+    "fdr_q95": ("fdr", HIGH),
+    "risk_most": ("fdr_risk", "max"),
+    "observed": ("observed", "mean"),
+    "fdr_observed": ("fdr_observed", "mean"),
+    "aim": ("aim", "mean"),
+    "thumb_risk_most": ("feedback_risk", "max"),
+    "feedback_risk_bound": ("feedback_risk_bound", "max"),
+}
 
 
-def case_table(tables: Tables) -> Table:
+def case_table(trials: Table) -> Table:
     """Return one row per case and learner: means over trials at T, and 5% and 95% quantiles."""
-    trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
-    columns: dict[str, tuple[str, Any]] = {"alpha": ("alpha", "first"), "horizon": ("horizon", "first")}
-    for name, column in (("answered", "share"), ("fdr", "fdr")):
-        columns |= {
-            name: (column, "mean"),
-            f"{name}_q05": (column, _quantile(0.05)),
-            f"{name}_q95": (column, _quantile(0.95)),
-        }
-    columns |= {"risk_most": ("fdr_risk", "max"), "observed": ("observed", "mean")}
-    columns |= {"fdr_observed": ("fdr_observed", "mean"), "aim": ("aim", "mean")}
-    columns |= {"thumb_risk_most": ("feedback_risk", "max"), "feedback_risk_bound": ("feedback_risk_bound", "max")}
-    parts = []
-    for name, feedback in CASES.items():
-        environment = name_with_values("stochastic", describe_feedback(Sweep(**feedback)))
-        case = trials[trials["environment"] == environment].groupby("learner", sort=False).agg(**columns)
-        case.insert(0, "case", name)
-        parts.append(case.reset_index()[["case", "learner", *columns]])
-    return stack(parts)
+    trials = trials.assign(
+        case=trials["environment"].map(ENVIRONMENTS), share=trials["answered"] / trials["horizon"]
+    )
+    return trials.groupby(["case", "learner"], sort=False).agg(**COLUMNS).reset_index()
 
 
 def _share_of_all(cell: Cell) -> float:
@@ -122,12 +123,24 @@ CLAIMS = {
 CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, claim in CLAIMS.items()}
 
 
-def _draw(tables: Tables) -> Mapping[str, Figure]:
-    cases = tables.derived["cases"]
-    return {
-        "fdr": plots.by_case(cases, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
-        "answered": plots.by_case(cases, "answered", "share answered"),
-    }
+def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+    """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
+    table, cases = tables.derived["cases"], [*CASES]
+    lines = list(figures.styled_lines(table))
+    figure = figures.Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    for number, (style, name, rows) in enumerate(lines):
+        at = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
+        axes.hlines(at, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
+        axes.plot(rows["fdr"], at, label=name, **style | {"linestyle": ""})
+    axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
+    for end in range(1, len(cases)):
+        axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
+    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel="FDR$_T$ of all answers")
+    axes.set_yticklabels(cases, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figures.add_legend(figure, [(axes, table)], "marker: mean over trials; line: 5% to 95% of them")
+    return {"fdr": figure}
 
 
 feedback = Experiment(
@@ -137,5 +150,5 @@ feedback = Experiment(
     _parts,
     _draw,
     CLAIMS,
-    lambda tables: {"cases": case_table(tables)},
+    lambda tables: {"cases": case_table(tables.trials)},
 )

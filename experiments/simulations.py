@@ -11,7 +11,6 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.kernels.metrics import Floats
-from experiments import plots
 from experiments.claims import (
     ABSTAINS_AS_EW,
     CHECK,
@@ -73,15 +72,18 @@ LATER = (
 )
 
 
-def one_source(index: int, paper: Paper, records: Both, **fields: Any) -> list[ExperimentPart]:
-    """Return a sweep over the easy records or the hard ones in random order."""
-    sweep = paper.sweep(**({"alphas": (paper.alphas[index],)} | fields))
-    return [ExperimentPart(sweep, (records[index],))]
+def sweeps_over(
+    index: int, paper: Paper, records: Both, environment: str = "stochastic", **fields: Any
+) -> list[ExperimentPart]:
+    """Return a sweep over the easy records or the hard ones; if the index is SHIFT, over both in both orders."""
+    sweep = paper.sweep(**({"environment": environment, "alphas": (paper.alphas[index],)} | fields))
+    orders = (records, records[::-1]) if index == SHIFT else ((records[index],),)
+    return [ExperimentPart(sweep, order) for order in orders]
 
 
 def two_scores(paper: Paper, records: Both) -> Parts:
     """Return the hard questions with their own score, and with another one."""
-    (first,) = one_source(HARD, paper, records)
+    (first,) = sweeps_over(HARD, paper, records)
     return [first, first._replace(records=(paper.other() or by_consistency(records[HARD]),))]
 
 
@@ -92,28 +94,21 @@ def by_consistency(records: Records) -> Records:
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
-def shifted(environment: str, paper: Paper, records: Both, **fields: Any) -> list[ExperimentPart]:
-    """Return a shift in both orders."""
-    sweep = paper.sweep(**({"environment": environment, "alphas": (paper.alphas[SHIFT],)} | fields))
-    return [ExperimentPart(sweep, records), ExperimentPart(sweep, records[::-1])]
+def _by_alpha(indices: Sequence[int], environment: str, paper: Paper, records: Both) -> Parts:
+    def multiples(alpha: float) -> tuple[float, ...]:
+        return tuple(float(f"{alpha * x:.6g}") for x in MULTIPLES if alpha * x < 1)
+
+    common: dict[str, Any] = {"trials": 30, "learners": PAPER}
+    return [
+        part
+        for index in indices
+        for part in sweeps_over(index, paper, records, environment, alphas=multiples(paper.alphas[index]), **common)
+    ]
 
 
-def _some_alphas(paper: Paper, index: int) -> dict[str, Any]:
-    alphas = tuple(float(f"{paper.alphas[index] * x:.6g}") for x in MULTIPLES if paper.alphas[index] * x < 1)
-    return {"trials": 30, "learners": PAPER, "alphas": alphas}
-
-
-def _alpha_stochastic(paper: Paper, records: Both) -> Parts:
-    return [part for i in (EASY, HARD) for part in one_source(i, paper, records, **_some_alphas(paper, i))]
-
-
-def _alpha_shift(paper: Paper, records: Both) -> Parts:
-    return shifted("single-shift", paper, records, **_some_alphas(paper, SHIFT))
-
-
-def _lambda(paper: Paper, records: Both) -> Parts:
-    fields = {"trials": 30, "learners": ("exaul", "ew"), "lambdas": LAMBDAS}
-    return [part for index in (EASY, HARD) for part in one_source(index, paper, records, **fields)]
+def _by_lambda(paper: Paper, records: Both) -> Parts:
+    fields: dict[str, Any] = {"trials": 30, "learners": ("exaul", "ew"), "lambdas": LAMBDAS}
+    return [part for index in (EASY, HARD) for part in sweeps_over(index, paper, records, **fields)]
 
 
 def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
@@ -125,12 +120,9 @@ def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[E
     return [ExperimentPart(sweep, records) for sweep in sweeps]
 
 
-def _long_stochastic(paper: Paper, records: Both) -> Parts:
-    return [part for index in (EASY, HARD) for part in long_run(paper, paper.alphas[index], (records[index],))]
-
-
-def _long_shift(paper: Paper, records: Both) -> Parts:
-    return [part for order in (records, records[::-1]) for part in long_run(paper, paper.alphas[SHIFT], order)]
+def _long(indices: Sequence[int], paper: Paper, records: Both) -> Parts:
+    orders = [(index, order) for index in indices for _, order in sweeps_over(index, paper, records)]
+    return [part for index, order in orders for part in long_run(paper, paper.alphas[index], order)]
 
 
 def _against(environment: str, index: int, paper: Paper, records: Both) -> Parts:
@@ -146,8 +138,7 @@ def _draw(tables: Tables) -> dict[str, figures.Figure]:
 
 
 def _draw_alphas(tables: Tables) -> dict[str, figures.Figure]:
-    by_alpha = figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$")
-    return {"fdr-by-alpha": by_alpha, "violins": plots.violins(tables.trials)}
+    return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$")}
 
 
 def _draw_lambdas(tables: Tables) -> Mapping[str, figures.Figure]:
@@ -401,8 +392,8 @@ ADVERSARY_CLAIMS = {
 }
 
 STOCHASTIC = "All learners on records in random order: exaul reaches alpha within the horizon, exp3-ix does not."
-easy = Experiment(STOCHASTIC, partial(one_source, EASY), _draw, BOTH_CLAIMS)
-hard = Experiment(STOCHASTIC, partial(one_source, HARD), _draw, BOTH_CLAIMS)
+easy = Experiment(STOCHASTIC, partial(sweeps_over, EASY), _draw, BOTH_CLAIMS)
+hard = Experiment(STOCHASTIC, partial(sweeps_over, HARD), _draw, BOTH_CLAIMS)
 scores = Experiment(
     "A likelihood with many values against self-consistency with six levels, where few thresholds differ. The "
     "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60. "
@@ -412,7 +403,7 @@ scores = Experiment(
     usual_claims() | NEAR_BEST,
 )
 single, alternating, gradual = (
-    Experiment(description, partial(shifted, environment), _draw, SHIFT_CLAIMS)
+    Experiment(description, partial(sweeps_over, SHIFT, environment=environment), _draw, SHIFT_CLAIMS)
     for environment, description in zip(
         SHIFTS,
         (
@@ -424,20 +415,20 @@ single, alternating, gradual = (
     )
 )
 ALPHA = "FDR at T for several alphas, beside the diagonal and the error rate of a learner that never abstains."
-alpha_stochastic = Experiment(ALPHA, _alpha_stochastic, _draw_alphas, ALPHA_CLAIMS)
-alpha_shift = Experiment(ALPHA, _alpha_shift, _draw_alphas, ALPHA_CLAIMS)
+alpha_stochastic = Experiment(ALPHA, partial(_by_alpha, (EASY, HARD), "stochastic"), _draw_alphas, ALPHA_CLAIMS)
+alpha_shift = Experiment(ALPHA, partial(_by_alpha, (SHIFT,), "single-shift"), _draw_alphas, ALPHA_CLAIMS)
 weight = Experiment(
     "exaul with lambda = T^d for d in 0, 1/4, 1/2 (the paper's choice), 3/4 and 1.",
-    _lambda,
+    _by_lambda,
     _draw_lambdas,
     LAMBDA_CLAIMS,
 )
 SETTLES = "Logarithmic rounds. A claim below states from which round the mean FDR stays at most alpha."
-long_stochastic = Experiment(SETTLES, _long_stochastic, _draw_long, LONG_CLAIMS)
-long_shift = Experiment(SETTLES, _long_shift, _draw_long, LONG_CLAIMS)
+long_stochastic = Experiment(SETTLES, partial(_long, (EASY, HARD)), _draw_long, LONG_CLAIMS)
+long_shift = Experiment(SETTLES, partial(_long, (SHIFT,)), _draw_long, LONG_CLAIMS)
 regret = Experiment(
     "Loss minus that of the best threshold so far, per round; easy questions first.",
-    lambda paper, records: [shifted(environment, paper, records)[0] for environment in SHIFTS],
+    lambda paper, records: [sweeps_over(SHIFT, paper, records, name)[0] for name in SHIFTS],
     _draw_regret,
     REGRET_CLAIMS,
 )

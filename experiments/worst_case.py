@@ -1,9 +1,8 @@
 """``worst-case``: search for the adversary parameters with the largest FDR risk or regret of each learner.
 
-The search is the cross-entropy method. Parameters are drawn from a truncated normal distribution within their
-bounds (of logarithms, if the bounds are positive), each candidate is simulated in some trials, and the best eighth
-gives the next mean and spread. The reported values come from fresh trials. Only numbers are searched: a tunable
-that is a word keeps the value of ``make_pool``, or its default.
+The search is SciPy's differential evolution within the bounds of the parameters (of logarithms, if the bounds are
+positive), and begins with the defaults. The candidates of a step are simulated at once, in some trials each. The
+reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value.
 """
 
 from collections.abc import Callable
@@ -13,11 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+from scipy.optimize import differential_evolution
 from tqdm import tqdm
 
 from exaul.engine import machine, registry
+from exaul.engine import run as sweeps
 from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
@@ -28,14 +27,12 @@ from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
-from exaul.kernels.bounds import lemma_bound
 from exaul.kernels.game import Copies
 from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
-ELITE = 8  # the best 1 / ELITE of the candidates give the next distribution
-SPREAD = 0.3  # initial standard deviation, in units of the range
+LEAST = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +64,10 @@ class WorstCase(Configuration):
             "learners", self.learners, [name for name, x in learners.items() if not isinstance(x.rule, Fixed)]
         )
         check_known("objective", (self.objective,), OBJECTIVES)
-        for name in ("candidates", "trials", "steps"):
-            check_holds(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
+        for name, least in LEAST.items():
+            check_holds(
+                name, getattr(self, name), least <= getattr(self, name) < MOST, f"from {least} to {MOST - 1}"
+            )
 
     def sweep(self) -> Sweep:
         """Return one game of the search, as a sweep."""
@@ -82,40 +81,26 @@ class WorstCase(Configuration):
             seed=self.seed,
         )
 
+    def fresh_trials(self, learner: str, tunables: dict[str, float]) -> files.Table:
+        """Return 100 trials of a learner with other draws than those of the search: no selection bias."""
+        words = [text for text in self.tunables if text.partition("=")[0] not in tunables]
+        texts = (*words, *(f"{name}={value!r}" for name, value in tunables.items()))
+        sweep = replace(self.sweep(), tunables=texts, learners=(learner,), seed=self.seed ^ 1, checkpoints=(1,))
+        return sweeps.run(replace(sweep, trials=100)).trials
+
 
 def _numbers(environment: Any) -> list[Tunable]:
     """Return the numeric tunables of an environment, which can be searched."""
     return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
 
 
-def measures(prepared: Prepared, learner: PreparedLearner, rollout: Rollout, candidates: int) -> dict[str, Floats]:
-    """Return measurements of simulated games, [candidates, trials] each."""
-    assert rollout.asked is not None
-    best_loss, _ = rollout.asked.best()
-    answered, wrong, best = (x[-1].reshape(candidates, -1) for x in (rollout.answered, rollout.wrong, best_loss))
-    alpha, horizon = prepared.alpha[0], prepared.horizon
-    if learner.definition.risk_bound is None:
-        risk_bound = lemma_bound(answered, learner.regret_bounds["abstaining"][0], prepared.lam[0])
-    else:
-        risk_bound = learner.risk_bound(len(prepared.grid), horizon, horizon, answered[:, None], alpha)[:, 0]
-    loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
-    return {
-        "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
-        "risk_bound": risk_bound / horizon,
-        "regret": loss - best,
-        "regret_bound": np.full(loss.shape, learner.regret_bounds["best"][0]),
-        "fdr": metrics.fdr(answered, wrong, alpha),
-        "inefficiency": 1 - answered / horizon,
-    }
-
-
 def simulate_parameters(
-    prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats, trials: NDArray[np.int64]
-) -> dict[str, Floats]:
-    """Simulate parameters [parameters, candidates], each in the same trials, and measure the games."""
-    environment, candidates = prepared.environment, tuning.shape[1]
+    config: WorstCase, prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats
+) -> Floats:
+    """Simulate parameters [parameters, candidates], each in the same trials; return the mean objectives."""
+    environment, candidates, trials = prepared.environment, tuning.shape[1], np.arange(config.trials)
     assert isinstance(environment, Adaptive)
-    # Copies are ordered by candidate, then by trial: ``measures`` reshapes to [candidates, trials].
+    # Copies are ordered by candidate, then by trial.
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [not x.words for x in environment.tunables]] = tuning.T
     many = candidates * len(trials)
@@ -141,7 +126,14 @@ def simulate_parameters(
     )
     rollout = Rollout(learner, simulation, many, checkpoints, asked)
     simulate_rollouts([rollout], None, checkpoints, lambda rounds: None)
-    return measures(prepared, learner, rollout, candidates)
+    assert asked is not None
+    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.alpha[0]
+    if config.objective == "risk":
+        value = metrics.fdr_risk(answered, wrong, alpha)
+    else:
+        costs = prepared.answer_cost[0], prepared.abstain_cost[0]
+        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - asked.best()[0][-1]
+    return value.reshape(candidates, -1).mean(axis=1)
 
 
 def _start(prepared: Prepared) -> Floats:
@@ -158,46 +150,32 @@ def search(
     progress: Callable[[int], object],
 ) -> Floats:
     """Return the parameters [parameters] with the largest mean objective over trials."""
-    searched = _numbers(prepared.environment)
-    low, high = (np.array([getattr(x, bound) for x in searched]) for bound in ("low", "high"))
-    start = _start(prepared)
+    low, high = np.array([(x.low, x.high) for x in _numbers(prepared.environment)]).T[..., None]
     positive = low > 0  # searched in logarithms
 
-    def logs(x: Floats) -> Floats:
-        return np.where(positive, np.log(np.where(positive, x, 1.0)), x)
+    def outwards(z: Floats) -> Floats:
+        return np.clip(np.exp(z, out=z.copy(), where=positive), low, high)
 
-    def inwards(x: Floats) -> Floats:
-        return (logs(x) - logs(low)) / (logs(high) - logs(low))
+    def worth(z: Floats) -> Floats:
+        progress(z.shape[1] * config.trials)
+        return -simulate_parameters(config, prepared, pool, learner, outwards(z))
 
-    def outwards(y: Floats) -> Floats:
-        x = logs(low) + y.T * (logs(high) - logs(low))
-        return np.clip(np.where(positive, np.exp(np.where(positive, x, 0.0)), x), low, high).T
-
-    mean, spread = inwards(start), np.full(len(low), SPREAD)
-    rng = np.random.default_rng(config.seed)
-    trials = np.arange(config.trials)
-    best, most = start, -np.inf
-    for _ in range(config.steps):
-        # truncnorm takes its limits 0 and 1 in units of the spread from the mean.
-        drawn = stats.truncnorm.rvs(
-            (-mean / spread)[:, None],
-            ((1 - mean) / spread)[:, None],
-            mean[:, None],
-            spread[:, None],
-            size=(len(low), config.candidates),
-            random_state=rng,
-        )
-        drawn[:, 0] = inwards(best)  # candidate 0 is the best so far, simulated again
-        tuning = outwards(drawn)
-        tuning[:, 0] = best  # without the rounding of ``inwards`` and ``outwards``
-        worth = simulate_parameters(prepared, pool, learner, tuning, trials)[config.objective].mean(axis=1)
-        order = np.argsort(-worth, kind="stable")
-        if worth[order[0]] > most:
-            best, most = tuning[:, order[0]], worth[order[0]]
-        elite = drawn[:, order[: max(2, config.candidates // ELITE)]]
-        mean, spread = elite.mean(axis=1), elite.std(axis=1) + 0.02  # a floor: the search must not freeze early
-        progress(config.candidates * config.trials)
-    return best
+    first = _start(prepared)[:, None]
+    start, lowest, highest = (np.log(x, out=x.copy(), where=positive) for x in (first, low, high))
+    drawn = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
+    drawn[:, :1] = start
+    found = differential_evolution(
+        worth,
+        np.hstack([lowest, highest]),
+        init=drawn.T,
+        maxiter=config.steps - 1,
+        tol=0,
+        seed=config.seed,
+        polish=False,
+        updating="deferred",
+        vectorized=True,
+    )
+    return outwards(found.x[:, None])[:, 0]
 
 
 def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
@@ -216,19 +194,16 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
             return files.stack([result_of(future, name) for name, future in sent.items()])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     pool = prepared.adaptive_pool()
-    fresh = 10_000 + np.arange(100)  # trials that the search did not use: no selection bias
-    names, default = [x.name for x in _numbers(prepared.environment)], _start(prepared)
-    rows = []
+    names, rows = [x.name for x in _numbers(prepared.environment)], []
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for learner in prepared.learners:
-            found = search(config, prepared, pool, learner, bar.update)
-            both = simulate_parameters(prepared, pool, learner, np.column_stack([default, found]), fresh)
-            for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
-                one = {name: values[i] for name, values in both.items()}
+            tuned = search(config, prepared, pool, learner, bar.update)
+            for kind, values in (("default", _start(prepared)), ("tuned", tuned)):
+                chosen = dict(zip(names, map(float, values), strict=True))
                 columns = {"learner": learner.name, "environment": prepared.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
-                rows.append(columns | dict(zip(names, tuning, strict=True)) | _summary(one))
+                rows.append(columns | chosen | _summary(config.fresh_trials(learner.name, chosen)))
     return files.frame(rows)
 
 
@@ -237,17 +212,19 @@ def _run(config: WorstCase) -> files.Table:
     return run(config)
 
 
-def _summary(one: dict[str, Floats]) -> dict[str, Any]:
-    """Return the columns of a row from the measurements [trials] of one adversary."""
-    answering = one["inefficiency"] < 0.5
+def _summary(trials: files.Table) -> dict[str, Any]:
+    """Return the columns of a row from the trials of one adversary."""
+    lemma = (trials["fdr_bound"] - trials["alpha"]) * trials["answered"]  # where no bound on any sequence is proved
+    risk_bound = trials["risk_bound"].fillna(lemma)
+    answering = trials[trials["inefficiency"] < 0.5]
     return {
-        "risk_per_round": one["risk"].mean(),
-        "risk_of_bound": (one["risk"] / one["risk_bound"]).max(),
-        "regret": one["regret"].mean(),
-        "regret_of_bound": (one["regret"] / one["regret_bound"]).max(),
-        "bound_broken": int((one["regret"] > one["regret_bound"]).sum()),
-        "games": len(answering),
-        "inefficiency": one["inefficiency"].mean(),
-        "answering_games": int(answering.sum()),  # abstained in less than half of the rounds
-        "fdr_of_answering_games": one["fdr"][answering].mean() if answering.any() else np.nan,
+        "risk_per_round": (trials["fdr_risk"] / trials["horizon"]).mean(),
+        "risk_of_bound": (trials["fdr_risk"] / risk_bound).max(),
+        "regret": trials["regret"].mean(),
+        "regret_of_bound": (trials["regret"] / trials["regret_bound"]).max(),
+        "bound_broken": int((trials["regret"] > trials["regret_bound"]).sum()),
+        "games": len(trials),
+        "inefficiency": trials["inefficiency"].mean(),
+        "answering_games": len(answering),  # abstained in less than half of the rounds
+        "fdr_of_answering_games": answering["fdr"].mean(),
     }

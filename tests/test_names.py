@@ -57,7 +57,7 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/kernels/{name}.py" for name in ("blocks", "delayed")),
     *(f"exaul/kernels/native/{name}.py" for name in ("ranked", "records", "threads")),
     *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),
-    *(f"experiments/{name}.py" for name in ("__main__", "beyond", "bounds", "impostors", "plots")),
+    *(f"experiments/{name}.py" for name in ("__main__", "beyond", "bounds", "impostors")),
     *(f"experiments/{name}.py" for name in ("registry", "run", "worst_case")),
 }
 

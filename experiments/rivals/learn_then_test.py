@@ -10,7 +10,7 @@ those of Hoeffding and Bentkus, with Holm's correction, the defaults of ``Binary
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,9 @@ from jax.scipy.special import betainc, xlogy
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
-from experiments.rivals import OneThreshold
+from experiments.rivals import DELTA, LabelCounts, OneThreshold, no_labels
 
 CALIBRATION = 1024  # rounds, all answered: four whole blocks
-DELTA = 0.05  # a certificate holds with probability 1 - delta
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above an integer counts as equal to it
 
 
@@ -71,51 +70,31 @@ def certified(p: Any) -> Any:
     return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
 
 
-class LearnThenTestState(NamedTuple):
-    """The state of a copy."""
-
-    arm: Any  # [] int32, the arm in use
-    calibrates: Any  # [] bool, whether the rounds of this block are for calibration
-    fractional: Any  # [] bool, whether some error was neither 0 nor 1
-    count: Any  # [H], calibration rounds by cut
-    wrong: Any  # [H], the sum of their errors
-
-
-def _threshold(state: LearnThenTestState, alpha: Any) -> Any:
-    """Return the lowest certified threshold, or the last arm."""
-    answered, errors = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (state.count, state.wrong))
-    good = certified(p_value(answered, errors, alpha, state.fractional))
-    return jnp.where(jnp.any(good), jnp.argmax(good), state.count.size - 1).astype(jnp.int32)
-
-
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class LearnThenTest(OneThreshold):
     """The learner as functions of one game on H arms."""
 
-    def init(self, start: Any) -> LearnThenTestState:
+    def init(self, start: Any) -> LabelCounts:
         """Return the state before round 1."""
-        nothing, no = jnp.zeros(self.arms), jnp.asarray(False)
-        return LearnThenTestState(jnp.zeros((), jnp.int32), no, no, nothing, nothing)
+        return no_labels(0, self.arms)
 
-    def reweigh(self, state: LearnThenTestState, params: Parameters) -> LearnThenTestState:
+    def reweigh(self, state: LabelCounts, params: Parameters) -> LabelCounts:
         """Return the state before a block; after the last round of calibration, with the threshold."""
+
+        def threshold() -> Any:
+            return state.lowest(certified(p_value(*state.answered(), params.alpha, state.fractional)))
+
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.
-        first = params.shared.block * ROUNDS
-        arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, params.alpha), lambda: state.arm)
-        return state._replace(arm=arm, calibrates=first < CALIBRATION)
+        is_calibrated = params.shared.block * ROUNDS == CALIBRATION
+        return state._replace(arm=lax.cond(is_calibrated, threshold, lambda: state.arm))
 
     def learn(
-        self, state: LearnThenTestState, params: Parameters, cut: Any, decision: Decision, error: Any
-    ) -> LearnThenTestState:
-        """Return the state with a label of the calibration."""
-        counts = decision.answer & state.calibrates
-        return state._replace(
-            fractional=state.fractional | (decision.answer & (error > 0) & (error < 1)),
-            count=state.count.at[cut].add(jnp.where(counts, 1.0, 0.0)),
-            wrong=state.wrong.at[cut].add(jnp.where(counts, error, 0.0)),
-        )
+        self, state: LabelCounts, params: Parameters, cut: Any, decision: Decision, error: Any
+    ) -> LabelCounts:
+        """Return the state with the label of an answer; those after the calibration are never used."""
+        return state.add(cut, error, decision.answer)
 
 
 learn_then_test = Learner(feedback="bandit", rule=Own(LearnThenTest))

@@ -1,11 +1,12 @@
 """The benchmarks run and say what they measured; no test asserts a time."""
 
 import json
+import re
 
 import pytest
 
 from benchmarks import results, scaling, service, start, throughput
-from benchmarks.__main__ import TEXTS, main
+from benchmarks.__main__ import TOGETHER, main
 from benchmarks.peers import PEERS, PeerCase
 from exaul.engine.simulation import schedule
 from tests import games
@@ -17,44 +18,65 @@ def small(tmp_path, monkeypatch):
     cases = [PeerCase("exp3-ix", x, order, 40, 20) for order in ("own", "shared") for x in ("dense", "native")]
     cases += [PeerCase("exaul", x, "adaptive", 40, 20) for x in ("rows", "dense")]
     cases += [PeerCase("exp3-ix", "numpy", "shared", 1, 20), PeerCase("exaul", "numba-dense", "shared", 1, 20)]
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"before {x}\n<!-- begin {x} -->\nold\n<!-- end {x} -->\nafter\n" for x in TOGETHER))
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
     for module, name, value in (
-        *((module, name, (0.0, 1e-9)) for module in (throughput, scaling) for name in ("QUICK", "FULL")),
-        (throughput, "GAME", 256),
+        (throughput, "REPETITIONS", {False: 1, True: 1}),
+        (scaling, "REPETITIONS", {False: 1}),
         (scaling, "SIZES", {"copies": (8, 16), "arms": (20, 40), "rounds": (256, 512)}),
         (service, "SIZES", {False: (40, 20, 4, 40)}),
         (service, "LEARNERS", {"aci-rank": 1.0}),
         (start, "SWEEPS", {True: start.SWEEPS[True], False: {}}),
         (schedule, "CHUNK", 2**14),
         (results, "FOLDER", tmp_path / "results"),
+        (results, "PAGE", page),
     ):
         monkeypatch.setattr(module, name, value)
     return cases
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("throughput", "| exp3-ix | native | own | 40 | 20 |"),
-        ("scaling", "| arms | 40 |"),
-        ("start", "second start: programs are stored |"),
-        ("service", "| exaul serve: decision, 99% quantile |"),
-    ],
-)
-def test_a_benchmark_prints_its_table_and_writes_stamped_rows_and_a_figure(name, line, small, tmp_path, capsys):
-    assert name in TEXTS
-    assert main([name]) == 0
-    assert line in capsys.readouterr().out
-    files = sorted((tmp_path / "results").iterdir())
-    assert [path.suffix for path in files] == [".json", ".pdf", ".png"]
-    stamped = json.loads(files[0].read_text())
-    assert {"device", "cpu", "cpus", "versions", "commit", "date"} < stamped.keys()
-    assert all(row["value"] > 0 for row in stamped["rows"] if "value" in row)
-    if name == "throughput":
-        assert [PeerCase(*(row[field] for field in PeerCase._fields)) for row in stamped["rows"]] == small
-        for row in stamped["rows"]:
-            assert ("over dense" in row) == (row["backend"] not in PEERS)
-            assert row["backend"] != "dense" or row["over dense"] == 1
+def test_one_command_prints_all_tables_and_renews_results_and_page(small, tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    for name in ("throughput-old.json", "gpu-old.jsonl"):
+        (tmp_path / "results" / name).touch()
+    assert main(["all"]) == 0
+    out = capsys.readouterr().out
+    page = (tmp_path / "page.md").read_text()
+    for line in (
+        "| exp3-ix | native | own | 40 | 20 |",
+        "| arms | 40 |",
+        "second start: programs are stored |",
+        "| exaul serve: decision, 99% quantile |",
+    ):
+        assert line in out
+        assert line in page
+    files = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert len(files) == 1 + 3 * len(TOGETHER)
+    assert files[0] == "gpu-old.jsonl"
+    parts = re.findall(r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page, re.DOTALL)
+    assert [name for name, _ in parts] == [*TOGETHER]
+    for name, text in parts:
+        path = next((tmp_path / "results").glob(f"{name}-*.json"))
+        stamped = json.loads(path.read_text())
+        assert {"device", "cpu", "cpus", "versions", "commit", "date"} < stamped.keys()
+        assert all(row["value"] > 0 for row in stamped["rows"] if "value" in row)
+        assert results.table(stamped["rows"]) in text
+        assert f"`benchmarks/results/{path.name}`" in text
+        assert {path.with_suffix(x).name for x in (".json", ".png", ".pdf")} <= set(files)
+        if name == "throughput":
+            assert [PeerCase(*(row[field] for field in PeerCase._fields)) for row in stamped["rows"]] == small
+            for row in stamped["rows"]:
+                assert ("over dense" in row) == (row["backend"] not in PEERS)
+                assert row["backend"] != "dense" or row["over dense"] == 1
+
+
+def test_a_quick_benchmark_writes_nothing(small, tmp_path, capsys):
+    before = (tmp_path / "page.md").read_text()
+    assert main(["throughput", "--quick"]) == 0
+    assert "| exp3-ix | native | own |" in capsys.readouterr().out
+    assert (tmp_path / "page.md").read_text() == before
+    assert not (tmp_path / "results").exists()
 
 
 def test_every_learner_runs_in_numpy():
@@ -88,3 +110,9 @@ def test_bad_flags_are_one_line_and_status_2(argv, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
+
+
+def test_the_page_has_a_place_for_every_table():
+    page = results.PAGE.read_text(encoding="utf-8")
+    for name in TOGETHER:
+        assert re.search(f"^<!-- begin {name} -->\n.+\n<!-- end {name} -->\n", page, re.DOTALL | re.MULTILINE)

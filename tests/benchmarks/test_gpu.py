@@ -37,14 +37,14 @@ def test_failures_are_rows_and_the_next_case_is_measured(worker, tmp_path):
     assert [row["name"] for row in rows] == [*names]
     assert [row.get("failure") for row in rows] == [
         None,
-        "ValueError: no such kernel",
+        "ValueError: no such kernel\\nand more",
         "MemoryError: CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY",
         None,
         DIED,
         None,
     ]
     assert rows[0]["process"] == rows[3]["process"] != rows[5]["process"]
-    assert "| fails |  |  | ValueError: no such kernel |" in results.table(rows)
+    assert "| fails |  |  | ValueError: no such kernel\\nand more |" in results.table(rows)
 
 
 def test_cases_without_time_are_left_out(worker, tmp_path):
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 """
 
 
-def test_rows_before_a_kill_are_there(tmp_path):
+def test_rows_before_a_kill_are_there_and_no_process_stays(tmp_path):
     path, script = tmp_path / "gpu.jsonl", tmp_path / "run.py"
     script.write_text(KILLED.format(path=path))
     environment = os.environ | {"PYTHONPATH": str(SRC)}
@@ -84,6 +84,10 @@ def test_rows_before_a_kill_are_there(tmp_path):
     running.kill()
     running.wait()
     assert [row.get("name") for row in lines(path)] == [None, "good", "fails"]
+    worker, end = Path(f"/proc/{lines(path)[1]['process']}"), time.monotonic() + 30
+    while worker.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_without_a_device_one_sentence(capsys):
@@ -107,10 +111,8 @@ def test_every_case_can_be_measured(monkeypatch):
         monkeypatch.setattr(gpu, name, value)
     cases = [case for case in gpu.cases() if not case.kind.startswith("launches")]
     found = {case: gpu.measure(case) for case in cases}
-    assert [case.kind for case in found] == [*2 * ["certificate"], *2 * ["rate"]]
-    assert all(row["differ"] == 0 for case, row in found.items() if case.kind == "certificate")
-    assert all(row["holds"] for case, row in found.items() if case.kind == "certificate")
-    assert all(row["rounds_per_second"] > 0 for case, row in found.items() if case.kind != "certificate")
+    assert [case.kind for case in found] == 2 * ["rate"]
+    assert all(row["rounds_per_second"] > 0 for row in found.values())
 
 
 @pytest.mark.parametrize("failure", [DIED, TOO_LONG])

@@ -63,4 +63,4 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     assert [claim.claim for claim in advice.advice.judge(found)] == [LEMMA]
     monkeypatch.setattr(advice, "MANY", 1)
     assert len(advice.advice.judge(found)) == 3
-    assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"safe"}
+    assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"rights"}

@@ -1,0 +1,43 @@
+"""``aci``: adaptive conformal inference on the score, with feedback on answers only.
+
+Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021. A round is answered if its score
+lies above z, a place in the grid in units of its length. An answer moves z by ``.005 (e - alpha)``: up if it was
+wrong, down if it was right. An abstention moves nothing, so the learner stays silent if no score reaches z. Beside
+it, ``aci-rank`` shows what ranks, the payback and the drift are worth.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.learners.learner import Learner, Ranked
+
+STEP = 0.005
+# The first count of every cut, in records: so large that the records to come change no rank, and the rank of a
+# score remains its place in the grid.
+MANY = 2.0**50
+
+
+class AciState(NamedTuple):
+    """The state of a copy."""
+
+    threshold: Any  # z, in units of the grid
+
+
+def decide(where: Callable[..., Any], state: AciState, high: Any, low: Any) -> Any:
+    """Return 1 if the score lies above z, else 0."""
+    return where(high > state.threshold, 1.0, 0.0)
+
+
+def learn(
+    where: Callable[..., Any], state: AciState, answered: Any, error: Any, parameters: Parameters
+) -> AciState:
+    """Move z by ``eta (e - alpha)`` after an answer."""
+    return AciState(state.threshold + where(answered, parameters.eta * (error - parameters.alpha), 0.0))
+
+
+aci = Learner(
+    feedback="bandit",
+    rule=Ranked(AciState(0.0), decide, learn, prior=MANY, decay=1 - 2.0**-50),
+    rates=lambda horizon, arms: Rates(STEP, None),
+)

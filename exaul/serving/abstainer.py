@@ -4,7 +4,7 @@ import json
 import math
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, Self
@@ -306,21 +306,24 @@ class Abstainer:
         if state["exaul"] != VERSION:
             other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
             raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
-        if state.get("digest") != _digest_of_state(state):
+        try:
+            is_same = state["digest"] == _digest_of_state(state)
+        except (LookupError, TypeError, ValueError, RecursionError):  # it is no JSON
+            is_same = False
+        if not is_same:
             raise BadInput("state: it was changed; it must be as Abstainer.state() returned it")
         config, made = AbstainerConfiguration.of("state", state["config"]), cls.__new__(cls)
         made._begin(config, AbstainerStart.of(config, state["start"]))
-        made._resume(state, state["open"], state["closed"])
+        made._resume(state)
         return made
 
-    def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
-        """Continue from the parts of a state, which a digest has shown to be as they were saved."""
-        numbers, table = (list(map(float, state[name])) for name in ("numbers", "table"))
-        self._copy = start_copy(self._learner.rule, numbers, table)
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, which a digest has shown to be as it was saved."""
+        self._copy = start_copy(self._learner.rule, state["numbers"], state["table"])
         self._sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
         self._answers, self._audited, self._withdrawn = (state[n] for n in ("answers", "audited", "withdrawn"))
-        self._open = {id: OpenAnswer(*values) for id, *values in open_answers}
-        self._closed = dict(closed)
+        self._open = {id: OpenAnswer(*values) for id, *values in state["open"]}
+        self._closed = dict(state["closed"])
 
     def _learn(self, open_answer: OpenAnswer, error: float, observed: bool) -> None:
         self._copy.learn(open_answer.cut, OnlineDecision(True, open_answer.probability), error, self._parameters)
@@ -366,11 +369,8 @@ class Abstainer:
 
 def _digest_of_state(state: Mapping[str, Any]) -> str:
     """Return a digest of a state without its own, whatever the order of its names, and whether it has 1 or 1.0."""
-    try:
-        text = json.dumps({name: value for name, value in state.items() if name != "digest"})
-        return digest_of(json.dumps(json.loads(text, parse_int=float), sort_keys=True))
-    except (TypeError, ValueError, RecursionError):  # it is no JSON
-        return ""
+    text = json.dumps({name: value for name, value in state.items() if name != "digest"})
+    return digest_of(json.dumps(json.loads(text, parse_int=float), sort_keys=True))
 
 
 def limit_of(config: AbstainerConfiguration, found: float, answers: float, withdrawn: float) -> float:

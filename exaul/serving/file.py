@@ -59,9 +59,6 @@ class JournalFile:
         """
         _check_path(path, must_exist=configuration is None)
         self.path = path
-        # number and digest of the latest entry, if known: of all that are committed, and in a transaction of all
-        self._committed: tuple[int, str] | None = None
-        self._latest: tuple[int, str] | None = None
         self._size = 0  # bytes of the file, which SQLite does not shrink
         # of ``PATH-wal``, which stays until the file is closed, and does not shrink
         self._wal_inode: int | None = None
@@ -248,14 +245,12 @@ class JournalFile:
         later process reads.
         """
         self._check_files()
-        self._latest, self._committed = self._committed, None  # unknown until the commit, however this ends
         self._file.execute("BEGIN")
 
     def commit(self) -> None:
         """Commit what was written since the last commit, if anything."""
         if self._file.in_transaction:
             self._file.execute("COMMIT")
-            self._committed = self._latest
             self._wal_size = os.stat(self._wal).st_size
 
     def roll_back(self) -> None:
@@ -322,14 +317,10 @@ class JournalFile:
         """Append an entry with the given fields of ``JournalEntry``, for the next commit."""
         if not self._file.in_transaction:
             self._begin()
-        if self._latest is None:
-            row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
-            self._latest = row or (0, self._first_link)
-        seq, link = self._latest
+        row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+        seq, link = row or (0, self._first_link)  # always of the file: no copy could be ahead of it
         entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
-        link = digest_of(link, _ENCODER.encode(entry))
-        self._file.execute(_APPEND, (*entry, link))
-        self._latest = seq + 1, link
+        self._file.execute(_APPEND, (*entry, digest_of(link, _ENCODER.encode(entry))))
         if entry.kind in (START, SHOWN):  # what a key begins with
             self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (entry.key,))
 

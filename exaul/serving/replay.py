@@ -98,7 +98,7 @@ class KeyAbstainer(Abstainer):
         if len(open_answers) != left:
             text = f"entry {snapshot.seq}: {left:g} open answers, of which the entries have {len(open_answers)}"
             raise UnreadableJournal(f"{self._journal.path}: {text}")
-        self._resume(state, open_answers[::-1], ())
+        self._resume(state | {"open": open_answers[::-1], "closed": ()})
 
 
 def _is_close(value: float | None, other: float | None) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import quote
-from exaul.serving.abstainer import AbstainerDecision, as_error, as_score, as_text
+from exaul.serving.abstainer import AbstainerDecision, as_error
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
@@ -97,7 +97,6 @@ class Service:
             Conflict: the id was decided with another score or key.
             OSError: the file cannot be used; do not show the answer. Nothing has changed.
         """
-        score, key = as_score(score), as_text("key", key)
         with self._lock:
             for entry in self._abstainers.entries_of(id)[:1] if id is not None and repeats else ():
                 if (entry.score, entry.key) != (score, key):  # another client's: they are not named

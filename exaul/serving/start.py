@@ -31,8 +31,7 @@ class AbstainerStart(NamedTuple):
         """Return what ``as_json`` returned for a learner of this configuration."""
         if saved is None:
             return cls.after(config, None)
-        numbers, table = (list(map(float, saved[name])) for name in ("numbers", "table"))
-        return cls(np.array(saved["grid"], np.float64), numbers, table, dict(saved["log"]))
+        return cls(**{**saved, "grid": np.array(saved["grid"], np.float64)})
 
     @classmethod
     def after(

@@ -203,7 +203,7 @@ def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case
     one = Abstainer(learner=learner, alpha=0.1, seed=7, key=0, horizon=rounds, **described)
     decided = []
     for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
-        if n % 97 == 50:  # also within blocks of 256 questions, whose rates differ
+        if n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
             state = json.loads(json.dumps(one.state()))
             one = Abstainer.of(state)
             assert json.loads(json.dumps(one.state())) == state
@@ -270,7 +270,9 @@ def test_a_copy_is_refused(copied):
         copied(Abstainer())
 
 
-@pytest.mark.parametrize("given", [{}, [], None, {"exaul": 2}, {"exaul": 5}, {"exaul": 5, "config": {"alpha": 3}}])
+@pytest.mark.parametrize(
+    "given", [{}, [], None, {"exaul": 2}, {"exaul": 7}, {"exaul": 8}, {"exaul": 8, "digest": "", "config": {3}}]
+)
 def test_a_state_of_something_else_is_refused(given):
     with pytest.raises(BadInput, match="state: "):
         Abstainer.of(given)

@@ -263,6 +263,9 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
                 if decision.answer and rated(decision):
                     assert abstainers.feedback(decision.id, bool(error)) == "counted"
             figures = abstainers.figures()
+    with Abstainers(path) as abstainers:  # a verdict on a withheld answer is of later use alone
+        assert abstainers.feedback(abstainers.decide(0.0).id, "down") in ("withheld", "counted", "unaudited")
+        assert abstainers.figures()["shadow_observed"] == figures["shadow_observed"]
     assert answers / 1000 == pytest.approx(share, abs=0.1)
     assert wrong / answers < 0.14
     assert (figures["questions"], figures["answers"]) == (1000, answers)

@@ -15,7 +15,7 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs import files
-from exaul.serving.entries import DECIDE, FEEDBACK, WITHDRAW
+from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
 from tests.commands.boundaries.helpers import process, refused
 
@@ -153,6 +153,23 @@ def test_a_snapshot_that_a_replay_does_not_repeat_is_named(state, capsys, monkey
     monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
     assert main(["journal", "verify", "state"]) == 1
     assert "same decisions: yes\nsame snapshots: no, 1 differ, first at entry" in capsys.readouterr().out
+
+
+def test_a_snapshot_is_used_as_it_was_written_and_with_its_open_answers(state):
+    """In a file that was closed, of which only the latest entry is checked when it is opened."""
+    with read_journal("state") as journal:
+        entries = list(journal.entries(key="a"))
+    (snapshot,) = (entry for entry in entries if entry.kind == SNAPSHOT)
+    closed = {entry.id for entry in entries if entry.kind in (FEEDBACK, WITHDRAW)}
+    waits = next(entry for entry in entries if entry.answered and entry.id not in closed)
+    assert waits.seq < snapshot.seq
+    for change, sentence in (
+        (f"DELETE FROM journal WHERE seq = {waits.seq}", f"entry {snapshot.seq}: .* open answers, of which"),
+        ("UPDATE journal SET data = replace(data, '\"withdrawn\": ', '\"withdrawn\": 1')", "was changed"),
+    ):
+        edit("state", change)
+        with Abstainers("state") as abstainers, pytest.raises(OSError, match=sentence):
+            abstainers.figures("a")
 
 
 def test_a_journal_in_use_is_verified_and_exported(state, capsys):

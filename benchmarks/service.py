@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.results import Row
 from exaul import Abstainer, Abstainers
-from exaul.serving.abstainers import replayed
+from exaul.serving.replay import replayed
 
 LEARNERS = {"aci-rank": 20e-6, "exaul": 40e-6}  # seconds of a decision and its feedback that are the aim
 # Sizes by ``quick``: questions of a learner, requests, keys, entries of the journal.

@@ -12,7 +12,7 @@ from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
 from exaul.engine.results import advice, figures, trials
 from exaul.kernels import metrics
-from exaul.serving import abstainer
+from exaul.serving import configuration
 
 # JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
@@ -134,7 +134,7 @@ def constant_learners(monkeypatch):
     """Let programs use the learners of ``tests/constant.py``."""
     for name in ("answers", "abstains"):
         monkeypatch.setitem(registry.LEARNERS, name, f"tests.constant:{name}")
-    monkeypatch.setattr(abstainer, "LEARNERS", (*abstainer.LEARNERS, "answers", "abstains"))
+    monkeypatch.setattr(configuration, "LEARNERS", (*configuration.LEARNERS, "answers", "abstains"))
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ class JournalStart(Layout):
 
 def verify(given: Mapping[str, Any]) -> int:
     """Repeat all decisions of a journal, and print how many differ. Return 1 if anything does."""
-    from exaul.serving.abstainers import replayed
-    from exaul.serving.journal import DECIDE, SNAPSHOT
+    from exaul.serving.entries import DECIDE, SNAPSHOT
+    from exaul.serving.replay import replayed
 
     count, keys, differ = Counter[str](), set(), dict[bool, list[int]]({False: [], True: []})
     for entry, same in replayed(JournalVerify(**given).path):
@@ -64,19 +64,14 @@ def export(given: Mapping[str, Any]) -> int:
 
     config = JournalExport(**given)
     check_holds("out", config.out, not Path(config.out).exists(), "a new file")
-    rows: dict[str, dict[str, Any]] = {}
     with read_journal(config.path) as journal:
-        for entry in journal.entries():
-            if entry.score is not None:
-                rows[entry.id] = {"key": entry.key, "score": entry.score}
-            elif entry.error is not None and entry.id in rows:
-                rows[entry.id]["error"] = entry.error
-            elif entry.error is not None:
-                raise BadInput(f"{config.path}: entry {entry.seq}: {quote(entry.id)} has feedback but no decision")
-    if not (observed := [row for row in rows.values() if "error" in row]):
+        answers = journal.answers()
+    names = "key", "score", "error"
+    rows = [{name: getattr(answer, name) for name in names} for answer in answers if answer.error is not None]
+    if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
-    write_beside(Path(config.out), lambda path: files.save(files.frame(observed), path))
-    print(f"{len(observed)} of {len(rows)} answers have feedback: {config.out}")
+    write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
+    print(f"{len(rows)} of {len(answers)} answers have feedback: {config.out}")
     return 0
 
 

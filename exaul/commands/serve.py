@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput, quote
-from exaul.serving.abstainer import AbstainersConfiguration
+from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
 from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
 

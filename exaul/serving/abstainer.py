@@ -1,48 +1,22 @@
 """A learner in a user's program: pass a score, get a decision, and report feedback whenever it arrives."""
 
-import csv
+import json
 import math
-import operator
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exaul.engine import registry
-from exaul.engine.checks import (
-    MOST,
-    BadInput,
-    Configuration,
-    check_count,
-    check_holds,
-    check_known,
-    check_legible,
-    join_lines,
-    quote,
-    setting,
-)
-from exaul.engine.feedback import check_audit, check_feedback, check_reserve
-from exaul.engine.logs.log import (
-    Layout,
-    Records,
-    describe_log,
-    describe_start,
-    file_hash,
-    load_table,
-    read_log,
-)
+from exaul.engine.checks import BadInput, check_holds, check_known, check_legible, quote
+from exaul.engine.logs.log import Layout
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import (
-    EXPIRES,
     FORGETTING,
     MISSING,
-    Feedback,
     FeedbackSums,
     add_abstention,
     add_answer,
@@ -51,18 +25,16 @@ from exaul.kernels.feedback import (
     learned_share,
     remove_recent,
 )
-from exaul.kernels.game import ARMS, LOG_ARMS, Parameters, Rates, compute_costs, compute_cuts, log_grid, logit_grid
-from exaul.kernels.learners.learner import Learner, Ranked, bound_risk
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.game import Parameters, Rates, compute_costs
+from exaul.kernels.learners.learner import bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.rates import rates_of
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
+from exaul.serving.configuration import AbstainerConfiguration, learner_of
+from exaul.serving.entries import digest_of
+from exaul.serving.start import AbstainerStart, read_start_log
 
-VERSION = 7  # of saved states
-LEARNERS = "aci-rank", "exaul"  # that a program can use
-OUTCOMES = "repeated", "late", "withdrawn", "withheld", "unaudited"  # of further feedback on a closed answer
-# raised by ``Abstainer._resume``
-UNUSABLE_STATE = ArithmeticError, AttributeError, LookupError, TypeError, ValueError
+VERSION = 8  # of saved states
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
@@ -76,6 +48,11 @@ class AbstainerDecision(NamedTuple):
     audit: bool = False  # find out whether the answer is right and report it
 
 
+def refuse_copy(self: object, protocol: object) -> NoReturn:
+    """Raise TypeError: a copy would draw the same uniforms again."""
+    raise TypeError(f"{type(self).__name__} cannot be copied or pickled; Abstainer.state() can be stored")
+
+
 class OpenAnswer(NamedTuple):
     """A shown answer without feedback."""
 
@@ -83,154 +60,6 @@ class OpenAnswer(NamedTuple):
     answer: int  # number of the answer, from 0
     cut: int
     probability: float  # of the decision
-
-
-@dataclass(frozen=True, kw_only=True)
-class AbstainersConfiguration(Configuration):
-    """Configuration of several Abstainers."""
-
-    alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
-    learner: str = setting("aci-rank", "learner: aci-rank, or the paper's exaul, which needs a horizon", "NAME")
-    horizon: int | None = setting(None, "number of questions, which sets the rates and lambda of exaul", "T")
-    flips: tuple[float, ...] = setting(
-        (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
-    )
-    bias: float = setting(1.0, "how many times more often wrong answers get feedback than right ones, > 0", "X")
-    missing: str = setting("skip", "how an answer without feedback counts: skip, wrong or right", "NAME")
-    audit: float | None = setting(
-        None,
-        "probability of auditing an answer, in (0, 1]; if given, only feedback on audited answers is learned",
-        "P",
-    )
-    expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
-    seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1")
-        registry.check_names("learner", (self.learner,), registry.LEARNERS)
-        check_known("learner", (self.learner,), LEARNERS)
-        check_count("expires", self.expires)
-        if self.horizon is not None:
-            check_count("horizon", self.horizon)
-        elif self.learner == "exaul":
-            raise BadInput("horizon: missing; exaul needs it for its rates, and for lambda, its square root")
-        check_feedback(self.feedback, silent=True)
-        check_audit(self.audit, self.bias, self.missing)
-        check_holds(
-            "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
-        )
-
-    @property
-    def feedback(self) -> Feedback:
-        """The model of users' feedback."""
-        return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing)
-
-    @property
-    def aim(self) -> float:
-        """The error rate of feedback at which the FDR is alpha (``docs/proofs.md``, N1)."""
-        return float(self.feedback.aim(self.alpha))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AbstainerConfiguration(AbstainersConfiguration):
-    """Configuration of an Abstainer."""
-
-    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
-    key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.reserve:
-            check_reserve(self.learner, learner_of(self.learner))
-        check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
-
-    @property
-    def feedback(self) -> Feedback:
-        """The model of users' feedback."""
-        return super().feedback._replace(reserve=self.reserve)
-
-
-def learner_of(name: str) -> Learner[Any]:
-    """Return the learner of a name in LEARNERS."""
-    return registry.resolve("learner", name, registry.LEARNERS, (Learner,))
-
-
-class AbstainerStart(NamedTuple):
-    """What an Abstainer begins with."""
-
-    grid: NDArray[np.float64]  # [H]
-    numbers: list[float]  # of its ``OnlineCopy`` before the first question
-    table: list[float]  # [H] likewise
-    log: dict[str, Any] | None = None  # as of ``describe_log``; None without a log
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it for JSON, which keeps the bits of floats."""
-        return self._asdict() | {"grid": self.grid.tolist()}
-
-    @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> Self:
-        """Return what ``as_json`` returned. Raise BadInput, or another of UNUSABLE_STATE, if it cannot have."""
-        grid, log = np.array(saved["grid"], np.float64), saved["log"]
-        ordered = 2 <= len(grid) <= MOST and grid[0] == 0 and grid[-1] == 1 and bool((np.diff(grid) >= 0).all())
-        check_holds("state: grid", saved["grid"][:3], ordered, "thresholds from 0 to 1")
-        known = log is None or (
-            isinstance(log["name"], str) and isinstance(log["records"], int) and 0 <= log["error_rate"] <= 1
-        )
-        check_holds("state: log", log, known, "as of a log")
-        numbers, table = (_as_floats(f"start {name}", saved[name]) for name in ("numbers", "table"))
-        return cls(grid, numbers, table, None if log is None else dict(log))
-
-
-@cache  # thousands of Abstainers share it
-def _grid() -> NDArray[np.float64]:
-    return logit_grid(ARMS, np.empty(0))
-
-
-def start_after(
-    config: AbstainersConfiguration, log: Records | None, scores: NDArray[np.float64] | None = None
-) -> AbstainerStart:
-    """Return what a learner begins with: after a log of the past, or with nothing known.
-
-    ``scores`` [M], the latest last, are those of all past answers, if the log is a sample of them.
-    """
-    if log is None:
-        grid, cuts, past, described = _grid(), None, None, None
-    else:
-        grid, described = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
-        cuts = compute_cuts(grid, log.scores), log.errors
-        past = None if scores is None else compute_cuts(grid, scores)
-    rule = learner_of(config.learner).rule
-    numbers, counts = start_of(rule, len(grid), [config.alpha], cuts, past)
-    known = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
-    return AbstainerStart(grid, [float(each[0]) for each in numbers], known, described)
-
-
-def read_start_log(log: Any, columns: Layout) -> Records:
-    """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
-    try:
-        return read_log(log, columns)
-    except ModuleNotFoundError as error:
-        if error.name == "pandas":
-            return _load_csv(Path(log), columns)
-        raise
-
-
-def _load_csv(path: Path, columns: Layout) -> Records:
-    """Return the records of a CSV where pandas is not installed, as in a small service."""
-    if path.suffix.lower() != ".csv":
-        raise BadInput(f"{path}: it must be a file .csv; others need pandas, which is not installed")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            rows = [row for row in csv.reader(stream, strict=True) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise BadInput(f"{path}: unreadable ({join_lines(str(error))})") from error
-    header = rows.pop(0) if rows else []
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise BadInput(f"{path}, row {number}: {len(row)} cells found; the header has {len(header)}")
-    cells = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return load_table(str(path), cells, columns)._replace(name=path.stem, sha256=file_hash(path))
 
 
 class Abstainer:
@@ -244,6 +73,7 @@ class Abstainer:
     """
 
     REMEMBERED = 1000  # latest closed ids whose outcome is kept in memory
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,
@@ -277,11 +107,11 @@ class Abstainer:
             log = read_start_log(warm_start, layout)
         elif layout != Layout():
             raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
-        self._begin(config, start_after(config, log))
+        self._begin(config, AbstainerStart.after(config, log))
 
     def _begin(self, config: AbstainerConfiguration, start: AbstainerStart) -> None:
         """Set the initial state."""
-        self.config = config = replace(config, seed=new_seed()) if config.seed is None else config
+        self.config = config = config.with_seed()
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
         arms = len(start.grid)
@@ -301,12 +131,7 @@ class Abstainer:
     @property
     def started(self) -> str:
         """What the learner found in the log from which it started, in one line; empty without a log."""
-        log, numbers = self._start.log, self._start.numbers
-        if log is None:
-            return ""
-        if not numbers:
-            return f"{self.config.learner} takes its thresholds from {log['name']}, {log['records']:,} rows"
-        return describe_start(log, self.config.learner, self.config.alpha, numbers[0])
+        return self._start.describe(self.config)
 
     def cut_of(self, score: float) -> int:
         """Return the number of thresholds that answer a score (``compute_cuts``).
@@ -437,7 +262,7 @@ class Abstainer:
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
                 "alpha": self.config.alpha,
                 "aim": self.config.aim,
-                "feedback_risk": self._risk(sums),
+                "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),
                 "feedback_risk_bound": self._risk_bound(sums),
                 "fdr_limit": limit_of(
                     self.config, wrong + self._audited - observed, self._answers, self._withdrawn
@@ -447,14 +272,15 @@ class Abstainer:
     def state(self) -> dict[str, Any]:
         """Return the state for JSON. ``Abstainer.of`` continues from it with the same bits."""
         with self._lock:
-            return {
+            state = {
                 "exaul": VERSION,
                 "config": asdict(self.config),
-                "start": None if self._start.log is None else self._start.as_json(),
+                "start": self._start.as_json(),
                 **self.summary(),
                 "open": [[id, *open_answer] for id, open_answer in self._open.items()],
                 "closed": list(self._closed.items()),
             }
+        return state | {"digest": _digest_of_state(state)}
 
     def summary(self) -> dict[str, Any]:
         """Return the part of the state whose size does not grow with the number of open answers."""
@@ -473,77 +299,31 @@ class Abstainer:
         """Continue from a state that ``state`` returned, perhaps as read from JSON.
 
         Raises:
-            BadInput: it is not such a state, has another version, or is out of range of its configuration.
+            BadInput: it is not such a state, has another version, or was changed.
         """
+        if not isinstance(state, Mapping) or "exaul" not in state:
+            raise BadInput(f"state: {quote(state)} found; it must be the state of an Abstainer")
+        if state["exaul"] != VERSION:
+            other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
+            raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
         try:
-            if state["exaul"] != VERSION:
-                other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
-                raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
-            config = AbstainerConfiguration(**saved_configuration("state", state["config"]))
-            made = cls.__new__(cls)
-            start = state["start"]
-            made._begin(config, start_after(config, None) if start is None else AbstainerStart.of(start))
-            made._resume(state, state["open"], state["closed"])
-        except UNUSABLE_STATE as error:
-            if isinstance(error, BadInput):  # which is a ValueError
-                raise
-            raise BadInput(
-                f"state: {type(error).__name__}: {error}; it must be the state of an Abstainer"
-            ) from error
+            is_same = state["digest"] == _digest_of_state(state)
+        except (LookupError, TypeError, ValueError, RecursionError):  # it is no JSON
+            is_same = False
+        if not is_same:
+            raise BadInput("state: it was changed; it must be as Abstainer.state() returned it")
+        config, made = AbstainerConfiguration.of("state", state["config"]), cls.__new__(cls)
+        made._begin(config, AbstainerStart.of(config, state["start"]))
+        made._resume(state)
         return made
 
-    def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
-        """Continue from the parts of a state, each of which is checked against the configuration.
-
-        Raises:
-            BadInput: a number is out of range.
-            Others of UNUSABLE_STATE: a part is missing or has another type.
-        """
-        numbers, table = _as_floats("numbers", state["numbers"]), _as_floats("table", state["table"])
-        ranked = isinstance(self._learner.rule, Ranked)
-        fits = len(numbers) == len(self._copy.numbers) and len(table) == len(self._start.grid)
-        # counts: a copy divides by their sum, and by the increment
-        fits = fits and (not ranked or (min(table) >= 0 < sum(table) < math.inf and numbers[-1] > 0))
-        check_holds("state: numbers, table", numbers, fits, "those of the configuration")
-        self._copy = start_copy(self._learner.rule, numbers, table)
-        sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
-        answers, audited, withdrawn = (operator.index(state[name]) for name in ("answers", "audited", "withdrawn"))
-        self._open, next_question, next_answer = {}, 0, 0
-        for id, *numbers in open_answers:
-            question, answer, cut, probability = numbers
-            holds = (
-                next_question <= operator.index(question) < sums.questions
-                and next_answer <= operator.index(answer) < answers
-                and 0 <= operator.index(cut) < len(table)
-                and 0 < probability <= 1
-                and id not in self._open
-            )
-            check_holds("state: open", [id, *numbers], holds, "an answer that waits for feedback")
-            self._open[as_text("id", id)] = OpenAnswer(question, answer, cut, float(probability))
-            next_question, next_answer = question + 1, answer + 1
-        self._closed = {as_text("id", id): outcome for id, outcome in closed}
-        check_known("state: closed", self._closed.values(), OUTCOMES)
-        few = len(self._closed) <= self.REMEMBERED and not self._closed.keys() & self._open
-        check_holds("state: closed", len(self._closed), few, f"at most {self.REMEMBERED} answers that are not open")
-        counts = sums.questions, sums.settled, sums.observed, sums.open, sums.since
-        holds = (
-            all(count.is_integer() for count in counts)
-            and MOST > sums.questions >= sums.learned >= sums.settled >= sums.observed >= sums.observed_errors >= 0
-            and sums.settled >= sums.learned_errors >= 0
-            and sums.settled >= sums.since >= 0
-            and sums.questions >= answers >= sums.settled + len(self._open)
-            and sums.open == len(self._open)
-            and -0.5 < sums.recent_answers <= answers  # withdrawn answers are subtracted, up to rounding
-            and 0 <= sums.recent_learned <= sums.settled
-            and answers >= audited >= 0
-            and MOST > withdrawn >= 0
-        )
-        check_holds("state: sums", [*sums, answers, audited, withdrawn], holds, "counts that can occur together")
-        self._sums, self._answers, self._audited, self._withdrawn = sums, answers, audited, withdrawn
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be copied or pickled."""
-        refuse_copy(self)
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, which a digest has shown to be as it was saved."""
+        self._copy = start_copy(self._learner.rule, state["numbers"], state["table"])
+        self._sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
+        self._answers, self._audited, self._withdrawn = (state[n] for n in ("answers", "audited", "withdrawn"))
+        self._open = {id: OpenAnswer(*values) for id, *values in state["open"]}
+        self._closed = dict(state["closed"])
 
     def _learn(self, open_answer: OpenAnswer, error: float, observed: bool) -> None:
         self._copy.learn(open_answer.cut, OnlineDecision(True, open_answer.probability), error, self._parameters)
@@ -586,15 +366,11 @@ class Abstainer:
         )
         return float(bound) + late
 
-    def _risk(self, sums: FeedbackSums) -> float:
-        return float(sums.learned_errors - self.config.aim * sums.settled)
 
-
-def _as_floats(name: str, values: Any) -> list[float]:
-    """Return finite numbers from JSON."""
-    numbers = [float(value) for value in values]
-    check_holds(f"state: {name}", numbers[:3], all(map(math.isfinite, numbers)), "finite numbers")
-    return numbers
+def _digest_of_state(state: Mapping[str, Any]) -> str:
+    """Return a digest of a state without its own, whatever the order of its names, and whether it has 1 or 1.0."""
+    text = json.dumps({name: value for name, value in state.items() if name != "digest"})
+    return digest_of(json.dumps(json.loads(text, parse_int=float), sort_keys=True))
 
 
 def limit_of(config: AbstainerConfiguration, found: float, answers: float, withdrawn: float) -> float:
@@ -611,31 +387,10 @@ def limit_of(config: AbstainerConfiguration, found: float, answers: float, withd
     return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
 
 
-def saved_configuration(what: str, saved: object) -> dict[str, Any]:
-    """Return the fields of a configuration that was saved in ``what``. Raise BadInput unless all are in range."""
-    names = [f.name for f in fields(AbstainerConfiguration)]
-    if not isinstance(saved, dict) or sorted(saved) != sorted(names) or saved["seed"] is None:
-        raise BadInput(f"{what}: the configuration is incomplete; it must have {', '.join(names)}")
-    try:
-        return asdict(AbstainerConfiguration(**saved))
-    except BadInput as error:
-        raise BadInput(f"{what}: {error}") from error
-
-
-def refuse_copy(self: object) -> NoReturn:
-    """Raise TypeError: a copy would draw the same uniforms again."""
-    raise TypeError(f"{type(self).__name__} cannot be copied or pickled; Abstainer.state() can be stored")
-
-
 def as_text(name: str, value: Any) -> str:
     """Return a key or an id. Raise BadInput unless it is a text of valid Unicode, without null characters."""
     check_holds(name, value, isinstance(value, str), "a text")
     return check_legible(name, str.__str__(value))  # of subclasses, as NumPy's, the plain text
-
-
-def new_seed() -> int:
-    """Return a secret random seed."""
-    return secrets.randbits(64)
 
 
 def as_score(value: Any) -> float:

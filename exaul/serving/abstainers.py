@@ -1,134 +1,66 @@
 """Thousands of Abstainers in one SQLite file, with a journal that survives crashes.
 
-Every call first changes the Abstainer in memory, then commits the journal entry, then returns. Therefore:
+Every call takes the Abstainer of its key out of memory, changes it, commits the journal entry, puts the Abstainer
+back, and then returns. Therefore:
 
 - If the process is killed before the commit, the caller has no result and the journal has no entry.
 - If it is killed after the commit, the entry is replayed when its key is next used.
-- If the commit fails, the Abstainer in memory is ahead of the journal. It is dropped and rebuilt from the file.
+- If the commit fails, or Ctrl-C interrupts the call, the Abstainer may be ahead of the journal. It is not put back,
+  but rebuilt from the file.
 
-A power failure may lose the last commits, but does not damage the file (``journal.py``).
+A power failure may lose the last commits, but does not damage the file (``file.py``).
 """
 
 import errno
 import json
 import math
-import operator
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import wraps
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
-
-import numpy as np
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import (
-    UNUSABLE_STATE,
     Abstainer,
-    AbstainerConfiguration,
     AbstainerDecision,
-    AbstainersConfiguration,
-    AbstainerStart,
     as_error,
     as_score,
     as_text,
     limit_of,
-    read_start_log,
     refuse_copy,
-    start_after,
 )
-from exaul.serving.journal import (
+from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.entries import (
     DECIDE,
     FEEDBACK,
-    FILE_ERRORS,
     SHOWN,
     SNAPSHOT,
     START,
     VERDICT,
     WITHDRAW,
-    Journal,
     JournalEntry,
-    read_journal,
 )
+from exaul.serving.file import FILE_ERRORS
+from exaul.serving.journal import Journal
+from exaul.serving.replay import KeyAbstainer
+from exaul.serving.start import AbstainerStart, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
 KEY = "key:"  # before the name of a key whose answers are the log of another
 OF_SHADOW = 2**32 - 1  # the number of no start: it separates the audits of shadow mode from all others
-ADDED = (  # figures of the starts of a key that add up
-    *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
-    *("wrong", "feedback_risk", "feedback_risk_bound"),
-)
-
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
-
-
-class _KeyAbstainer(Abstainer):
-    """The Abstainer of a key. The journal knows the closed ids, so none are kept in memory."""
-
-    REMEMBERED = 0
-
-    @classmethod
-    def begun(cls, config: Mapping[str, Any], start: tuple[float, Any], seq: int) -> Self:
-        """Return the Abstainer that a start, entry number ``seq``, began, before its first question."""
-        alpha, saved = start
-        made = cls.__new__(cls)
-        one = AbstainerConfiguration(**{**config, "alpha": alpha, "key": seq % 2**32})
-        made._begin(one, start_after(one, None) if saved is None else AbstainerStart.of(saved))
-        return made
-
-    def resume(self, state: dict[str, Any], entries: Iterator[JournalEntry]) -> None:
-        """Continue from a ``summary``, and the entries before it, the latest first, which have the open answers.
-
-        Errors are those of ``_resume``.
-        """
-        question, answer, left = int(state["sums"]["questions"]), state["answers"], state["sums"]["open"]
-        closed, open_answers = set(), list[tuple[Any, ...]]()
-        for entry in entries:
-            if len(open_answers) == left or entry.kind == START:  # older ones have expired
-                break
-            if entry.kind in (FEEDBACK, WITHDRAW):
-                closed.add(entry.id)
-            if entry.kind != DECIDE:
-                continue
-            question, answer = question - 1, answer - (entry.answered or 0)
-            waits = entry.answered and (entry.audit or self.config.audit is None)
-            if waits and entry.id not in closed:
-                cut = self.cut_of(entry.score or 0.0)
-                open_answers.append((entry.id, question, answer, cut, entry.probability))
-        self._resume(state, open_answers[::-1], ())
-
-
-@dataclass(slots=True)
-class _LoadedKey:
-    """A key in memory."""
-
-    abstainer: _KeyAbstainer  # since the latest start
-    earlier: list[dict[str, float]]  # figures of the earlier starts
-    unsaved: int = 0  # entries since the last snapshot
-
-    def figures(self) -> dict[str, float]:
-        """Return the figures of all starts together: counts, risks and their bounds add up."""
-        spans = [*self.earlier, self.abstainer.figures()]
-        figures = dict(spans[-1])
-        if self.earlier:
-            figures |= {name: sum(span[name] for span in spans) for name in ADDED}
-            observed = figures["observed"]
-            figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
-            found = figures["wrong"] + figures["audited"] - observed
-            answers, withdrawn = figures["answers"], figures["withdrawn"]
-            figures["fdr_limit"] = limit_of(self.abstainer.config, found, answers, withdrawn)
-        return figures
 
 
 def _uses_file(
@@ -139,30 +71,25 @@ def _uses_file(
     @wraps(method)
     def call(self: "Abstainers", /, *given: Given.args, **named: Given.kwargs) -> Returned:
         self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
-        # A signal handler or a destructor runs in the middle of a call. Within it, another would enter the journal
-        # what the learner did after a decision that is not there.
+        # A signal handler or a destructor runs in the middle of a call. Within it, another would undo what
+        # the first has written.
         if self._lock._is_owned():  # type: ignore[attr-defined]  # no public name
             raise OSError(errno.EDEADLK, "is in use by the call that this one interrupts", str(self.path))
         with self._lock:
-            if not self._settled:  # Ctrl-C ended the last call: what is in memory may be ahead of the journal
-                self._forget()
-            self._settled = False
             try:
-                result = method(self, *given, **named)
-            except Exception as error:
-                self._settled = True
-                if not isinstance(error, (*FILE_ERRORS, UnreadableJournal)):
-                    raise
+                self._journal.roll_back()  # what a call that failed, or that Ctrl-C interrupted, has left
+                return method(self, *given, **named)
+            except (*FILE_ERRORS, UnreadableJournal) as error:
                 reason = str(error).removeprefix(f"{self.path}: ")
                 raise OSError(errno.EIO, reason, str(self.path)) from error
-            self._settled = True
-            return result
 
     return call
 
 
 class Abstainers:
     """One Abstainer per key, in one file, for one process with any number of threads."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,
@@ -207,18 +134,18 @@ class Abstainers:
                 self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": own["alpha"]}).alpha
             if "warm_start" in own:
                 self._logs[key] = _read_source(own["warm_start"], layout)
-        self._settled = True  # the last call came to its end
-        self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
+        self._lock = threading.RLock()
+        self._loaded = OrderedDict[str, KeyAbstainer]()  # the one used last at the end
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
-        self._starts = dict[tuple[str, float], dict[str, Any] | None]()
-        self._shadow = dict[str, tuple[int, list[float]]]()  # by key, an entry and the sums up to it
-        self._coins = Uniforms(self._config["seed"], FEEDBACK_STREAM, OF_SHADOW)
+        self._starts = dict[tuple[str, float], AbstainerStart]()
+        assert self._config.seed is not None
+        self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, OF_SHADOW)
 
     @property
     def configuration(self) -> dict[str, Any]:
         """The fields of ``AbstainerConfiguration`` that all keys share, without the seed, which is secret."""
-        return {name: value for name, value in self._config.items() if name not in ("seed", "key")}
+        return {name: value for name, value in asdict(self._config).items() if name not in ("seed", "key")}
 
     @_uses_file
     def decide(
@@ -238,22 +165,20 @@ class Abstainers:
         """
         score, key = as_score(score), as_text("key", key)
         id, ref = self._new("id", id), self._new("ref", ref)
-
-        def decide(abstainer: _KeyAbstainer) -> AbstainerDecision:
-            decision = abstainer.decide(score, id)
-            self._journal.append(
-                key=key,
-                kind=DECIDE,
-                id=decision.id,
-                ref=ref,
-                score=score,
-                probability=decision.probability,
-                answered=int(decision.answer),
-                audit=int(decision.audit),
-            )
-            return decision
-
-        return self._change(key, decide)
+        abstainer = self._take(key)
+        decision = abstainer.decide(score, id)
+        self._journal.append(
+            key=key,
+            kind=DECIDE,
+            id=decision.id,
+            ref=ref,
+            score=score,
+            probability=decision.probability,
+            answered=int(decision.answer),
+            audit=int(decision.audit),
+        )
+        self._commit(key, abstainer)
+        return decision
 
     @_uses_file
     def show(self, score: float, key: str = "", id: str | None = None, ref: str | None = None) -> AbstainerDecision:
@@ -269,11 +194,10 @@ class Abstainers:
         """
         score, key = as_score(score), as_text("key", key)
         id, ref = self._new("id", id) or secrets.token_hex(16), self._new("ref", ref)
-        with self._journal.transaction():
-            self._journal.add_key(key)
-            audit, coin = self._config["audit"], self._coins.at(self._journal.last_seq())
-            is_audited = audit is not None and coin < audit
-            self._journal.append(key=key, kind=SHOWN, id=id, ref=ref, score=score, audit=int(is_audited))
+        audit, coin = self._config.audit, self._coins.at(self._journal.last_seq())
+        is_audited = audit is not None and coin < audit
+        self._journal.append(key=key, kind=SHOWN, id=id, ref=ref, score=score, audit=int(is_audited))
+        self._journal.commit()
         return AbstainerDecision(id, True, 1.0, is_audited)
 
     def _new(self, name: str, given: str | None) -> str | None:
@@ -314,20 +238,21 @@ class Abstainers:
             OSError: as in ``decide``.
         """
         key = as_text("key", key)
-        known = self._journal.latest_start(key)
         config = self._configuration_of(key, alpha)
-        if known and alpha is None:
-            config = replace(config, alpha=self._journal.start_of(known[0])[0])
+        for begun in self._starts_of(key)[-1:] if alpha is None else ():
+            config = replace(config, alpha=self._journal.start_of(begun)[0])
         source = self._logs.get(key, self._logs[""])
         if warm_start is not None:
             source = _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
-        if warm_start is not None and start is None:
+        if warm_start is not None and start.log is None:
             raise BadInput(f"warm_start: {quote(source)} has no answers with feedback")
         self._loaded.pop(key, None)
-        with self._journal.transaction():
-            self._journal.add_start(key, config.alpha, start)
-        return self._load(key).abstainer.started
+        self._journal.add_start(key, config.alpha, start.as_json())
+        self._journal.commit()
+        abstainer = self._take(key)
+        self._keep(key, abstainer)
+        return abstainer.started
 
     @_uses_file
     def beginnings(self, limit: int) -> dict[str, str]:
@@ -336,19 +261,19 @@ class Abstainers:
         Of the keys in the file, the first ``limit`` are looked at.
         """
         keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)])
-        new = (key for key in keys if not self._journal.latest_start(key))
-        return {key: _KeyAbstainer.begun(self._config, self._start_of_new(key), 0).started for key in new}
+        starts = {key: self._start_of_new(key) for key in keys if not self._starts_of(key)}
+        return {key: start.describe(config) for key, (config, start) in starts.items()}
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``."""
-        return self._give_feedback(id, FEEDBACK, as_error(error))
+        return self.close_answer(id, as_error(error))[0]
 
     def withdraw(self, id: str) -> str:
         """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.
 
         The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
         """
-        return self._give_feedback(id, WITHDRAW, None)
+        return self.close_answer(id, None)[0]
 
     @_uses_file
     def entries_of(self, id: str) -> list[JournalEntry]:
@@ -356,15 +281,14 @@ class Abstainers:
         return self._journal.entries_of(as_text("id", id))
 
     @_uses_file
-    def latest_entries(self, count: int, /, **columns: str) -> list[JournalEntry]:
-        """Return the latest ``count`` entries with the given ``key`` or ``kind``, the oldest first."""
-        return self._journal.latest_entries(count, **columns)
+    def latest_entries(self, count: int, /, *kinds: str, key: str | None = None) -> list[JournalEntry]:
+        """Return the latest ``count`` entries, perhaps of some kinds or a key alone, the oldest first."""
+        return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
     def check_usable(self) -> None:
         """Raise OSError if the file cannot be written."""
-        with self._journal.transaction():
-            self._journal.check_writable()
+        self._journal.check_writable()
 
     @_uses_file
     def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
@@ -388,9 +312,10 @@ class Abstainers:
         """
         as_text("key", key)
         shadow = self._shadow_figures(key)
-        if key in self._loaded or self._journal.latest_start(key):
-            figures = self._load(key).figures()
-            self._unload_oldest()
+        if key in self._loaded or self._starts_of(key):
+            abstainer = self._take(key)
+            figures = abstainer.figures()
+            self._keep(key, abstainer)
         elif shadow:
             figures = Abstainer(**asdict(self._configuration_of(key))).figures()  # before the first question
         else:
@@ -399,21 +324,15 @@ class Abstainers:
 
     def _shadow_figures(self, key: str) -> dict[str, float]:
         """Return the figures of shadow mode, if any answer of a key was shown in it."""
-        seq, known = self._shadow.get(key, (0, [0.0] * 6))
-        latest = self._journal.last_seq()
-        if latest > seq:  # the entries since the last call
-            known = [old + new for old, new in zip(known, self._journal.shadow_counts(key, seq), strict=True)]
-            self._shadow[key] = latest, known
-        answers, audited, observed, wrong, judged, found = known
-        if not answers:
+        sums = self._journal.sums(key)
+        if not sums.answers:
             return {}
-        config = AbstainerConfiguration(**self._config)
         return {
-            "shadow_answers": float(answers),
-            "shadow_audited": float(audited),
-            "shadow_observed": float(observed),
-            "shadow_wrong": wrong,
-            "shadow_fdr_limit": limit_of(config, found + audited - judged, answers, 0),
+            "shadow_answers": float(sums.answers),
+            "shadow_audited": float(sums.audited),
+            "shadow_observed": float(sums.observed),
+            "shadow_wrong": sums.wrong,
+            "shadow_fdr_limit": limit_of(self._config, sums.unproven, sums.answers, 0),
         }
 
     @_uses_file
@@ -425,12 +344,10 @@ class Abstainers:
 
         The first call reads the whole journal; later calls read the newer entries.
         """
-        config = AbstainerConfiguration(**self._config)
-        if config.audit is None:
+        if self._config.audit is None:
             return math.nan
-        totals = self._journal.load_totals()
-        found = totals.wrong + totals.audited - totals.observed
-        return limit_of(config, found, totals.answers, totals.withdrawn)
+        sums = self._journal.sums()
+        return limit_of(self._config, sums.unproven, sums.answers, sums.withdrawn)
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.
@@ -446,151 +363,128 @@ class Abstainers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be copied or pickled."""
-        refuse_copy(self)
-
     @_uses_file
     def _close(self) -> None:
         self._loaded.clear()
         self._journal.close()
 
     @_uses_file
-    def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
+    def close_answer(
+        self, id: str, error: float | None, judges: bool = True
+    ) -> tuple[str, JournalEntry | None, bool]:
+        """Learn from feedback, or from a withdrawal if the error is None.
+
+        Args:
+            id: as of ``feedback``.
+            error: in [0, 1], or None.
+            judges: whether the feedback may be the verdict on an audit.
+
+        Returns:
+            The outcome, as of ``feedback`` and ``withdraw``; the decision, None if the id is unknown; and whether
+            the journal has a new entry.
+        """
         # the journal answers first: it knows all ids, an Abstainer only the open ones
         entries = self._journal.entries_of(as_text("id", id))
         if not entries:
-            return "unknown"
-        first, kinds = entries[0], {entry.kind for entry in entries}
-        if not first.answered:
-            return self._keep_verdict(first, kinds, error)
-        if WITHDRAW in kinds:
-            return "withdrawn"
-        if kind == FEEDBACK and not first.audit and self._config["audit"] is not None:
-            return "unaudited"
-        if kind == FEEDBACK and FEEDBACK in kinds:
-            return "repeated"
+            return "unknown", None, False
+        answer, kinds, kind = entries[0], {entry.kind for entry in entries}, None
+        if error is not None and not judges and answer.audit and len(entries) == 1:
+            outcome = "unaudited"
+        elif not answer.answered:  # of shadow mode, or withheld: kept for the starts of keys alone
+            kind = VERDICT if error is not None and VERDICT not in kinds else None
+            # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen
+            outcome = "shadow" if error is None else "counted" if kind else "repeated"
+            outcome = "withheld" if answer.kind == DECIDE else outcome
+        elif error is None or WITHDRAW in kinds:
+            kind, outcome = WITHDRAW if WITHDRAW not in kinds else None, "withdrawn"
+        elif not answer.audit and self._config.audit is not None:
+            outcome = "unaudited"
+        elif FEEDBACK in kinds:
+            outcome = "repeated"
+        else:
+            kind, outcome = FEEDBACK, "counted"
+        abstainer = self._take(answer.key) if kind in (FEEDBACK, WITHDRAW) else None
+        if abstainer and error is None:
+            abstainer.withdraw(answer.id)  # counts one, also if the id is not open and so not known to it
+        elif abstainer and error is not None and abstainer.feedback(answer.id, error) != "counted":
+            kind, outcome = None, "late"  # shown, without feedback, and no longer open: expired
+        if kind:
+            self._journal.append(key=answer.key, kind=kind, id=answer.id, error=error)
+            self._commit(answer.key, abstainer)
+        elif abstainer:
+            self._keep(answer.key, abstainer)
+        return outcome, answer, kind is not None
 
-        def close(abstainer: _KeyAbstainer) -> str:
-            if error is None:
-                abstainer.withdraw(first.id)  # counts one, also if the id is not open and so not known to it
-                outcome = "withdrawn"
-            else:
-                outcome = abstainer.feedback(first.id, error)
-            if outcome in ("counted", "withdrawn"):
-                self._journal.append(key=first.key, kind=kind, id=first.id, error=error)
-            # shown, without feedback, and no longer open: expired
-            return outcome if outcome in ("counted", "withdrawn") else "late"
+    def _take(self, key: str) -> KeyAbstainer:
+        """Return the Abstainer of a key, which is no longer in memory until ``_keep``."""
+        return self._loaded.pop(key, None) or self._restore(key)
 
-        return self._change(first.key, close)
-
-    def _keep_verdict(self, first: JournalEntry, kinds: set[str], error: float | None) -> str:
-        """Keep feedback on an answer of shadow mode, or on a withheld one, for the starts of keys alone."""
-        if error is not None and VERDICT not in kinds:
-            with self._journal.transaction():
-                self._journal.append(key=first.key, kind=VERDICT, id=first.id, error=error)
-        if first.kind == DECIDE:
-            return "withheld"
-        # a withdrawal: the answer is as good a sample as if it had been seen
-        return "shadow" if error is None else "repeated" if VERDICT in kinds else "counted"
-
-    def _forget(self) -> None:
-        """Undo what is not committed, and forget what was computed from it; the journal has the rest."""
-        self._journal.roll_back()
-        self._loaded.clear()
-        self._shadow.clear()
-
-    def _change(self, key: str, act: Callable[[_KeyAbstainer], Returned]) -> Returned:
-        """Return what a function returns for the Abstainer of a key, and commit its entries."""
-        try:
-            with self._journal.transaction():
-                loaded = self._load(key)
-                result = act(loaded.abstainer)
-        except BaseException:
-            self._loaded.pop(key, None)  # it may be ahead of the journal; rebuild it when next used
-            raise
-        loaded.unsaved += 1
-        if loaded.unsaved % SNAPSHOT_EVERY == 0:
-            # After the commit of the entries: if it fails, as on a full disk, the next restart takes longer.
-            with suppress(OSError, UnreadableJournal, *FILE_ERRORS), self._journal.transaction():
-                self._journal.append(key=key, kind=SNAPSHOT, data=json.dumps(loaded.abstainer.summary()))
-        self._unload_oldest()
-        return result
-
-    def _load(self, key: str) -> _LoadedKey:
-        if key not in self._loaded:
-            self._loaded[key] = self._restore(key)
-        self._loaded.move_to_end(key)
-        return self._loaded[key]
-
-    def _unload_oldest(self) -> None:
+    def _keep(self, key: str, abstainer: KeyAbstainer) -> None:
+        """Put the Abstainer of a key into memory; it must not be ahead of the journal."""
+        self._loaded[key] = abstainer
         while len(self._loaded) > MOST_LOADED:
             self._loaded.popitem(last=False)
 
+    def _commit(self, key: str, abstainer: KeyAbstainer | None) -> None:
+        """Commit the entry of a key, and put its Abstainer, if that did the same, into memory."""
+        self._journal.commit()
+        if abstainer is None:
+            return
+        abstainer.unsaved += 1
+        if abstainer.unsaved % SNAPSHOT_EVERY == 0:
+            # After the commit of the entry: if it fails, as on a full disk, the next restart takes longer.
+            with suppress(OSError, UnreadableJournal, *FILE_ERRORS):
+                self._journal.append(key=key, kind=SNAPSHOT, data=json.dumps(abstainer.summary()))
+                self._journal.commit()
+        self._keep(key, abstainer)
+
     def _configuration_of(self, key: str, alpha: float | None = None) -> AbstainerConfiguration:
         """Return the configuration of a new key, or with another target."""
-        alpha = self._alphas.get(key, self._config["alpha"]) if alpha is None else alpha
-        return AbstainerConfiguration(**{**self._config, "alpha": alpha})
+        return replace(self._config, alpha=self._alphas.get(key, self._config.alpha) if alpha is None else alpha)
 
-    def _start_of_new(self, key: str) -> tuple[float, dict[str, Any] | None]:
-        """Return the target of a new key, and what it begins with, or None."""
+    def _start_of_new(self, key: str) -> tuple[AbstainerConfiguration, AbstainerStart]:
+        """Return the configuration of a new key, and what it begins with."""
         config, name = self._configuration_of(key), key if key in self._logs else ""
-        source, known = self._logs[name], (name, config.alpha)
-        own = self._start_after(config, f"{KEY}{key}")  # after shadow mode
-        if own is not None or isinstance(source, str):
-            return config.alpha, own or self._start_after(config, source)
-        if known not in self._starts:  # of thousands of keys
-            self._starts[known] = self._start_after(config, source)
-        return config.alpha, self._starts[known]
+        start, known = self._start_after(config, f"{KEY}{key}"), (name, config.alpha)  # after shadow mode
+        if start.log is None and isinstance(self._logs[name], str):
+            start = self._start_after(config, self._logs[name])
+        elif start.log is None:
+            if known not in self._starts:  # of thousands of keys
+                self._starts[known] = self._start_after(config, self._logs[name])
+            start = self._starts[known]
+        return config, start
 
-    def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> dict[str, Any] | None:
-        """Return what a learner begins with after a log, or after the answers of ``key:NAME``; None if cold."""
-        if isinstance(source, str):
-            key = source.removeprefix(KEY)
-            answers, name = self._journal.scored(key), f"answers of key {quote(key)}"
-            known = any(error is not None for _, _, error in answers)
-            return start_after_answers(config, answers, name).as_json() if known else None
-        return None if source is None else start_after(config, source).as_json()
+    def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> AbstainerStart:
+        """Return what a learner begins with after a log, or after the answers of ``key:NAME``."""
+        if not isinstance(source, str):
+            return AbstainerStart.after(config, source)
+        key = source.removeprefix(KEY)
+        return AbstainerStart.after_answers(config, self._journal.answers(key), f"answers of key {quote(key)}")
 
-    def _restore(self, key: str) -> _LoadedKey:
-        """Return a key: its latest snapshot, and the later entries of the journal replayed."""
-        journal = self._journal
-        known = journal.latest_start(key)
-        if not known:  # in the transaction of its first decision
-            journal.add_start(key, *self._start_of_new(key))
-            known = journal.latest_start(key)
-        if not known:
+    def _starts_of(self, key: str) -> list[JournalEntry]:
+        return list(self._journal.entries(START, key=key))
+
+    def _restore(self, key: str) -> KeyAbstainer:
+        """Return the Abstainer of a key: its latest snapshot, and the later entries of the journal repeated."""
+        journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._starts_of(key)
+        if not starts:  # in the transaction of its first decision
+            config, start = self._start_of_new(key)
+            journal.add_start(key, config.alpha, start.as_json())
+            starts = self._starts_of(key)
+        if not starts:
             raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
-        begun, *snapshots = known
-        earlier = list(self._earlier_spans(key, begun.seq))
-        loaded, since = _LoadedKey(self._begun(begun), earlier), begun.seq
-        for snapshot in snapshots:  # one at most
+        first, since = starts[0].seq, starts[-1].seq
+        for entry in journal.entries(key=key, since=first, until=since):
+            abstainer.repeat(entry)
+        for snapshot in islice(journal.entries(SNAPSHOT, key=key, since=since, latest_first=True), 1):
             since = snapshot.seq
-            try:
-                loaded.abstainer.resume(json.loads(snapshot.data or ""), journal.entries_until(key, since))
-            except UNUSABLE_STATE as error:
-                raise UnreadableJournal(f"{self.path}: entry {since}: {error}") from error
-        for entry in journal.entries_after(key, since):
-            loaded.unsaved += entry.kind not in (SHOWN, VERDICT)
-            if not replay_entry(loaded.abstainer, entry):
-                raise UnreadableJournal(
-                    f"{self.path}: entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
-                )
-        return loaded
-
-    def _begun(self, start: JournalEntry) -> _KeyAbstainer:
-        return _KeyAbstainer.begun(self._config, self._journal.start_of(start), start.seq)
-
-    def _earlier_spans(self, key: str, seq: int) -> Iterator[dict[str, float]]:
-        """Yield the figures of the starts of a key before an entry, each when the next one replaced it."""
-        abstainer: _KeyAbstainer | None = None
-        for entry in self._journal.entries_between_starts(key, seq):
-            if entry.kind != START and abstainer is not None:
-                replay_entry(abstainer, entry)
-                continue
-            if abstainer is not None:
-                yield abstainer.figures() | {"open": 0.0}  # its open answers are late
-            abstainer = self._begun(entry) if entry.seq < seq else None
+            journal.check_chain(since, since)
+            abstainer.resume(snapshot)
+        for entry in journal.entries(key=key, since=since + 1):
+            if not abstainer.repeat(entry):
+                text = f"entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
+                raise UnreadableJournal(f"{self.path}: {text}")
+        return abstainer
 
 
 def _read_source(warm_start: Any, layout: Layout) -> Records | str | None:
@@ -598,88 +492,3 @@ def _read_source(warm_start: Any, layout: Layout) -> Records | str | None:
     if isinstance(warm_start, str) and warm_start.startswith(KEY):
         return warm_start
     return None if warm_start is None else read_start_log(warm_start, layout)
-
-
-def start_after_answers(
-    config: AbstainerConfiguration, answers: Sequence[tuple[float, int, float | None]], name: str
-) -> AbstainerStart:
-    """Return what a learner begins with after answers, of which some have feedback.
-
-    Args:
-        config: of the key.
-        answers: score, audit and error, None without feedback, of each answer in order.
-        name: of the answers.
-    """
-    scores, observed = np.array([score for score, *_ in answers]), [row for row in answers if row[2] is not None]
-    # audited answers are a random sample; users choose what they rate
-    rows = [row for row in observed if row[1]] or observed
-    sample = Records(
-        name, np.array([row[0] for row in rows]), np.array([row[2] for row in rows], np.float64), 0, None
-    )
-    return start_after(config, sample, scores)
-
-
-def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
-    """Repeat an entry. Return whether the outcome is the recorded one, numbers up to rounding."""
-    if entry.kind == DECIDE:
-        assert entry.score is not None
-        _, answer, probability, audit = abstainer.decide(entry.score, entry.id)
-        return (entry.answered, entry.audit) == (answer, audit) and _is_close(entry.probability, probability)
-    if entry.kind == WITHDRAW:
-        abstainer.withdraw(entry.id)
-        return True
-    if entry.kind in (SHOWN, VERDICT):
-        return True  # nobody decided on it
-    if entry.kind == SNAPSHOT:
-        return _is_same(entry.data or "", abstainer.summary())
-    assert entry.error is not None
-    return abstainer.feedback(entry.id, entry.error) == "counted"
-
-
-def _is_close(value: float | None, other: float | None) -> bool:
-    """Return whether two numbers are equal up to rounding, which differs between machines."""
-    return value is not None and other is not None and math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-6)
-
-
-def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
-    """Repeat all entries of a journal, key by key, from the entries alone.
-
-    Args:
-        path: the file, which another process may have open.
-
-    Yields:
-        An entry, and whether its outcome is the recorded one.
-
-    Raises:
-        BadInput: as ``read_journal``, the file is damaged, or an entry is missing or was changed.
-    """
-    with read_journal(path) as journal:
-        journal.check_integrity()
-        for key, entries in groupby(journal.entries("key, seq"), key=operator.attrgetter("key")):
-            abstainer: _KeyAbstainer | None = None
-            for entry in entries:
-                if entry.kind == START:
-                    abstainer, same = _KeyAbstainer.begun(journal.config, journal.start_of(entry), entry.seq), True
-                elif abstainer is not None:
-                    same = replay_entry(abstainer, entry)
-                elif entry.kind in (SHOWN, VERDICT):
-                    same = True
-                else:
-                    raise UnreadableJournal(f"{path}: entry {entry.seq}: key {quote(key)} has no start")
-                if entry.kind == WITHDRAW:  # the Abstainer does not know the ids of closed answers
-                    first = journal.entries_of(entry.id)[0]
-                    same = first.key == key and first.seq < entry.seq and first.answered == 1
-                yield entry, same
-
-
-def _is_same(text: str, other: dict[str, Any]) -> bool:
-    """Return whether two summaries, one of them as JSON, are equal up to rounding."""
-
-    def numbers(summary: dict[str, Any]) -> list[float]:
-        counts = [summary[name] for name in ("answers", "audited", "withdrawn")]
-        return [*summary["numbers"], *summary["table"], *summary["sums"].values(), *counts]
-
-    try:
-        return np.allclose(numbers(json.loads(text)), numbers(other), rtol=1e-6, atol=1e-6)
-    except UNUSABLE_STATE:
-        return False

@@ -42,10 +42,11 @@ class ServiceMetrics:
         self.upstream_seconds = histogram(
             "exaul_upstream_seconds", "Seconds of the calls to the gateway's model for an answer", buckets=SECONDS
         )
-        self._failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
+        self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         for reply in ON_ERROR:
-            self._failures.labels(reply)
-        self._undecided = counter("exaul_undecided_replies", "Replies without a decision", ["reason"])
+            self.failures.labels(reply)
+        # of replies that the gateway passed on; reasons are few and ours, not a client's
+        self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["reason"])
         self.keys = dict[str, None]()  # with a label of their own, in order
         for key in keys:
             self._label_of(key)
@@ -64,14 +65,6 @@ class ServiceMetrics:
         self._feedback.labels(label, outcome).inc()
         if outcome == "counted":
             self._wrong.labels(label).inc(error)
-
-    def count_failure(self, reply: str) -> None:
-        """Count a request that could not use the journal; the reply is ``refuse``, ``abstain`` or ``answer``."""
-        self._failures.labels(reply).inc()
-
-    def count_undecided(self, reason: str) -> None:
-        """Count a reply that the gateway passed on without a decision. Reasons are few and ours, not a client's."""
-        self._undecided.labels(reason).inc()
 
     def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
         """Set target and bound of the FDR by key, and the bound over all keys; NaN is none."""

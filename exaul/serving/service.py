@@ -7,14 +7,15 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import quote
-from exaul.serving.abstainer import AbstainerDecision, as_error, as_score, as_text
+from exaul.serving.abstainer import AbstainerDecision, as_error
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.journal import DECIDE, FEEDBACK, SHOWN, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
@@ -23,6 +24,7 @@ LONGEST = 4000  # characters of a question and an answer in memory, for the late
 READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
+OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
@@ -70,12 +72,9 @@ class Service:
         self.changes = 0  # decisions, feedback and withdrawals since the start
         self._lock = threading.RLock()
         self._used = dict[str, None]()  # keys, the one used last at the end
-        self._latest = dict[str, dict[str, Any]]()  # rows of ``overview`` by id, the oldest first
-        for entry in made.latest_entries(3 * LATEST):  # a decision may have feedback and a withdrawal
-            if entry.kind in (DECIDE, SHOWN):
-                self._note_decision(_decision_of(entry), entry.at, key=entry.key, score=entry.score)
-            elif entry.id:
-                self._note_close(entry.id, entry.key, entry.kind, entry.error)
+        for entry in made.latest_entries(3 * LATEST, *OF_ANSWERS):
+            self._note_use(entry.key)
+        self._asked = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
 
     def decide(
         self,
@@ -98,24 +97,28 @@ class Service:
             Conflict: the id was decided with another score or key.
             OSError: the file cannot be used; do not show the answer. Nothing has changed.
         """
-        score, key = as_score(score), as_text("key", key)
         with self._lock:
-            entries = self._abstainers.entries_of(as_text("id", id)) if id is not None else []
-            if entries:
-                first = entries[0]
-                if not repeats or (first.score, first.key) != (score, key):  # another client's: they are not named
+            for entry in self._abstainers.entries_of(id)[:1] if id is not None and repeats else ():
+                if (entry.score, entry.key) != (score, key):  # another client's: they are not named
                     raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
-                return _decision_of(first)
+                return _decision_of(entry)
             decision = (self._abstainers.show if self.shadow else self._abstainers.decide)(score, key, id, ref)
-            if self._texts is not None and text is not None and (decision.audit or self._kept == "all"):
-                try:
-                    self._texts.add(decision.id, AnswerText(question or "", text))
-                except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
-                    log.error("a text for an audit cannot be kept: %s", error)
+            if text is not None:
+                self._keep_text(decision, AnswerText(question or "", text))
             self.metrics.count_decision(key, score, decision.answer)
-            self._note_decision(decision, time.time(), key=key, score=score, question=question, text=text)
+            self._note_use(key)
             self.changes += 1
         return decision
+
+    def _keep_text(self, decision: AbstainerDecision, text: AnswerText) -> None:
+        if self._texts is not None and (decision.audit or self._kept == "all"):
+            try:
+                self._texts.add(decision.id, text)
+            except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
+                log.error("a text for an audit cannot be kept: %s", error)
+        self._asked[decision.id] = AnswerText(text.question[:LONGEST], text.answer[:LONGEST])
+        if len(self._asked) > LATEST:
+            self._asked.popitem(last=False)
 
     def is_known(self, name: str) -> bool:
         """Return whether an answer has this id or ref. ``OSError`` as in ``decide``."""
@@ -123,27 +126,33 @@ class Service:
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainers.feedback``; unless it ``judges``, it is no verdict on an audit."""
-        error = as_error(error)
-        if not judges and self.configuration["audit"] is not None:
-            entries = self._abstainers.entries_of(as_text("id", id))
-            if entries and entries[0].audit and len(entries) == 1:
-                return "unaudited"
-        return self._close_answer(id, FEEDBACK, error)
+        return self._close_answer(id, as_error(error), judges)
 
     def withdraw(self, id: str) -> str:
         """Record that an answer was not shown, as ``Abstainers.withdraw``."""
-        return self._close_answer(id, WITHDRAW, None)
+        return self._close_answer(id, None, True)
 
     def audits(self, limit: int) -> list[dict[str, Any]]:
         """Return the oldest audited answers without a verdict, as rows of ``overview``, at most ``limit``."""
         with self._lock:
-            return [self._row_of(entry) for entry in self._abstainers.open_audits(limit)]
+            waiting = self._abstainers.open_audits(limit)
+            texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
+            return [self._row_of(entry, text) for entry, text in zip(waiting, texts, strict=True)]
 
-    def _row_of(self, entry: JournalEntry) -> dict[str, Any]:
-        text = None if self._texts is None else self._texts.of(entry.id)
-        question, answer = (None, None) if text is None else text
-        known = {"key": entry.key, "score": entry.score, "question": question, "text": answer}
-        return _decision_of(entry)._asdict() | {"at": entry.at, "error": None, "withdrawn": False} | known
+    def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
+        """Return a decision, with its text and what became of it."""
+        question, answer = text or (None, None)
+        later = self._abstainers.entries_of(entry.id)[1:]
+        decision = _decision_of(entry)
+        return decision._asdict() | {
+            "at": entry.at,  # seconds since 1970
+            "key": entry.key,
+            "score": entry.score,
+            "question": question,
+            "text": answer,
+            "error": next((each.error for each in later if each.error is not None and decision.answer), None),
+            "withdrawn": any(each.kind == WITHDRAW for each in later),
+        }
 
     def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
@@ -152,8 +161,8 @@ class Service:
         for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
         ``decide``.
         """
-        hidden = {} if texts else {"question": None, "text": None}
         with self._lock:
+            latest = reversed(self._abstainers.latest_entries(LATEST, DECIDE, SHOWN))
             keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._used)]
             for each in keys:
                 each["fdr_interval"] = wilson_interval(each["fdr_observed"], each["observed"])
@@ -162,7 +171,7 @@ class Service:
                 "fdr_limit": self.fdr_limit(),
                 "total": self.count_keys(),
                 "keys": keys,
-                "latest": [row | hidden for row in reversed(self._latest.values())],
+                "latest": [self._row_of(entry, self._asked.get(entry.id) if texts else None) for entry in latest],
             }
 
     def has_key(self, key: str) -> bool:
@@ -181,34 +190,18 @@ class Service:
             self._abstainers.check_usable()
             self._ready_at = time.monotonic()
 
-    def _close_answer(self, id: str, kind: str, error: float | None) -> str:
+    def _close_answer(self, id: str, error: float | None, judges: bool) -> str:
         with self._lock:
-            entries = self._abstainers.entries_of(as_text("id", id))
-            key, id = (entries[0].key, entries[0].id) if entries else (None, id)  # not its ref
-            outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
+            outcome, answer, changed = self._abstainers.close_answer(id, error, judges)
             if error is not None:
-                self.metrics.count_feedback(key, outcome, error)
-            # to withdraw again has the outcome of the first time, but changes nothing
-            if key is not None and outcome == ACCEPTED[kind] and kind not in {entry.kind for entry in entries}:
+                self.metrics.count_feedback(answer and answer.key, outcome, error)
+            if answer is not None and changed:
                 if self._texts is not None:
-                    with suppress(sqlite3.Error):  # as above
-                        self._texts.close_text(id)
-                self._note_close(id, key, kind, error)
+                    with suppress(sqlite3.Error):  # as in ``_keep_text``
+                        self._texts.close_text(answer.id)
+                self._note_use(answer.key)
                 self.changes += 1
         return outcome
-
-    def _note_decision(self, decision: AbstainerDecision, at: float, key: str, **fields: Any) -> None:
-        row = {"at": at, "error": None, "withdrawn": False, "question": None, "text": None}  # at: Unix time
-        fields |= {name: fields[name][:LONGEST] for name in ("question", "text") if fields.get(name)}
-        self._latest[decision.id] = decision._asdict() | row | {"key": key} | fields
-        if len(self._latest) > LATEST:
-            del self._latest[next(iter(self._latest))]
-        self._note_use(key)
-
-    def _note_close(self, id: str, key: str, kind: str, error: float | None) -> None:
-        if id in self._latest:
-            self._latest[id] |= {"withdrawn": True} if kind == WITHDRAW else {"error": error}
-        self._note_use(key)
 
     def _note_use(self, key: str) -> None:
         self._used.pop(key, None)

@@ -44,6 +44,7 @@ class AnswerTexts:
                 "CREATE TABLE IF NOT EXISTS texts"
                 " (id TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, judged REAL)"
             )
+            self._delete_old()
         except (OSError, sqlite3.Error) as error:
             raise BadInput(f"{file}: cannot be used ({error})") from error
 
@@ -60,10 +61,9 @@ class AnswerTexts:
     def close_text(self, id: str) -> None:
         """Note that a decision has its verdict, and delete the texts whose verdicts are older than is allowed."""
         self._file.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
-        self.delete_old()
+        self._delete_old()
 
-    def delete_old(self) -> None:
-        """Delete the texts whose verdicts are older than is allowed."""
+    def _delete_old(self) -> None:
         self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The file FILE-wal of SQLite, in which the latest changes of a journal are: is it whole?"""
+"""The file FILE-wal of SQLite, in which the latest changes of a journal are: must it be there, and is it whole?"""
 
 import struct
 from pathlib import Path
@@ -8,6 +8,15 @@ from exaul.engine.checks import BadInput
 
 class UnreadableJournal(BadInput):
     """A file whose content cannot be used, although it is a journal."""
+
+
+def is_in_wal_mode(path: Path) -> bool:
+    """Return whether SQLite keeps the newest pages of a file beside it ("Database Header" of its documentation).
+
+    Nobody may have the file open in this process: to close any handle of it releases SQLite's locks.
+    """
+    with path.open("rb") as handle:
+        return handle.read(19)[-1:] == b"\x02"
 
 
 def check_wal(path: Path) -> None:

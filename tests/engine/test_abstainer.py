@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -203,7 +203,7 @@ def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case
     one = Abstainer(learner=learner, alpha=0.1, seed=7, key=0, horizon=rounds, **described)
     decided = []
     for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
-        if n % 97 == 50:  # also within blocks of 256 questions, whose rates differ
+        if n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
             state = json.loads(json.dumps(one.state()))
             one = Abstainer.of(state)
             assert json.loads(json.dumps(one.state())) == state
@@ -270,103 +270,47 @@ def test_a_copy_is_refused(copied):
         copied(Abstainer())
 
 
-@pytest.mark.parametrize("given", [{}, [], None, {"exaul": 2}, {"exaul": 5}, {"exaul": 5, "config": {"alpha": 3}}])
+@pytest.mark.parametrize(
+    "given", [{}, [], None, {"exaul": 2}, {"exaul": 7}, {"exaul": 8}, {"exaul": 8, "digest": "", "config": {3}}]
+)
 def test_a_state_of_something_else_is_refused(given):
     with pytest.raises(BadInput, match="state: "):
         Abstainer.of(given)
 
 
-def used_state(**more):
-    """The state of an Abstainer that has open and closed answers, from JSON."""
-    one, rng = Abstainer(seed=3, expires=40, **more), np.random.default_rng(0)
-    for n, score in enumerate(rng.random(60)):
-        one.decide(score, id=str(n))
-        one.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
-    return json.loads(json.dumps(one.state()))
+def parts_of(inner, path=()):
+    """The paths to all parts of a state."""
+    names = inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+    return [path, *(part for name in names for part in parts_of(inner[name], (*path, name)))]
 
 
 def edited(state, path, value):
     """The state with another value at a path of names and numbers."""
-    *parents, last = path
-    inner = state = copy.deepcopy(state)
-    for name in parents:
-        inner = inner[name]
-    inner[last] = value
+    if not path:
+        return value
+    state = copy.copy(state)
+    state[path[0]] = edited(state[path[0]], path[1:], value)
     return state
 
 
-WRONG = {  # path in a state: values that it cannot have
-    ("open", 0): (["one"],),
-    ("open", 0, 1): (2**62,),
-    ("open", 0, 3): (10**7, 1000, -1),
-    ("open", 0, 4): (0, math.nan),
-    ("closed",): ([["a", "counted"]], [[f"{n}x", "late"] for n in range(1001)]),
-    ("sums",): ({},),
-    ("sums", "questions"): (2.0**62,),
-    ("sums", "learned"): (2.0**30,),
-    ("sums", "open"): (10**400,),
-    ("sums", "settled"): (math.inf,),
-    ("sums", "recent_answers"): (-1.0,),
-    ("sums", "learned_errors"): (-1.0,),
-    ("answers",): (2**62,),
-    ("audited",): (-1,),
-    ("withdrawn",): (0.5,),
-    ("numbers",): ([], "zz"),
-    ("numbers", 3): (0.0,),
-    ("table",): ([0.0] * 1000, [1.0] * 999, None),
-    ("table", 5): (-1.0, math.inf),
-    ("config", "seed"): (None,),
-    ("config", "expires"): (0,),
-    ("config", "learner"): ("nobody", "os:nobody"),
-}
-
-
-def test_a_state_that_was_edited_is_one_sentence():
-    """A wrong number would be found late, or never: in decisions."""
-    state = used_state()
-    twice = {("open", 1, 0): (state["open"][0][0],)}
-    for path, values in (WRONG | twice).items():
-        for value in values:
-            with pytest.raises(BadInput, match=r"state|expires|learner") as caught:
-                Abstainer.of(edited(state, path, value))
-            assert "\n" not in str(caught.value)
-
-
-NUMBERS = st.integers(-3, 70) | st.integers() | st.floats()
-LEAVES = st.none() | st.booleans() | NUMBERS | st.text(max_size=4) | st.just([]) | st.just({})
-
-
-@pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_any_edit_of_a_state_is_one_sentence_or_a_state(learner, examples):
-    """What is accepted goes on: it decides, learns, and has figures and a state of its own."""
-    state = used_state(learner=learner, horizon=81, audit=0.5)
-
-    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
-    @given(st.data())
-    def check(data):
-        path, inner = [], state
-        while isinstance(inner, dict | list) and inner and (not path or data.draw(st.integers(0, 4))):
-            path.append(data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner)))))
-            inner = inner[path[-1]]
-        digits = (
-            st.text("0123456789abcdef", min_size=len(inner), max_size=len(inner))
-            if isinstance(inner, str)
-            else LEAVES
-        )
-        try:
-            one = Abstainer.of(edited(state, path, data.draw(LEAVES | digits)))
-        except BadInput:
-            return
-        for n in range(50):
-            one.feedback(str(n), 1.0)
-            decision = one.decide(n / 50)
-            assert 0 <= decision.probability <= 1
-            one.feedback(decision.id, n % 2)
-        assert not any(math.isinf(value) for value in one.figures().values())
-        assert one.state()["exaul"] == state["exaul"]
-
-    check()
+def test_a_state_that_was_edited_is_one_sentence(learner):
+    """A wrong number would be found late, or never: in decisions. The order of names and 1.0 for 1 are no edit."""
+    one, rng = Abstainer(seed=3, expires=40, learner=learner, horizon=81, audit=0.5), np.random.default_rng(0)
+    for n, score in enumerate(rng.random(60)):
+        one.decide(score, id=str(n))
+        one.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
+    state = json.loads(json.dumps(one.state()))
+    assert state["open"]
+    paths, values = parts_of(state), (None, -1, 0.5, 2**62, 10**400, math.nan, "x", [], {}, {"exaul": 8})
+    for path in [path for path in paths if len(path) < 3] + [paths[n] for n in rng.choice(len(paths), 60)]:
+        changed = edited(state, path, values[rng.integers(len(values))])
+        if changed != state:
+            with pytest.raises(BadInput, match="state: ") as caught:
+                Abstainer.of(changed)
+            assert "\n" not in str(caught.value)
+    same = json.loads(json.dumps(dict(reversed(state.items()))).replace(".0,", ","))
+    assert json.loads(json.dumps(Abstainer.of(same).state())) == state
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():

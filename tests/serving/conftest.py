@@ -2,12 +2,12 @@
 
 import pytest
 
-from exaul.serving import abstainer
+from exaul.serving import configuration
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _constant_learners_of_all():
     places = [f"tests.constant:{name}" for name in ("answers", "abstains")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(abstainer, "LEARNERS", (*abstainer.LEARNERS, *places))
+        patch.setattr(configuration, "LEARNERS", (*configuration.LEARNERS, *places))
         yield

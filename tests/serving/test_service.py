@@ -88,6 +88,9 @@ def test_what_changes_nothing_is_no_change(service):
     outcomes = [service.withdraw(id) for id in (shown, shown, "unknown")]
     assert (outcomes, service.changes) == (["withdrawn", "withdrawn", "unknown"], before + 2)
     assert (service.feedback(shown, 1), service.changes) == ("withdrawn", before + 2)
+    withheld = next(decision.id for decision in iter(lambda: service.decide(0.0), None) if not decision.answer)
+    assert service.feedback(withheld, 1) == "withheld"  # kept, but no learner has it
+    assert {row["id"]: row["error"] for row in service.overview()["latest"]}[withheld] is None
 
 
 def test_a_fault_leaves_everything_as_it_was(service, tmp_path):

@@ -30,6 +30,7 @@ def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatc
     assert b"secret answer a" not in file.read_bytes()
     assert b"secret answer open" in file.read_bytes()
     texts = AnswerTexts(path, retain_days=0)
+    assert texts.of("b") is None  # since the file was opened
     texts.close_text("open")
     assert texts.of("open") is None
     texts.close()

@@ -23,6 +23,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
+from exaul.serving.entries import FEEDBACK, WITHDRAW
 from exaul.serving.http.bodies import (
     Accepted,
     DecideBody,
@@ -33,7 +34,6 @@ from exaul.serving.http.bodies import (
 )
 from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
-from exaul.serving.journal import FEEDBACK, WITHDRAW
 from exaul.serving.service import ACCEPTED, Service, without_nan
 from exaul.serving.settings import ON_ERROR, Tokens
 
@@ -145,7 +145,7 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
             if state.on_error == "refuse":
                 raise
             log.error("decided without the journal: %s", error.strerror)
-            state.metrics.count_failure(state.on_error)
+            state.metrics.failures.labels(state.on_error).inc()
             answer = state.on_error == "answer"
             return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")
         return DecideReply(**decision._asdict())

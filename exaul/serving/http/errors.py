@@ -88,7 +88,7 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
         case RecursionError():
             return error_reply(400, "the body is nested too deeply")
     log.error("the journal cannot be used: %s", getattr(error, "strerror", error))
-    request.app.state.metrics.count_failure("refuse")
+    request.app.state.metrics.failures.labels("refuse").inc()
     return error_reply(503, "the journal cannot be used; repeat the request later")
 
 

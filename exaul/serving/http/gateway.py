@@ -95,11 +95,8 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     @application.get("/v1/models/{name:path}", dependencies=allowed)
     async def models(request: Request, name: str = "") -> Response:
         """Return the models of the endpoint, or what it says of one."""
-        try:
-            reply, _ = await _unless_left(upstream.models(request.headers, name), request.receive)
-            return Response(json.dumps(reply), media_type="application/json")
-        except CompletionFailed as failure:
-            return failure.reply()
+        reply, _ = await _unless_left(upstream.models(request.headers, name), request.receive)
+        return Response(json.dumps(reply), media_type="application/json")
 
     async def refuse(request: Request) -> Response:
         """Refuse a route of OpenAI whose answers are not decided."""
@@ -107,15 +104,17 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
     async def forward(request: Request, path: str) -> Response:
         """Pass a request on, and its reply, undecided."""
-        state.metrics.count_undecided("passed")
+        state.metrics.undecided.labels("passed").inc()
         content = await request.body()
-        try:
-            passing = upstream.forward(request.method, path, request.url.query, request.headers, content)
-            reply, _ = await _unless_left(passing, request.receive)
-            return reply or Response(status_code=499)  # nobody reads it
-        except CompletionFailed as failure:
-            return failure.reply()
+        passing = upstream.forward(request.method, path, request.url.query, request.headers, content)
+        reply, _ = await _unless_left(passing, request.receive)
+        return reply or Response(status_code=499)  # nobody reads it
 
+    async def fail(_: Request, failure: Exception) -> Response:
+        assert isinstance(failure, CompletionFailed)
+        return Response(json.dumps(failure.body), failure.status, failure.headers, "application/json")
+
+    application.add_exception_handler(CompletionFailed, fail)
     if flags.pass_routes:  # the last of all routes: it takes what no other one does
         trusted = [state.require("pass")]
         application.add_api_route(
@@ -198,6 +197,10 @@ def _text_of(headers: Mapping[str, str], name: str, default: Any) -> Any:
         raise BadInput(f"{name}: it must be UTF-8") from None
 
 
+def _refused_ref() -> CompletionFailed:
+    return CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
+
+
 class Gateway:
     """Asks the endpoint and decides on its answers."""
 
@@ -219,16 +222,15 @@ class Gateway:
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
-        used = CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
         if chat.ref is None:
             return await self._complete(chat)
         if chat.ref in self._asked:
-            raise used
+            raise _refused_ref()
         self._asked.add(chat.ref)
         try:
             with suppress(OSError):  # then the decision will fail, too
                 if await self._state.call(self._state.service.is_known, chat.ref):
-                    raise used
+                    raise _refused_ref()
             return await self._complete(chat)
         finally:
             self._asked.remove(chat.ref)
@@ -282,11 +284,11 @@ class Gateway:
         try:
             decision = await self._decide(chat, score, text)
         except (BadInput, Conflict):  # somebody used the id or the ref while the model was asked
-            raise CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF) from None
+            raise _refused_ref() from None
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
             on_error = "answer" if self._shadow else self._state.on_error
-            self._state.metrics.count_failure(on_error)
+            self._state.metrics.failures.labels(on_error).inc()
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
@@ -336,7 +338,7 @@ class Gateway:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> GatedAnswer:
-        self._state.metrics.count_undecided(reason)
+        self._state.metrics.undecided.labels(reason).inc()
         show = self._shadow or rule == "answer"
         exaul = {"decided": False, "answer": show, "reason": reason}
         if rule == "error" and not show:
@@ -362,10 +364,9 @@ class GatedReply(Response):
             completion, left = await _unless_left(self._gateway.complete(chat), receive, wait)
         except CompletionFailed as failure:
             failure.headers |= self._decision_headers(failure.body)
-            if self._started:
-                await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", last=True)
-            else:
-                await failure.reply()(scope, receive, send)
+            if not self._started:
+                raise
+            await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", last=True)
             return
         if left:
             if completion is not None and completion["exaul"].get("decided", True):

@@ -51,10 +51,6 @@ class CompletionFailed(Exception):
         self.headers = {"Retry-After": str(math.ceil(wait))} if 0 < wait < math.inf else {}
         self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
 
-    def reply(self) -> Response:
-        """Return the reply."""
-        return Response(json.dumps(self.body), self.status, self.headers, "application/json")
-
 
 class Upstream:
     """Calls to one endpoint. Nothing is retried, and redirects are not followed."""

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs import files
-from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, Journal, read_journal
+from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
+from exaul.serving.journal import Journal, read_journal
 from tests.commands.boundaries.helpers import process, refused
 
 KEYS = "a", "b", "c"
@@ -137,7 +139,7 @@ def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch
         shown = [entry for entry in journal.entries() if entry.answered and entry.id not in withdrawn]
         first, last = shown[0], [entry for entry in shown if entry.key == "c"][-1]
     edit("state", f"UPDATE journal SET answered = 0 WHERE seq in ({first.seq}, {last.seq})")
-    monkeypatch.setattr(Journal, "_check_chain", lambda self, since: None)
+    monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
     assert main(["journal", "verify", "state"]) == 1
     assert f"same decisions: no, 2 differ, first at entry {first.seq}\n" in capsys.readouterr().out
     again = rf"entry {last.seq}: decide found, which a replay does not repeat"
@@ -148,9 +150,26 @@ def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch
 def test_a_snapshot_that_a_replay_does_not_repeat_is_named(state, capsys, monkeypatch):
     of = "SELECT {} FROM journal WHERE kind = 'snapshot' AND key = 'a' ORDER BY seq LIMIT 1"
     edit("state", f"UPDATE journal SET data = ({of.format('data')}) WHERE kind = 'snapshot' AND key = 'b'")
-    monkeypatch.setattr(Journal, "_check_chain", lambda self, since: None)
+    monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
     assert main(["journal", "verify", "state"]) == 1
     assert "same decisions: yes\nsame snapshots: no, 1 differ, first at entry" in capsys.readouterr().out
+
+
+def test_a_snapshot_is_used_as_it_was_written_and_with_its_open_answers(state):
+    """In a file that was closed, of which only the latest entry is checked when it is opened."""
+    with read_journal("state") as journal:
+        entries = list(journal.entries(key="a"))
+    (snapshot,) = (entry for entry in entries if entry.kind == SNAPSHOT)
+    closed = {entry.id for entry in entries if entry.kind in (FEEDBACK, WITHDRAW)}
+    waits = next(entry for entry in entries if entry.answered and entry.id not in closed)
+    assert waits.seq < snapshot.seq
+    for change, sentence in (
+        (f"DELETE FROM journal WHERE seq = {waits.seq}", f"entry {snapshot.seq}: .* open answers, of which"),
+        ("UPDATE journal SET data = replace(data, '\"withdrawn\": ', '\"withdrawn\": 1')", "was changed"),
+    ):
+        edit("state", change)
+        with Abstainers("state") as abstainers, pytest.raises(OSError, match=sentence):
+            abstainers.figures("a")
 
 
 def test_a_journal_in_use_is_verified_and_exported(state, capsys):
@@ -180,7 +199,7 @@ def replay_in_memory(path):
         for entry in journal.entries():
             if entry.key not in alone:
                 alone[entry.key] = Abstainer(
-                    **journal.config | {"key": entry.seq}, warm_start=([0.2, 0.9] * 20, [1, 0] * 20)
+                    **asdict(journal.config) | {"key": entry.seq}, warm_start=([0.2, 0.9] * 20, [1, 0] * 20)
                 )
                 alone[entry.key].REMEMBERED = 0  # as of a key
             if entry.kind == DECIDE:

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from exaul.commands.main import main
-from exaul.serving.journal import DECIDE, FEEDBACK, VERDICT, read_journal
+from exaul.serving.entries import DECIDE, FEEDBACK, VERDICT
+from exaul.serving.journal import read_journal
 
 CLIENTS = 16
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from starlette.testclient import TestClient
 
 from exaul import Abstainers
-from exaul.serving.abstainers import replayed
 from exaul.serving.http.application import app
+from exaul.serving.replay import replayed
 
 CONFIGURATION = {"learner": "aci-rank", "expires": 2, "seed": 3}
 keys = st.just("") | st.sampled_from(["", "a", "a/b", "%2F", "é", "e\u0301", "k" * 256])

@@ -1,0 +1,99 @@
+"""The configuration of an Abstainer, and what several have in common."""
+
+import secrets
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
+from exaul.engine.feedback import check_audit, check_feedback, check_reserve
+from exaul.kernels.feedback import EXPIRES, Feedback
+from exaul.kernels.learners.learner import Learner
+
+LEARNERS = "aci-rank", "exaul"  # that a program can use
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstainersConfiguration(Configuration):
+    """Configuration of several Abstainers."""
+
+    alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
+    learner: str = setting("aci-rank", "learner: aci-rank, or the paper's exaul, which needs a horizon", "NAME")
+    horizon: int | None = setting(None, "number of questions, which sets the rates and lambda of exaul", "T")
+    flips: tuple[float, ...] = setting(
+        (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
+    )
+    bias: float = setting(1.0, "how many times more often wrong answers get feedback than right ones, > 0", "X")
+    missing: str = setting("skip", "how an answer without feedback counts: skip, wrong or right", "NAME")
+    audit: float | None = setting(
+        None,
+        "probability of auditing an answer, in (0, 1]; if given, only feedback on audited answers is learned",
+        "P",
+    )
+    expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
+    seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1")
+        registry.check_names("learner", (self.learner,), registry.LEARNERS)
+        check_known("learner", (self.learner,), LEARNERS)
+        check_count("expires", self.expires)
+        if self.horizon is not None:
+            check_count("horizon", self.horizon)
+        elif self.learner == "exaul":
+            raise BadInput("horizon: missing; exaul needs it for its rates, and for lambda, its square root")
+        check_feedback(self.feedback, silent=True)
+        check_audit(self.audit, self.bias, self.missing)
+        check_holds(
+            "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
+        )
+
+    @property
+    def feedback(self) -> Feedback:
+        """The model of users' feedback."""
+        return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing)
+
+    @property
+    def aim(self) -> float:
+        """The error rate of feedback at which the FDR is alpha (``docs/proofs.md``, N1)."""
+        return float(self.feedback.aim(self.alpha))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstainerConfiguration(AbstainersConfiguration):
+    """Configuration of an Abstainer."""
+
+    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
+    key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reserve:
+            check_reserve(self.learner, learner_of(self.learner))
+        check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
+
+    @classmethod
+    def of(cls, what: str, saved: object) -> Self:
+        """Return the configuration that was saved in ``what``. Raise BadInput unless all fields are in range."""
+        names = [f.name for f in fields(cls)]
+        if not isinstance(saved, dict) or sorted(saved) != sorted(names) or saved["seed"] is None:
+            raise BadInput(f"{what}: the configuration is incomplete; it must have {', '.join(names)}")
+        try:
+            return cls(**saved)
+        except BadInput as error:
+            raise BadInput(f"{what}: {error}") from error
+
+    def with_seed(self) -> Self:
+        """Return it with a secret random seed, unless it has a seed."""
+        return replace(self, seed=secrets.randbits(64)) if self.seed is None else self
+
+    @property
+    def feedback(self) -> Feedback:
+        """The model of users' feedback."""
+        return super().feedback._replace(reserve=self.reserve)
+
+
+def learner_of(name: str) -> Learner[Any]:
+    """Return the learner of a name in LEARNERS."""
+    return registry.resolve("learner", name, registry.LEARNERS, (Learner,))

@@ -1,0 +1,383 @@
+"""The file of a journal, which one process changes: how it is opened and checked, and how entries are appended."""
+
+import errno
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+from exaul.engine.checks import BadInput, check_holds, check_legible, quote
+from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.entries import SHOWN, START, JournalEntry, digest_of
+from exaul.serving.lock import is_locked, lock
+from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
+
+VERSION = 6  # of the file
+RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
+
+# what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
+FILE_ERRORS = sqlite3.Error, UnicodeError
+
+_SCHEMA = (  # the first table is that of all versions
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE starts (digest TEXT PRIMARY KEY, start TEXT NOT NULL)",
+    """CREATE TABLE journal (
+        seq INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL,
+        id TEXT NOT NULL, ref TEXT,
+        score REAL, probability REAL, answered INTEGER, audit INTEGER, error REAL, data TEXT, chain TEXT NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX by_id ON journal (id, kind) WHERE id <> ''",
+    "CREATE UNIQUE INDEX by_ref ON journal (ref) WHERE ref NOT NULL",
+    "CREATE INDEX by_key ON journal (key, seq)",
+    "CREATE INDEX by_audit ON journal (seq) WHERE audit = 1",
+    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown', 'verdict')",
+)
+_LAST = "coalesce((SELECT seq || ' ' || chain FROM journal ORDER BY seq DESC LIMIT 1), '0')"
+COLUMNS = ", ".join(JournalEntry._fields)
+_APPEND = f"INSERT INTO journal ({COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
+_ENCODER = json.JSONEncoder(default=repr)  # of an entry, also of an edited one, for its digest
+
+
+class JournalFile:
+    """The open file of a journal. The caller serializes all calls.
+
+    All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
+    """
+
+    def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
+        """Open a file: to read it, or, with a configuration, to change it, as the only one who may.
+
+        Raises:
+            BadInput: as ``Abstainers``.
+        """
+        _check_path(path, must_exist=configuration is None)
+        self.path = path
+        self._size = 0  # bytes of the file, which SQLite does not shrink
+        # of ``PATH-wal``, which stays until the file is closed, and does not shrink
+        self._wal_inode: int | None = None
+        self._wal_size = 0
+        self._lock = None
+        try:
+            with readable(path):
+                self._lock = None if configuration is None else lock(path)
+                self._inode = path.stat().st_dev, path.stat().st_ino
+                if path.stat().st_nlink > 1:
+                    # SQLite keeps the newest entries in another file, beside the name by which it opened this one
+                    raise BadInput(f"{path}: has several names (hard links); it must have one")
+                self._absolute = path.resolve()  # the process may change its folder
+                self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
+                # First without changing it: SQLite would move what is beside the file into it, whatever that is.
+                known = self._look(accept_loss)
+                if known is not None:
+                    _check_same(path, configuration or {}, known)
+                    self.config = known
+                if configuration is not None:
+                    self._begin_writing(configuration, known is None)
+        except BaseException:
+            if self._lock is not None:
+                self._lock.close()
+            raise
+
+    def _connect(self, mode: str) -> None:
+        # threads share the connection
+        self._file = sqlite3.connect(
+            f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
+        )
+
+    def _look(self, accept_loss: bool) -> AbstainerConfiguration | None:
+        """Check the file without changing it, and return its configuration, or None if it is to be created.
+
+        A file that another process uses is opened read-only: who closes a file last moves FILE-wal into it, and a
+        reader can take itself for the last, since a process that copies the file it uses loses its locks.
+        """
+        reads = self._lock is None
+        if not self._absolute.stat().st_size and self._wal.exists() and self._wal.stat().st_size:
+            raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
+        if not reads and not self._absolute.stat().st_size:
+            return None
+        changes = reads and is_locked(self._absolute)  # while it is read
+        if not changes:
+            check_wal(self._wal)
+        alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
+        # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
+        bare = alone and is_in_wal_mode(self._absolute)
+        if not (alone or changes):
+            self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
+            try:
+                last_words = self._last_words()
+            finally:
+                self._file.close()
+        quiet = "mode=rw" if reads and self._is_writable() and not self._is_hot() else "mode=ro&immutable=1"
+        self._connect(quiet if alone else "mode=ro")
+        try:
+            self._file.execute("PRAGMA query_only = TRUE")
+            self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
+            known = self._checked(bare, last_words, accept_loss) if reads or self._schema() else None
+        except BaseException:
+            self._file.close()
+            raise
+        if not reads:
+            self._file.close()
+        return known
+
+    def _is_writable(self) -> bool:
+        return os.access(self._absolute, os.W_OK) and os.access(self._absolute.parent, os.W_OK)
+
+    def _is_hot(self) -> bool:
+        """Return whether a program that is not exaul was interrupted as it changed the file."""
+        return self._absolute.with_name(f"{self._absolute.name}-journal").exists()
+
+    def _schema(self) -> set[str]:
+        # all but what SQLite itself adds: indexes without text, and the tables of ANALYZE
+        query = (
+            "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND NOT (type = 'table' AND name GLOB 'sqlite_stat?')"
+        )
+        return {sql for (sql,) in self._file.execute(query)}
+
+    def _last_words(self) -> tuple[Any, Any] | None:
+        """Return the configuration and the latest entry, if they can be read: a kill may tear the file itself."""
+        with suppress(*FILE_ERRORS):
+            text = self._file.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
+            entry = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+            return text, entry
+        return None
+
+    def _checked(self, bare: bool, last_words: tuple[Any, Any] | None, accept_loss: bool) -> AbstainerConfiguration:
+        """Return the configuration after all checks of a file.
+
+        Args:
+            bare: nothing is beside a file of Abstainers, as after they closed it, or after a part of it was lost.
+            last_words: its configuration and latest entry without what is beside it, if known.
+            accept_loss: its latest entries may be missing.
+        """
+        schema = self._schema()
+        if _SCHEMA[0] not in schema:
+            raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
+        meta = dict(self._file.execute("SELECT name, value FROM meta"))
+        if meta.get("version") != str(VERSION):
+            version = meta.get("version")
+            other = f"; exaul {RELEASES[version]} reads it" if version in RELEASES else ""
+            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
+        if schema != set(_SCHEMA):
+            raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
+        config = None
+        with suppress(ValueError, LookupError, RecursionError):  # whoever edited it
+            config = json.loads(meta["config"])
+        config = AbstainerConfiguration.of(str(self.path), config)
+        if self._is_hot():
+            raise UnreadableJournal(
+                f"{self.path}: another program was interrupted, and left {self.path.name}-journal"
+            )
+        text, entry = last_words or (None, None)
+        query = "SELECT seq, chain FROM journal WHERE seq = ?"
+        same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
+        if text not in (None, (meta["config"],)) or not same:
+            raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
+        self._first_link = digest_of(str(VERSION), meta["config"])
+        closed = meta.get("closed")
+        if bare and not closed and not accept_loss:
+            raise UnreadableJournal(
+                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed, perhaps by another "
+                "program after a crash: the latest entries may be missing; accept_loss (--accept-loss) goes on "
+                "with those that are there"
+            )
+        if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
+            raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
+        if closed and bare and self._lock is not None:  # the file is used soon after a service has ended
+            self.check_chain(self.last_seq())
+        else:
+            self._check_all()
+        return config
+
+    def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
+        """Open the file to append to it."""
+        self._connect("mode=rw")
+        try:
+            # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system,
+            # and only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power
+            # failure may lose the last ones without damaging the file.
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = NORMAL")
+            if new:
+                self.config = AbstainerConfiguration(**configuration).with_seed()
+                text = json.dumps(asdict(self.config))
+                self._first_link = digest_of(str(VERSION), text)
+                self._begin()  # a file has all or nothing, whenever the process ends
+                for sql in _SCHEMA:
+                    self._file.execute(sql)
+                rows = ("version", str(VERSION)), ("config", text), ("closed", "0")
+                self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+                self.commit()
+            _set_in_use(self._file, True)
+            self._wal_size = 0
+        except BaseException:
+            _leave(self._file, os.getpid())
+            raise
+        # Also if nobody calls ``close``, SQLite closes the file, at the latest when the process ends.
+        self._leave = finalize(self, _leave, self._file, os.getpid())
+
+    def close(self) -> None:
+        """Close the file and release its lock."""
+        try:
+            if self._lock is not None:
+                self._leave()
+            self._file.close()
+        finally:
+            if self._lock is not None:
+                self._lock.close()  # last: nobody else may open the file earlier
+
+    def check_usable(self) -> None:
+        """Raise OSError if the file was closed, or was opened before this process was forked."""
+        if self._lock is None or self._lock.closed:
+            raise OSError(errno.EBADF, "is closed, or was opened before a fork; open it in this process", self.path)
+
+    def _begin(self) -> None:
+        """Begin a transaction.
+
+        It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
+        later process reads.
+        """
+        self._check_files()
+        self._file.execute("BEGIN")
+
+    def commit(self) -> None:
+        """Commit what was written since the last commit, if anything."""
+        if self._file.in_transaction:
+            self._file.execute("COMMIT")
+            self._wal_size = os.stat(self._wal).st_size
+
+    def roll_back(self) -> None:
+        """Undo what was written since the last commit, if anything."""
+        if self._file.in_transaction:
+            self._file.execute("ROLLBACK")
+
+    def _check_files(self) -> None:
+        status = os.stat(self._absolute)
+        if (status.st_dev, status.st_ino) != self._inode:
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
+        if status.st_size < self._size:
+            raise OSError(errno.EIO, "was cut off while it is open", str(self.path))
+        self._size = status.st_size
+        if self._wal_inode is None and not self._wal.exists():
+            return
+        status = os.stat(self._wal)
+        if self._wal_inode not in (None, status.st_ino):
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self._wal))
+        if status.st_size < self._wal_size:
+            raise OSError(errno.EIO, "was cut off while it is open", str(self._wal))
+        self._wal_inode = status.st_ino
+
+    def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
+        """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""
+        page = self._file.execute("SELECT key FROM keys ORDER BY number LIMIT ? OFFSET ?", (limit, offset))
+        keys = [key for (key,) in page]
+        for key in keys:
+            if not isinstance(key, str):
+                raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
+        return keys
+
+    def last_seq(self) -> int:
+        """Return the number of the latest entry, 0 if there is none."""
+        return int(self._file.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+
+    def check_chain(self, since: int, until: int = 2**62) -> None:
+        """Raise UnreadableJournal unless the entries from ``since`` to ``until`` are those that were appended."""
+        row = self._file.execute("SELECT chain FROM journal WHERE seq = ?", (since - 1,)).fetchone()
+        link, expected = self._first_link if row is None else row[0], max(since, 1)
+        query = f"SELECT {COLUMNS}, chain FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq"
+        rows = self._file.execute(query, (since, until))
+        for *entry, written in rows:
+            if entry[0] != expected:
+                raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
+            link = digest_of(link, _ENCODER.encode(entry))
+            if link != written:
+                raise UnreadableJournal(
+                    f"{self.path}: entry {expected} or one before it was changed, or is of another file"
+                )
+            expected += 1
+
+    def _check_all(self) -> None:
+        """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
+        (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
+        if message != "ok":
+            raise UnreadableJournal(f"{self.path}: is damaged ({message})")
+        self.check_chain(1)
+        query = "SELECT key FROM journal GROUP BY key ORDER BY min(seq)"
+        if [key for (key,) in self._file.execute(query)] != self.all_keys():
+            raise UnreadableJournal(f"{self.path}: the keys are not those of the journal")
+
+    def append(self, **columns: Any) -> None:
+        """Append an entry with the given fields of ``JournalEntry``, for the next commit."""
+        if not self._file.in_transaction:
+            self._begin()
+        row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+        seq, link = row or (0, self._first_link)  # always of the file: no copy could be ahead of it
+        entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
+        self._file.execute(_APPEND, (*entry, digest_of(link, _ENCODER.encode(entry))))
+        if entry.kind in (START, SHOWN):  # what a key begins with
+            self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (entry.key,))
+
+
+def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
+    """Write into the file itself that it is in use, or with which entry it was closed.
+
+    A copy of a file in use, without what is beside it, lacks the latest entries.
+    """
+    value = "''" if in_use else _LAST
+    file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
+    file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _leave(file: sqlite3.Connection, process: int) -> None:
+    """Mark a file as closed, and close it, in the process that opened it."""
+    if os.getpid() != process:  # a fork must not use the connection of its parent
+        return
+    with suppress(*FILE_ERRORS):  # as after a kill: whoever opens it next checks more
+        if file.in_transaction:
+            file.execute("ROLLBACK")
+        try:
+            _set_in_use(file, False)
+        except KeyboardInterrupt:
+            _set_in_use(file, False)
+            raise
+    file.close()
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise UnreadableJournal if the body cannot use a file."""
+    try:
+        yield
+    except FILE_ERRORS as error:
+        raise UnreadableJournal(f"{path}: cannot be used ({error})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be used ({error.strerror})") from error
+
+
+def _check_path(path: Path, must_exist: bool) -> None:
+    """Raise BadInput unless a path can be that of a journal; SQLite takes some names for databases in memory."""
+    check_holds("path", str(path), not str(path).startswith((":memory:", "file:")), "the path of a file")
+    check_legible("path", str(path))
+    with readable(path):
+        if must_exist and not path.exists():
+            raise BadInput(f"{path}: no such file")
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{path}: is not a file; it must be one")
+
+
+def _check_same(path: Path, given: dict[str, Any], config: AbstainerConfiguration) -> None:
+    """Raise BadInput unless the given fields are those of a file, whose seed is secret."""
+    configuration = AbstainersConfiguration(**given)
+    for name in given:
+        value, known = getattr(configuration, name), getattr(config, name)
+        if name == "seed" and value not in (None, known):
+            raise BadInput(f"seed: {value} found; {path} was begun with another")
+        if name != "seed" and value != known:
+            raise BadInput(f"{name}: {quote(value)} found; {path} was begun with {quote(known)}")

@@ -1,0 +1,115 @@
+"""What an Abstainer begins with: nothing, a log of the past, or the answers of a key of a journal."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import BadInput, join_lines
+from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, file_hash, load_table, read_log
+from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
+from exaul.kernels.learners.learner import Ranked
+from exaul.kernels.learners.start import start_of
+from exaul.serving.configuration import AbstainersConfiguration, learner_of
+from exaul.serving.entries import JournalEntry
+
+
+class AbstainerStart(NamedTuple):
+    """What an Abstainer begins with."""
+
+    grid: NDArray[np.float64]  # [H]
+    numbers: list[float]  # of its ``OnlineCopy`` before the first question
+    table: list[float]  # [H] likewise
+    log: dict[str, Any] | None = None  # as of ``describe_log``; None without a log
+
+    @classmethod
+    def of(cls, config: AbstainersConfiguration, saved: Mapping[str, Any] | None) -> Self:
+        """Return what ``as_json`` returned for a learner of this configuration."""
+        if saved is None:
+            return cls.after(config, None)
+        return cls(**{**saved, "grid": np.array(saved["grid"], np.float64)})
+
+    @classmethod
+    def after(
+        cls, config: AbstainersConfiguration, log: Records | None, scores: NDArray[np.float64] | None = None
+    ) -> Self:
+        """Return what a learner begins with: after a log of the past, or with nothing known.
+
+        ``scores`` [M], the latest last, are those of all past answers, if the log is a sample of them.
+        """
+        if log is None:
+            grid, cuts, past, described = _grid(), None, None, None
+        else:
+            grid, described = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
+            cuts = compute_cuts(grid, log.scores), log.errors
+            past = None if scores is None else compute_cuts(grid, scores)
+        rule = learner_of(config.learner).rule
+        numbers, counts = start_of(rule, len(grid), [config.alpha], cuts, past)
+        known = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
+        return cls(grid, [float(each[0]) for each in numbers], known, described)
+
+    @classmethod
+    def after_answers(cls, config: AbstainersConfiguration, answers: Sequence[JournalEntry], name: str) -> Self:
+        """Return what a learner begins with after the answers of a key; with nothing known, if none has feedback.
+
+        Args:
+            config: of the key that begins.
+            answers: as of ``Journal.answers``.
+            name: of the answers.
+        """
+        observed = [entry for entry in answers if entry.error is not None]
+        if not observed:
+            return cls.after(config, None)
+        # audited answers are a random sample; users choose what they rate
+        sample = [entry for entry in observed if entry.audit] or observed
+        scores, errors = np.array([[entry.score, entry.error] for entry in sample], np.float64).T
+        past = np.array([entry.score for entry in answers], np.float64)
+        return cls.after(config, Records(name, scores, errors, 0, None), past)
+
+    def as_json(self) -> dict[str, Any] | None:
+        """Return it for JSON, which keeps the bits of floats; None if nothing is known."""
+        return None if self.log is None else self._asdict() | {"grid": self.grid.tolist()}
+
+    def describe(self, config: AbstainersConfiguration) -> str:
+        """Return what the learner found in the log from which it starts, in one line; empty without a log."""
+        if self.log is None:
+            return ""
+        if not self.numbers:
+            return f"{config.learner} takes its thresholds from {self.log['name']}, {self.log['records']:,} rows"
+        return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
+
+
+@cache  # thousands of Abstainers share it
+def _grid() -> NDArray[np.float64]:
+    return logit_grid(ARMS, np.empty(0))
+
+
+def read_start_log(log: Any, columns: Layout) -> Records:
+    """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
+    try:
+        return read_log(log, columns)
+    except ModuleNotFoundError as error:
+        if error.name == "pandas":
+            return _load_csv(Path(log), columns)
+        raise
+
+
+def _load_csv(path: Path, columns: Layout) -> Records:
+    """Return the records of a CSV where pandas is not installed, as in a small service."""
+    if path.suffix.lower() != ".csv":
+        raise BadInput(f"{path}: it must be a file .csv; others need pandas, which is not installed")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [row for row in csv.reader(stream, strict=True) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise BadInput(f"{path}: unreadable ({join_lines(str(error))})") from error
+    header = rows.pop(0) if rows else []
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise BadInput(f"{path}, row {number}: {len(row)} cells found; the header has {len(header)}")
+    cells = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return load_table(str(path), cells, columns)._replace(name=path.stem, sha256=file_hash(path))

@@ -12,7 +12,7 @@ from benchmarks.peers import PeerCase, PeerRun
 from benchmarks.results import Row
 from benchmarks.throughput import ARMS, FULL, QUICK, measure, prepared, swept
 from exaul.engine.machine import TILE
-from exaul.engine.simulation.batch import roll_out, simulate_rollouts
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 
 SIZES = {
     "copies": (100, 1_000, 10_000, 100_000),
@@ -50,6 +50,6 @@ def game(case: PeerCase, horizon: int) -> PeerRun:
     (learner,), stream = ready.learners, ready.trial_records()
 
     def call() -> None:
-        simulate_rollouts([roll_out(ready, learner, stream)], stream, ready.checkpoints, lambda rounds: None)
+        simulate_rollouts([Rollout(ready, learner, stream)], stream, ready.checkpoints, lambda rounds: None)
 
     return PeerRun(horizon, call)

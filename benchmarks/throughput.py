@@ -23,8 +23,7 @@ from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS
-from exaul.engine.simulation.batch import Rollout, roll_out, simulate_rollouts
-from exaul.engine.simulation.interaction import interact_as_prepared
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk, rates_of_blocks
@@ -94,7 +93,7 @@ def swept(case: PeerCase) -> PeerRun:
     """Return a backend driven as a sweep drives it: records, uniforms and rounds, with checkpoints every 128."""
     ready = prepared(case, HORIZON, 1)
     (learner,), stream = ready.learners, ready.trial_records()
-    simulation, blocks = roll_out(ready, learner, stream).simulation, blocks_per_chunk(case.copies)
+    simulation, blocks = Rollout(ready, learner, stream).simulation, blocks_per_chunk(case.copies)
     checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     schedule = Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
     rates = rates_of_blocks(learner.rates, schedule.block)
@@ -112,9 +111,8 @@ def game(case: PeerCase) -> PeerRun:
     (learner,) = ready.learners
 
     def call() -> None:
-        simulation, asked = interact_as_prepared(ready, learner)
-        rollout = Rollout(learner, simulation, ready.copies_of(learner), ready.checkpoints, asked)
-        simulate_rollouts([rollout], None, ready.checkpoints, lambda done: None)
+        pool = ready.adaptive_pool()
+        simulate_rollouts([Rollout(ready, learner, pool)], pool, ready.checkpoints, lambda done: None)
 
     return PeerRun(GAME, call)
 

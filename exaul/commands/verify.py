@@ -13,7 +13,7 @@ from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
-from exaul.engine.simulation.batch import Rollout, roll_out, simulate_rollouts
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.learners import PreparedLearner, backend_of, with_feedback
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
@@ -91,7 +91,7 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
 
 def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
     records = prepared.trial_records()
-    rollout = roll_out(prepared, learner, records)
+    rollout = Rollout(prepared, learner, records)
     simulate_rollouts([rollout], records, prepared.checkpoints, lambda rounds: None)
     return rollout
 

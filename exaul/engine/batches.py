@@ -1,10 +1,10 @@
 """Prepare a sweep and its sources, and run its missing batches: in this process, or on the workers of a cluster."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from exaul.engine import machine, registry, settings
@@ -13,7 +13,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, describe_error
 from exaul.engine.folder import Arrays, Batch, SweepFolder
-from exaul.engine.logs.log import Records, describe_log, parse_log
+from exaul.engine.logs.log import Records, describe_log, number_repeats, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import (
     describe_records,
@@ -25,7 +25,7 @@ from exaul.engine.manifest import (
 )
 from exaul.engine.results import totals
 from exaul.engine.results.trials import curves_table
-from exaul.engine.simulation.batch import Saves, simulate_batch
+from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sweep import Sweep
@@ -59,7 +59,7 @@ def prepare_sources(
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
     named = [
         trace._replace(records=trace.records._replace(name=name))
-        for trace, name in zip(long, _distinct(short_names(long)), strict=True)
+        for trace, name in zip(long, number_repeats(short_names(long), range(len(long))), strict=True)
     ]
     windows = neighbours(named, sweep.each, number)
     if not windows:
@@ -89,18 +89,6 @@ def _load_all(sweep: Sweep) -> list[Trace]:
         if name not in columns:
             raise BadInput(f"each: no log has a column {name!r}")
     return traces
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Append numbers to names until they differ from each other."""
-    distinct: list[str] = []
-    for name in names:
-        new, number = name, 1
-        while new in distinct:
-            number += 1
-            new = f"{name} ({number})"
-        distinct.append(new)
-    return distinct
 
 
 def _prepare_traces(sweep: Sweep, traces: Sequence[Trace]) -> Prepared:
@@ -133,7 +121,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
     start = settings.timestamp()
     sources, left_out = prepare_sources(sweep, records)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if ":" in name}
+    code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = sweep_manifest(sweep, [_describe(source) for source in sources], left_out, code, start)
     return PreparedSweep(sweep, sources, manifest)
 
@@ -188,7 +176,7 @@ class Batches:
         self.trials = prepared.sweep.trial_numbers
         self.size = -(-len(self.trials) // least)
         for batch in folder.done:
-            report(_trials_of(prepared.sources, batch).rounds)
+            report(_trials_of(prepared.sources, batch).rounds_of_copies)
 
     def run_here(self, source: int) -> None:
         """Run the missing batches of a source in this process."""
@@ -208,14 +196,12 @@ class Batches:
             reported += rounds
             self.report(rounds)
 
-        folder = self.folder
-        saves = Saves(partial(folder.load_state, batch), folder.due, partial(folder.save_state, batch))
         try:
-            arrays = totals.arrays(simulate_batch(_trials_of(self.prepared.sources, batch), report, saves))
+            result = simulate_batch(_trials_of(self.prepared.sources, batch), report, (self.folder, batch))
         except MemoryError:
             self.report(-reported)
             return False
-        self._save(batch, arrays)
+        self._save(batch, totals.arrays(result))
         return True
 
     def run_on(self, executor: Executor) -> None:
@@ -247,7 +233,7 @@ class Batches:
                         continue
                     self._check_worker(batch, there)
                     self._save(batch, arrays)
-                    self.report(_trials_of(self.prepared.sources, batch).rounds)
+                    self.report(_trials_of(self.prepared.sources, batch).rounds_of_copies)
             if failed:
                 raise BatchFailed(self._failure_text(failed, len(missing)))
             if too_large:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from exaul.engine import folder, settings
+from exaul.engine import folder, registry, settings
 from exaul.engine.batches import Batches, PreparedSweep, prepare_sweep
 from exaul.engine.checks import BadInput, check_count, quote
 from exaul.engine.executors import Mismatch, check_workers
@@ -183,7 +183,7 @@ def finish(
     tables = []
     with (
         SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
-        Progress(progress, sum(source.rounds for source in sources)) as bar,
+        Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
         work = Batches(prepared, opened, bar.update, batches or 1)
         if executor is not None:
@@ -193,7 +193,7 @@ def finish(
                 bar.begin(number + 1, len(sources), source.name)
             work.run_here(number)  # with an executor, nothing is missing
             tables.append(_tabulate(opened.take(number), len(work.trials)))
-        played = tuple(Source(source.name, source.records, source.sources, source.grid) for source in sources)
+        played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": settings.timestamp()}, played)
         opened.close(result.write, result.manifest, keep=sweep.shard is not None)
     return result
@@ -252,7 +252,7 @@ def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, na
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
     """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
     sweep = Sweep(**(saved["configuration"] | {"out": out}))
-    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
+    foreign = [name for name in (sweep.environment, *sweep.learners) if registry.is_user_code(name)]
     if foreign and not trust:
         raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
     return sweep

@@ -198,14 +198,20 @@ def source_name(path: Path, selection: Mapping[str, Any]) -> str:
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
     """Append a number to names that several files share, so that every name belongs to one file."""
-    named: list[Records] = []
-    for source in records:
-        name, number = source.name, 1
-        while any(name == other.name and source.sha256 != other.sha256 for other in named):
+    names = number_repeats([each.name for each in records], [each.sha256 for each in records])
+    return tuple(each._replace(name=name) for each, name in zip(records, names, strict=True))
+
+
+def number_repeats(names: Sequence[str], owners: Sequence[Any]) -> list[str]:
+    """Append numbers to names until each belongs to one owner."""
+    numbered: list[str] = []
+    for name, owner in zip(names, owners, strict=True):
+        new, number = name, 1
+        while any(new == other and owner != of for other, of in zip(numbered, owners, strict=False)):
             number += 1
-            name = f"{source.name} ({number})"
-        named.append(source._replace(name=name))
-    return tuple(named)
+            new = f"{name} ({number})"
+        numbered.append(new)
+    return numbered
 
 
 def file_hash(path: Path) -> str:

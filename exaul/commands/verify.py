@@ -96,9 +96,9 @@ def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
     return rollout
 
 
-def _count_parted(one: Rollout, other: Rollout) -> tuple[int, int]:
+def _count_parted(mine: Rollout, theirs: Rollout) -> tuple[int, int]:
     """Return the copies that decide differently in some round, and the decisions of all copies until they do."""
-    differs = one.answered != other.answered
+    differs = mine.answered != theirs.answered
     parts = differs.any(axis=0)
     return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
 

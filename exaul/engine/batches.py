@@ -8,15 +8,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from exaul.engine import machine, registry, settings
-from exaul.engine.checks import BadInput, quote, resume_advice
+from exaul.engine.checks import BadInput, resume_advice
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, describe_error
 from exaul.engine.folder import Arrays, Batch, SweepFolder
-from exaul.engine.logs.log import Records, describe_log, number_repeats, parse_log
+from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import (
-    describe_records,
     engine_hash,
     first_difference,
     identity,
@@ -142,7 +141,7 @@ def _describe(source: Prepared) -> dict[str, Any]:
         "horizon": source.horizon,
         "segments": getattr(source.environment, "segments", 1),
         "learners": learners,
-        "records": describe_records(source.records),
+        "records": list(map(describe_records, source.records)),
         "warm_start": _describe_log(source),
     }
 
@@ -231,7 +230,10 @@ class Batches:
                         else:
                             failed[batch] = describe_error(error)
                         continue
-                    self._check_worker(batch, there)
+                    mine = identity(self.prepared.manifest, batch.source)
+                    differs = first_difference(there, mine, "on a worker", "here")
+                    if differs is not None:
+                        raise Mismatch(differs)
                     self._save(batch, arrays)
                     self.report(_trials_of(self.prepared.sources, batch).rounds_of_copies)
             if failed:
@@ -255,12 +257,6 @@ class Batches:
             )
         self.folder.forget_states()
         return -(-len(batch.trials) // 2)
-
-    def _check_worker(self, batch: Batch, there: dict[str, Any]) -> None:
-        differs = first_difference(there, identity(self.prepared.manifest, batch.source))
-        if differs is not None:
-            name, other, mine = differs
-            raise Mismatch(f"{name} is {quote(other)} on a worker, {quote(mine)} here")
 
     def _failure_text(self, failed: dict[Batch, str], many: int) -> str:
         names = [source.name for source in self.prepared.sources]

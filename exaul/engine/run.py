@@ -123,12 +123,10 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     for shard in shards:
         if not shard.finished(0):
             raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
-        differs = first_difference(
-            identity(first.manifest), identity(shard.manifest), besides=("out", "shard", "logs")
-        )
+        both = identity(shard.manifest), identity(first.manifest)
+        differs = first_difference(*both, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
         if differs is not None:
-            name, expected, other = differs
-            raise Mismatch(f"{name} is {quote(other)} in {shard.path}, {quote(expected)} in {first.path}")
+            raise Mismatch(differs)
     trials = first.manifest["configuration"]["trials"]
     tables, names = [], [source["name"] for source in first.manifest["sources"]]
     for source in range(len(names)):

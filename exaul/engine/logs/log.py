@@ -358,16 +358,19 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
     return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
 
 
-def describe_log(log: Records) -> dict[str, Any]:
-    """Return name, size, share of wrong answers and hashes of a log, for the manifest."""
+def describe_records(records: Records) -> dict[str, Any]:
+    """Return name, size, dropped rows and hash of a log or profile, without its path, for the manifest."""
     return {
-        "name": log.name,
-        "records": len(log.scores),
-        "dropped": log.dropped,
-        "error_rate": float(log.errors.mean()),
-        "sha256": log.sha256,
-        "content": log.content(),
+        "name": records.name,
+        "records": len(records.scores),
+        "dropped": records.dropped,
+        "sha256": records.sha256,
     }
+
+
+def describe_log(log: Records) -> dict[str, Any]:
+    """Return also the share of wrong answers and the hash of the content: of a log from which learners start."""
+    return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 
 def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:

@@ -38,7 +38,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     import jax
     from jax.experimental import topologies
 
-    from exaul.engine.simulation.batch import roll_out
+    from exaul.engine.simulation.batch import Rollout
     from exaul.engine.simulation.prepare import prepare
     from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
     from exaul.engine.sweep import Sweep
@@ -58,7 +58,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     (prepared,) = ready.learners
     schedule = next(make_chunks(None, ready.checkpoints, copies)).schedule
     with jax.enable_x64(True):
-        simulation: Any = roll_out(ready, prepared, ready.trial_records()).simulation
+        simulation: Any = Rollout(ready, prepared, ready.trial_records()).simulation
         lowered = simulation.lowered(schedule, rates_of_blocks(prepared.rates, schedule.block), sharding)
         start = perf_counter()
         program = lowered.compile()

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exaul.engine.checks import BadInput as BadInput
     from exaul.engine.functional import cuts as cuts
+    from exaul.engine.functional import environment as environment
     from exaul.engine.functional import grid as grid
+    from exaul.engine.functional import keys as keys
     from exaul.engine.functional import make as make
-    from exaul.engine.games import environment as environment
-    from exaul.engine.games import keys as keys
-    from exaul.engine.games import play_in as play_in
+    from exaul.engine.functional import play_in as play_in
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
@@ -40,13 +40,13 @@ _HOMES = {
     "Result": "engine.results.result",
     "Sweep": "engine.sweep",
     "cuts": "engine.functional",
-    "environment": "engine.games",
+    "environment": "engine.functional",
     "grid": "engine.functional",
-    "keys": "engine.games",
+    "keys": "engine.functional",
     "make": "engine.functional",
     "merge": "engine.run",
     "play": "kernels.play",
-    "play_in": "engine.games",
+    "play_in": "engine.functional",
     "regret": "kernels.play",
     "regret_scaling": "engine.scaling",
     "rerun": "engine.run",

@@ -18,9 +18,9 @@ from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table, frame
-from exaul.engine.logs.log import Records
+from exaul.engine.logs.log import Records, describe_records
 from exaul.engine.logs.profiles import PROFILES
-from exaul.engine.manifest import check_manifest, describe_records
+from exaul.engine.manifest import check_manifest
 from experiments import impostors
 from experiments.claims import Judged, Tables, judge
 from experiments.experiment import Experiment, ExperimentPart, join_tables
@@ -64,7 +64,7 @@ class Runner:
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [one | rate for one, rate in zip(describe_records(seen), rates, strict=True)],
+            "records": [describe_records(one) | rate for one, rate in zip(seen, rates, strict=True)],
             **self.alike,
             "seconds": self.seconds,
         }

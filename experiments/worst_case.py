@@ -22,12 +22,10 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
-from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.learners import PreparedLearner
+from exaul.engine.simulation.learners import Cells, PreparedLearner
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
-from exaul.kernels.game import Copies
 from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
 
@@ -103,36 +101,26 @@ def simulate_parameters(
     # Copies are ordered by candidate, then by trial.
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [not x.words for x in environment.tunables]] = tuning.T
-    many = candidates * len(trials)
-    copies = Copies.of(
-        np.full(many, prepared.alpha[0]),
-        np.full(many, prepared.answer_cost[0]),
-        np.full(many, prepared.abstain_cost[0]),
-        np.arange(many, dtype=np.int32),
-        # All candidates share the draws of a trial, so they differ by their parameters alone.
-        np.tile(np.arange(len(trials), dtype=np.int32), candidates),
+    # a cell for each candidate: they share the draws of a trial, so they differ by their parameters alone
+    state, counts = learner.first
+    first = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
+    cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
+    searched = learner._replace(cells=cells, first=first)
+    prepared = replace(
+        prepared,
+        trials=trials,
+        checkpoints=np.array([prepared.horizon]),
+        tunable_values=np.repeat(every, len(trials), axis=0),
     )
-    checkpoints = np.array([prepared.horizon])
-    simulation, asked = interact(
-        learner,
-        environment,
-        pool,
-        copies,
-        np.repeat(every, len(trials), axis=0),
-        trials,
-        prepared.sweep.seed,
-        checkpoints,
-        np.zeros(len(copies.draw_stream), np.intp),
-    )
-    rollout = Rollout(learner, simulation, many, checkpoints, asked)
-    simulate_rollouts([rollout], None, checkpoints, lambda rounds: None)
-    assert asked is not None
+    rollout = Rollout(prepared, searched, pool)
+    simulate_rollouts([rollout], pool, prepared.checkpoints, lambda rounds: None)
+    assert rollout.asked is not None
     answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.alpha[0]
     if config.objective == "risk":
         value = metrics.fdr_risk(answered, wrong, alpha)
     else:
         costs = prepared.answer_cost[0], prepared.abstain_cost[0]
-        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - asked.best()[0][-1]
+        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - rollout.asked.best()[0][-1]
     return value.reshape(candidates, -1).mean(axis=1)
 
 

@@ -77,8 +77,9 @@ def stamp():
 
 
 def learners():
-    """The learners by name."""
-    return {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
+    """The learners by name, but the one that starts from a built-in profile: the sweeps have logs."""
+    places = registry.LEARNERS.items()
+    return {name: registry.load_object(place) for name, place in places if name != registry.FROM_LOG}
 
 
 def learning():

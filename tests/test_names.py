@@ -41,8 +41,8 @@ BANNED = {  # part of an identifier: what docs/glossary.md uses instead
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/play.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/kernels/play.py", "play_round"): "a game is played",
-    ("exaul/engine/games.py", "play"): "a game is played",
-    ("exaul/engine/games.py", "play_in"): "a game is played",
+    ("exaul/engine/functional.py", "play"): "a game is played",
+    ("exaul/engine/functional.py", "play_in"): "a game is played",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
     ("exaul/serving/http/bodies.py", "thumb"): "a field of requests, which users know",

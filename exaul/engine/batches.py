@@ -1,22 +1,21 @@
 """Prepare a sweep and its sources, and run its missing batches: in this process, or on the workers of a cluster."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from exaul.engine import machine, registry, settings
-from exaul.engine.checks import BadInput, quote, resume_advice
+from exaul.engine.checks import BadInput, resume_advice
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, describe_error
 from exaul.engine.folder import Arrays, Batch, SweepFolder
-from exaul.engine.logs.log import Records, describe_log, parse_log
+from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import (
-    describe_records,
     engine_hash,
     first_difference,
     identity,
@@ -25,7 +24,7 @@ from exaul.engine.manifest import (
 )
 from exaul.engine.results import totals
 from exaul.engine.results.trials import curves_table
-from exaul.engine.simulation.batch import Saves, simulate_batch
+from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sweep import Sweep
@@ -59,7 +58,7 @@ def prepare_sources(
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
     named = [
         trace._replace(records=trace.records._replace(name=name))
-        for trace, name in zip(long, _distinct(short_names(long)), strict=True)
+        for trace, name in zip(long, number_repeats(short_names(long), range(len(long))), strict=True)
     ]
     windows = neighbours(named, sweep.each, number)
     if not windows:
@@ -89,18 +88,6 @@ def _load_all(sweep: Sweep) -> list[Trace]:
         if name not in columns:
             raise BadInput(f"each: no log has a column {name!r}")
     return traces
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Append numbers to names until they differ from each other."""
-    distinct: list[str] = []
-    for name in names:
-        new, number = name, 1
-        while new in distinct:
-            number += 1
-            new = f"{name} ({number})"
-        distinct.append(new)
-    return distinct
 
 
 def _prepare_traces(sweep: Sweep, traces: Sequence[Trace]) -> Prepared:
@@ -133,7 +120,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
     start = settings.timestamp()
     sources, left_out = prepare_sources(sweep, records)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if ":" in name}
+    code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = sweep_manifest(sweep, [_describe(source) for source in sources], left_out, code, start)
     return PreparedSweep(sweep, sources, manifest)
 
@@ -154,7 +141,7 @@ def _describe(source: Prepared) -> dict[str, Any]:
         "horizon": source.horizon,
         "segments": getattr(source.environment, "segments", 1),
         "learners": learners,
-        "records": describe_records(source.records),
+        "records": list(map(describe_records, source.records)),
         "warm_start": _describe_log(source),
     }
 
@@ -188,7 +175,7 @@ class Batches:
         self.trials = prepared.sweep.trial_numbers
         self.size = -(-len(self.trials) // least)
         for batch in folder.done:
-            report(_trials_of(prepared.sources, batch).rounds)
+            report(_trials_of(prepared.sources, batch).rounds_of_copies)
 
     def run_here(self, source: int) -> None:
         """Run the missing batches of a source in this process."""
@@ -208,14 +195,12 @@ class Batches:
             reported += rounds
             self.report(rounds)
 
-        folder = self.folder
-        saves = Saves(partial(folder.load_state, batch), folder.due, partial(folder.save_state, batch))
         try:
-            arrays = totals.arrays(simulate_batch(_trials_of(self.prepared.sources, batch), report, saves))
+            result = simulate_batch(_trials_of(self.prepared.sources, batch), report, (self.folder, batch))
         except MemoryError:
             self.report(-reported)
             return False
-        self._save(batch, arrays)
+        self._save(batch, totals.arrays(result))
         return True
 
     def run_on(self, executor: Executor) -> None:
@@ -245,9 +230,12 @@ class Batches:
                         else:
                             failed[batch] = describe_error(error)
                         continue
-                    self._check_worker(batch, there)
+                    mine = identity(self.prepared.manifest, batch.source)
+                    differs = first_difference(there, mine, "on a worker", "here")
+                    if differs is not None:
+                        raise Mismatch(differs)
                     self._save(batch, arrays)
-                    self.report(_trials_of(self.prepared.sources, batch).rounds)
+                    self.report(_trials_of(self.prepared.sources, batch).rounds_of_copies)
             if failed:
                 raise BatchFailed(self._failure_text(failed, len(missing)))
             if too_large:
@@ -269,12 +257,6 @@ class Batches:
             )
         self.folder.forget_states()
         return -(-len(batch.trials) // 2)
-
-    def _check_worker(self, batch: Batch, there: dict[str, Any]) -> None:
-        differs = first_difference(there, identity(self.prepared.manifest, batch.source))
-        if differs is not None:
-            name, other, mine = differs
-            raise Mismatch(f"{name} is {quote(other)} on a worker, {quote(mine)} here")
 
     def _failure_text(self, failed: dict[Batch, str], many: int) -> str:
         names = [source.name for source in self.prepared.sources]

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import settings
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.manifest import first_difference, identity
 from exaul.engine.sweep import Sweep
@@ -239,10 +239,10 @@ class SweepFolder:
             raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error}); {again}") from error
         if not whole:
             raise BadInput(f"{path}: changed since it was written; {again}")
-        differs = first_difference(belongs, self._identity(prefix, batch), ("out", "shard"))
+        expected = self._identity(prefix, batch)
+        differs = first_difference(belongs, expected, "in it", "in the manifest", ("out", "shard"))
         if differs is not None:
-            what, there, expected = differs
-            raise BadInput(f"{path}: of another sweep: {what} is {quote(there)}, not {quote(expected)}; {again}")
+            raise BadInput(f"{path}: of another sweep: {differs}; {again}")
         return content
 
     def _identity(self, prefix: str, batch: Batch) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from exaul.engine import machine, settings
 from exaul.engine.checks import BadInput, quote, resume_advice
-from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
@@ -86,11 +85,6 @@ def module_hash(reference: str) -> str:
         return ""
     path = Path(str(module.__file__))
     return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])
-
-
-def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
-    """Return name, size, dropped rows and hash of each log or profile, without paths."""
-    return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
 
 
 def sweep_manifest(
@@ -187,23 +181,26 @@ def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
     """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
-    difference = first_difference(identity(saved_manifest), identity(current))
+    difference = first_difference(identity(current), identity(saved_manifest), "here", "there")
     if difference is not None:
-        name, a, b = difference
-        raise BadInput(f"{field}: {name} is {quote(b)} here, {quote(a)} there")
+        raise BadInput(f"{field}: {difference}")
 
 
 def first_difference(
-    first: Mapping[str, Any], second: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
-) -> tuple[str, Any, Any] | None:
-    """Return the first difference of two identities: name and both values; or None.
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    where: str,
+    elsewhere: str,
+    besides: tuple[str, ...] = ("out",),
+) -> str | None:
+    """Return the first difference of two identities as a clause, such as "seed is 1 here, 2 there"; or None.
 
     Fields of the configuration that are named in ``besides`` may differ.
     """
     a, b = (settings.flatten({k: _numbered_lists(v) for k, v in each.items()}, ": ") for each in (first, second))
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
-            return name, a.get(name), b.get(name)
+            return f"{name} is {quote(a.get(name))} {where}, {quote(b.get(name))} {elsewhere}"
     return None
 
 

@@ -104,9 +104,14 @@ def name_of(learner: Any) -> str:
     return imported[-1] if imported else places[0]
 
 
+def is_user_code(name: str) -> bool:
+    """Return whether the name of a learner or environment has the form ``module:name`` of user code."""
+    return ":" in name
+
+
 def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
     """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
-    check_known(field, (name for name in names if ":" not in name), table)
+    check_known(field, (name for name in names if not is_user_code(name)), table)
 
 
 def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
@@ -138,13 +143,19 @@ TRACED = "it must be written in JAX, for one game"
 
 @contextmanager
 def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[None]:
-    """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
+    """Run user code in float64; turn its errors into BadInput with the reason and, if known, the line.
 
     ``what`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``how`` says how such code
-    is written.
+    is written. A ``reference`` to code of exaul changes nothing.
     """
-    try:
+    if not is_user_code(reference):
         yield
+        return
+    import jax
+
+    try:
+        with jax.enable_x64(True):
+            yield
     except BadInput:
         raise
     except Exception as error:

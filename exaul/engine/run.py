@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from exaul.engine import folder, settings
+from exaul.engine import folder, registry, settings
 from exaul.engine.batches import Batches, PreparedSweep, prepare_sweep
 from exaul.engine.checks import BadInput, check_count, quote
 from exaul.engine.executors import Mismatch, check_workers
@@ -123,12 +123,10 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     for shard in shards:
         if not shard.finished(0):
             raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
-        differs = first_difference(
-            identity(first.manifest), identity(shard.manifest), besides=("out", "shard", "logs")
-        )
+        both = identity(shard.manifest), identity(first.manifest)
+        differs = first_difference(*both, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
         if differs is not None:
-            name, expected, other = differs
-            raise Mismatch(f"{name} is {quote(other)} in {shard.path}, {quote(expected)} in {first.path}")
+            raise Mismatch(differs)
     trials = first.manifest["configuration"]["trials"]
     tables, names = [], [source["name"] for source in first.manifest["sources"]]
     for source in range(len(names)):
@@ -183,7 +181,7 @@ def finish(
     tables = []
     with (
         SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
-        Progress(progress, sum(source.rounds for source in sources)) as bar,
+        Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
         work = Batches(prepared, opened, bar.update, batches or 1)
         if executor is not None:
@@ -193,7 +191,7 @@ def finish(
                 bar.begin(number + 1, len(sources), source.name)
             work.run_here(number)  # with an executor, nothing is missing
             tables.append(_tabulate(opened.take(number), len(work.trials)))
-        played = tuple(Source(source.name, source.records, source.sources, source.grid) for source in sources)
+        played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": settings.timestamp()}, played)
         opened.close(result.write, result.manifest, keep=sweep.shard is not None)
     return result
@@ -252,7 +250,7 @@ def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, na
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
     """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
     sweep = Sweep(**(saved["configuration"] | {"out": out}))
-    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
+    foreign = [name for name in (sweep.environment, *sweep.learners) if registry.is_user_code(name)]
     if foreign and not trust:
         raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
     return sweep

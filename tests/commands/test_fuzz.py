@@ -188,7 +188,7 @@ def edit_manifest(place, capsys, tmp_path_factory, data):
     (folder / "out/manifest.json").write_text(json.dumps(about))
     argv, status = check_all(folder, data, capsys, ["report"] if kind == "report" else ["resume", "rerun", "merge"])
     if (kind, argv[0], status) == ("stopped", "sweep", None):
-        assert first_difference(identity(json.loads(before)), identity(about)) is None
+        assert first_difference(identity(json.loads(before)), identity(about), "", "") is None
 
 
 STATES = {  # a file of a batch in two of the folders

@@ -55,6 +55,23 @@ def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
     assert not found.holds("float32")
 
 
+@pytest.mark.parametrize(("worse", "means"), [(0, "agree"), (12, "differ, too")])
+def test_where_rounding_alone_changes_decisions_the_verdict_says_so(worse, means, capsys, monkeypatch):
+    """One that counts 12 answers too many in each block also differs on average."""
+    collect = CompiledSimulation.collect
+
+    def changed(self):
+        totals = collect(self)
+        totals.answered[:] += worse * np.arange(len(totals.answered))[:, None, None]
+        return totals
+
+    monkeypatch.setattr(CompiledSimulation, "collect", changed)
+    flags = ["--learners", "exaul", "--eta", "20", "--trials", "20", "--horizon", "1500", "--arms", "50"]
+    assert main(["verify", *flags]) == 1
+    begin = "certified: no; rounding alone changes decisions of exaul at eta = 20, so they prove nothing"
+    assert capsys.readouterr().out.splitlines()[-1] == f"{begin}; the means {means}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("precision", verify.TOLERANCE)

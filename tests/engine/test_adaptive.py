@@ -4,6 +4,7 @@ import csv
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
 
@@ -15,16 +16,15 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine.environments import interactive
-from exaul.engine.environments.adaptive import make_pool
 from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation import schedule
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
-from exaul.engine.simulation.interaction import interact
-from exaul.engine.simulation.learners import PreparedLearner, backend_of, make_cells, supporting_backends
+from exaul.engine.simulation.learners import backend_of, supporting_backends
+from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
-from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
+from exaul.kernels.game import GRIDS, ROUNDS, Parameters
 from exaul.kernels.play import SidedGame
 from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
@@ -47,31 +47,28 @@ def pools(levels=None):
 
 def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
     """Games with a checkpoint every round, and their environment."""
-    environment, (scores, errors) = ADAPTIVE[ADAPTIVE_CASES[name]["environment"]], pools(levels)
-    scores, errors = scores[: environment.sources], errors[: environment.sources]
-    made = make_pool(
-        GRIDS["uniform"](arms, ()),
-        scores,
-        errors,
-        [("source", "score")[int(tuning_of(name).get("groups", 0))]] * len(scores),
-        rounds if environment.uses_records_once else None,
-        (np.uint32(1), np.uint32(2)),
+    fields = ADAPTIVE_CASES[name]
+    records = [Records("log", *each, 0, None) for each in zip(*pools(levels), strict=True)]
+    sweep = Sweep(
+        **fields,
+        learners=(learner,),
+        alphas=(ALPHA,),
+        lambdas=(LAM,),
+        horizon=rounds,
+        trials=trials,
+        arms=arms,
+        seed=SEED,
+        backend=where,
     )
-    backend = backend_of(LEARNERS[learner], where, "float64")
+    prepared = prepare(sweep, records[: ADAPTIVE[fields["environment"]].sources])
+    prepared, (learner,) = replace(prepared, checkpoints=np.arange(1, rounds + 1)), prepared.learners
     if wrap is not None:
-        backend = backend._replace(game=lambda arms, of=backend: wrap(of, arms))
-    rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
-    cells = make_cells(Sweep(), LEARNERS[learner], rates, np.array([ALPHA]), np.array([LAM]))
-    learner = PreparedLearner(learner, LEARNERS[learner], where, backend, rates, cells, {})
-    alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
-    copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
-    tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
-    every = np.arange(1, rounds + 1)
-    given = learner, environment, made, copies, tuning, np.arange(trials), SEED, every
-    simulation, asked = interact(*given, np.zeros(len(copies.draw_stream), int))
-    rollout = Rollout(learner, simulation, trials, every, asked)
-    simulate_rollouts([rollout], None, every, lambda rounds: None)
-    return rollout, made
+        backend = learner.backend
+        learner = learner._replace(backend=backend._replace(game=lambda arms: wrap(backend, arms)))
+    pool = prepared.adaptive_pool()
+    rollout = Rollout(prepared, learner, pool)
+    simulate_rollouts([rollout], pool, prepared.checkpoints, lambda rounds: None)
+    return rollout, pool
 
 
 def coins(stream, count, rounds, trials=3):

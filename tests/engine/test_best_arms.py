@@ -30,8 +30,8 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch
         made = chunk.host_records()
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
         counter.count_chunk(chunk)
-        tree, counter = deepcopy(counter.save()), BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
-        counter.restore(tree)
+        tree = deepcopy(schedule.save(counter))
+        counter = schedule.restore(BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS), tree)
     assert len(seen) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]

@@ -198,14 +198,20 @@ def source_name(path: Path, selection: Mapping[str, Any]) -> str:
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
     """Append a number to names that several files share, so that every name belongs to one file."""
-    named: list[Records] = []
-    for source in records:
-        name, number = source.name, 1
-        while any(name == other.name and source.sha256 != other.sha256 for other in named):
+    names = number_repeats([each.name for each in records], [each.sha256 for each in records])
+    return tuple(each._replace(name=name) for each, name in zip(records, names, strict=True))
+
+
+def number_repeats(names: Sequence[str], owners: Sequence[Any]) -> list[str]:
+    """Append numbers to names until each belongs to one owner."""
+    numbered: list[str] = []
+    for name, owner in zip(names, owners, strict=True):
+        new, number = name, 1
+        while any(new == other and owner != of for other, of in zip(numbered, owners, strict=False)):
             number += 1
-            name = f"{source.name} ({number})"
-        named.append(source._replace(name=name))
-    return tuple(named)
+            new = f"{name} ({number})"
+        numbered.append(new)
+    return numbered
 
 
 def file_hash(path: Path) -> str:
@@ -352,16 +358,19 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
     return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
 
 
-def describe_log(log: Records) -> dict[str, Any]:
-    """Return name, size, share of wrong answers and hashes of a log, for the manifest."""
+def describe_records(records: Records) -> dict[str, Any]:
+    """Return name, size, dropped rows and hash of a log or profile, without its path, for the manifest."""
     return {
-        "name": log.name,
-        "records": len(log.scores),
-        "dropped": log.dropped,
-        "error_rate": float(log.errors.mean()),
-        "sha256": log.sha256,
-        "content": log.content(),
+        "name": records.name,
+        "records": len(records.scores),
+        "dropped": records.dropped,
+        "sha256": records.sha256,
     }
+
+
+def describe_log(log: Records) -> dict[str, Any]:
+    """Return also the share of wrong answers and the hash of the content: of a log from which learners start."""
+    return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 
 def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:

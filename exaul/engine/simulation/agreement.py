@@ -12,9 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from exaul.engine import machine
+from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
 from exaul.engine.simulation.simulations import start_simulation
@@ -26,7 +27,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
-ARMS, COPIES = 100, 32  # of the check of a device, which has a span of rounds (chosen)
+ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
 # Records of the pools, in turn. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
 SIZES = 300, 2000
@@ -61,14 +62,13 @@ def simulate_briefly(
     rates = block_rates(learner, SPAN, ARMS, False, None, None)
     with jax.enable_x64(True):
         records = TrialRecords(streams, SPAN, 0, number, imperfect)
-        padded = machine.padded_indices(COPIES)
         first = start_of(learner.rule, ARMS, alpha)
-        start = start_copies(learner.rule, ARMS, first, padded, np.zeros(len(padded), np.int32))
-        simulation = start_simulation(backend, copies.take(padded), start, ARMS, records)
+        start = start_copies(learner.rule, ARMS, first, number, np.zeros(COPIES, np.int32))
+        simulation = start_simulation(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(records, np.arange(1, SPAN + 1), COPIES)
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         sums = simulation.collect()
-    so_far = (sums.answered + sums.wrong)[chunk.schedule.checkpoint_rounds > 0][:, :COPIES]
+    so_far = (sums.answered + sums.wrong)[chunk.schedule.checkpoint_rounds > 0]
     return np.diff(so_far, axis=0, prepend=0), simulation.state
 
 
@@ -127,6 +127,6 @@ def _cached_result(name: str, backend_name: str, reference: str) -> Path | None:
     folder = cache_folder()
     if folder is None:
         return None
-    of = [module_hash(x) for x in (name, reference) if ":" in x]
+    of = [module_hash(x) for x in (name, reference) if registry.is_user_code(x)]
     content = name, backend_name, reference, device(), versions(), engine_hash(), of
     return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

@@ -1,85 +1,76 @@
 """Simulate a batch: all learners on some trials of a source, chunk by chunk."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
+from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.machine import forget_programs, padded_indices, platform
+from exaul.engine.registry import is_user_code
 from exaul.engine.results.totals import Totals, totals_of
-from exaul.engine.simulation.best_arms import BestArmCounter, BestArms
+from exaul.engine.simulation import schedule
+from exaul.engine.simulation.best_arms import AskedRecords, BestArmCounter
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks, rates_of_blocks
-from exaul.engine.simulation.simulations import Simulation, start_simulation
+from exaul.engine.simulation.schedule import (
+    Chunk,
+    Questions,
+    Saved,
+    TrialRecords,
+    make_chunks,
+    rates_of_blocks,
+)
+from exaul.engine.simulation.simulations import start_simulation
+from exaul.kernels import uniforms
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.learners.start import start_copies
 from exaul.kernels.metrics import Floats
 
-if TYPE_CHECKING:  # which imports JAX
-    from exaul.engine.simulation.interaction import AskedRecords
-
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
+Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
+NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
 
-class Saves(NamedTuple):
-    """Functions that save the state of a batch between chunks, and restore it.
-
-    ``load()`` returns the number of finished blocks and the leaves of the last save, or 0 and [] without one.
-    ``save(blocks, leaves)`` writes a save; ``due()`` says whether it is time for one.
-    """
-
-    load: Callable[[], tuple[int, list[Any]]]
-    due: Callable[[], bool]
-    save: Callable[[int, list[Any]], object]
-
-    def restore(self, first: Callable[[], Any]) -> tuple[int, Any]:
-        """Return (blocks, tree) of the last save, or (0, None); ``first()`` is the tree before round 1.
-
-        Raise BadInput if the shapes of the saved state differ from it.
-        """
-        blocks, saved = self.load()
-        if not blocks:
-            return 0, None
-        import jax
-
-        leaves, tree = jax.tree.flatten(first())
-        shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
-        if shapes[0] != shapes[1]:
-            raise BadInput(
-                "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
-            )
-        return blocks, jax.tree.unflatten(tree, saved)
-
-
-NO_SAVES = Saves(lambda: (0, []), lambda: False, lambda blocks, leaves: None)
-
-
-class Rollout:
+class Rollout(Saved):
     """The copies of one learner, and their totals so far."""
+
+    changing = "simulation", "answered", "wrong", "reached", "asked"
 
     def __init__(
         self,
+        prepared: Prepared,
         learner: PreparedLearner,
-        simulation: Simulation,
-        count: int,
-        checkpoints: NDArray[np.int64],
-        asked: "AskedRecords | None" = None,
+        records: Any,
+        best: NDArray[np.int32] | None = None,
     ) -> None:
         """Prepare round 1.
 
         Args:
+            prepared: the source and its trials.
             learner: with its backend and cells.
-            simulation: of its copies, padded.
-            count: B, the number of its copies.
-            checkpoints: [P] rounds.
-            asked: counts the records, if the environment is adaptive.
+            records: ``TrialRecords``; or the ``AdaptivePool`` that an adaptive environment asks from.
+            best: [pairs x trials] the arms of least loss, which fixed arms read.
         """
-        self.learner, self.simulation, self.count, self.asked = learner, simulation, count, asked
-        self.answered = np.zeros((len(checkpoints), count), np.int64)
-        self.wrong = np.zeros((len(checkpoints), count))
-        self.feedback_sums: dict[str, Floats] = {}  # after the last chunk that was collected
+        self.learner, cell, arms = learner, prepared.cell_of_copies(learner), len(prepared.grid)
+        self.count = len(cell)
+        padded = padded_indices(self.count)  # every device gets whole tiles
+        copies = prepared.copies(learner, getattr(records, "record_stream", None))
+        aimed = learner.with_aim(copies.take(padded))
+        best = np.zeros(len(padded), np.int32) if best is None else best[padded]
+        start = start_copies(learner.definition.rule, arms, learner.first, cell[padded], best)
+        self.asked = None  # counts the records that an adaptive environment asks
+        if prepared.is_adaptive:
+            self.asked = AskedRecords(copies, len(prepared.trials), records, prepared.checkpoints)
+            records = _questions(prepared, learner, records, padded)
+        self.simulation = start_simulation(learner.backend, aimed, start, arms, records)
+        points = len(prepared.checkpoints)
+        self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
+        self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
         self.reached = 0
 
     def start(self, chunk: Chunk) -> None:
@@ -93,11 +84,13 @@ class Rollout:
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
         sums = self.simulation.collect()
-        if ":" in self.learner.name:
+        if is_user_code(self.learner.name):
             from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
-            check_finite(self.learner, lambda: self.simulation.state)
-        self.feedback_sums = self.learner.feedback_sums(lambda: self.simulation.state, self.count)
+            check_finite(self.learner, self.simulation.state)
+        if self.learner.feedback != PERFECT_FEEDBACK:
+            of_copies = self.simulation.state.sums._asdict()
+            self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
         is_checkpoint = self.schedule.checkpoint_rounds > 0
         rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
@@ -106,18 +99,23 @@ class Rollout:
         if self.asked is not None:
             self.asked.count(self.schedule, rows, *(x[:, : self.count] for x in self.simulation.asked))
 
-    def save(self) -> Any:
-        """Return all that changes, as a tree of arrays, which the next ``start`` may change."""
-        asked = () if self.asked is None else self.asked.save()
-        return self.simulation.save(), self.answered, self.wrong, self.reached, asked
 
-    def restore(self, tree: Any) -> None:
-        """Continue from what ``save`` returned."""
-        simulation, self.answered, self.wrong, reached, asked = tree
-        self.simulation.restore(simulation)
-        self.reached = int(reached)
-        if self.asked is not None:
-            self.asked.restore(asked)
+def _questions(
+    prepared: Prepared, learner: PreparedLearner, pool: AdaptivePool, padded: NDArray[np.intp]
+) -> Questions:
+    """Return the questions of an adaptive environment to the copies of a learner, ``padded``."""
+    environment, trials, seed = prepared.environment, prepared.trials, prepared.sweep.seed
+    assert isinstance(environment, Adaptive)
+    copies = prepared.copies(learner)
+    tuning = np.broadcast_to(prepared.tunable_values, (len(copies.alpha), len(environment.tunables)))
+    choices = tunable_choices(environment, tuning[0])
+    return Questions(
+        environment,
+        pool,
+        Objective(*copies.take(padded)[:3], tuning[padded], choices),
+        uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials),
+        uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK),
+    )
 
 
 def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Totals:
@@ -128,14 +126,13 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     """
     on_host = platform() == "cpu" and all(learner.on_host for learner in prepared.learners)
     if on_host and not prepared.is_adaptive:
-        return totals_of(prepared, *_simulate_oblivious(prepared, report, saves))
+        return _simulate_all(prepared, report, saves)
     import jax
 
     forget_programs()  # a folder of logs of many lengths compiles one for each length
-    simulate = _simulate_adaptive if prepared.is_adaptive else _simulate_oblivious
     try:
         with jax.enable_x64(True):
-            return totals_of(prepared, *simulate(prepared, report, saves))
+            return _simulate_all(prepared, report, saves)
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -143,65 +140,36 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         raise MemoryError(str(error)) from error
 
 
-def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], None]:
-    from exaul.engine.simulation.interaction import interact_as_prepared
+def _simulate_all(prepared: Prepared, report: Report, saves: Saves) -> Totals:
+    """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
 
-    rollouts = [
-        Rollout(learner, simulation, prepared.copies_of(learner), prepared.checkpoints, asked)
-        for learner in prepared.learners
-        for simulation, asked in [interact_as_prepared(prepared, learner)]
-    ]
-    simulate_rollouts(rollouts, None, prepared.checkpoints, report, saves=saves)
-    return {rollout.learner.name: rollout for rollout in rollouts}, None
+    In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
+    """
 
-
-def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> tuple[dict[str, Rollout], BestArms]:
-    """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
-
-    def simulate(
-        learners: list[PreparedLearner],
-        records: TrialRecords,
-        counter: BestArmCounter | None = None,
-        saves: Saves = NO_SAVES,
-        best: NDArray[np.int32] | None = None,
-    ) -> dict[str, Rollout]:
-        rollouts = [roll_out(prepared, learner, records, best) for learner in learners]
-        simulate_rollouts(rollouts, records, prepared.checkpoints, report, counter, saves)
+    def simulate(learners: Sequence[PreparedLearner], records: Any, best: Any, *more: Any) -> dict[str, Rollout]:
+        rollouts = [Rollout(prepared, learner, records, best) for learner in learners]
+        simulate_rollouts(rollouts, records, prepared.checkpoints, report, *more)
         for rollout in rollouts:
             del rollout.simulation  # the states of learners are freed before fixed arms begin
         return {rollout.learner.name: rollout for rollout in rollouts}
 
+    if prepared.is_adaptive:
+        pool = prepared.adaptive_pool()
+        return totals_of(prepared, simulate(prepared.learners, pool, None, None, saves), None)
     fixed = [learner for learner in prepared.learners if learner.is_fixed]
     learners = [learner for learner in prepared.learners if not learner.is_fixed]
-    records = prepared.trial_records()
-    costs = prepared.answer_cost, prepared.abstain_cost
+    records, costs = prepared.trial_records(), (prepared.answer_cost, prepared.abstain_cost)
     counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
-    rollouts = simulate(learners, records, counter, saves)
+    rollouts = simulate(learners, records, None, counter, saves)
     losses, arms = counter.best()
     if fixed:
-        rollouts |= simulate(fixed, prepared.trial_records(), best=arms)
-    return rollouts, (losses, arms)
-
-
-def roll_out(
-    prepared: Prepared, learner: PreparedLearner, records: TrialRecords, best: NDArray[np.int32] | None = None
-) -> Rollout:
-    """Return a learner's copies on records, before round 1; padded, so that every device gets whole tiles.
-
-    ``best`` [pairs x trials] are the arms of least loss, which fixed arms read.
-    """
-    count, arms = prepared.copies_of(learner), len(prepared.grid)
-    padded = padded_indices(count)
-    copies = learner.with_aim(prepared.copies(learner, records.record_stream).take(padded))
-    arm = np.zeros(len(padded), np.int32) if best is None else best[padded]
-    start = learner.start_of_copies(arms, prepared.cell_of_copies(learner)[padded], arm)
-    simulation = start_simulation(learner.backend, copies, start, arms, records)
-    return Rollout(learner, simulation, count, prepared.checkpoints)
+        rollouts |= simulate(fixed, prepared.trial_records(), arms)
+    return totals_of(prepared, rollouts, (losses, arms))
 
 
 def simulate_rollouts(
     rollouts: Sequence[Rollout],
-    trial_records: TrialRecords | None,
+    records: Any,
     checkpoints: NDArray[np.int64],
     report: Report,
     counter: BestArmCounter | None = None,
@@ -211,23 +179,28 @@ def simulate_rollouts(
 
     Args:
         rollouts: of the learners.
-        trial_records: of an oblivious environment, the same for all learners.
+        records: the same for all learners, as of ``Rollout``.
         checkpoints: [P] rounds, the last the horizon.
         report: called with the rounds of each chunk, of all copies together.
         counter: searches for the best arms in these records.
         saves: of the state.
     """
-    parts: list[TrialRecords | BestArmCounter | Rollout] = [
-        *([] if trial_records is None else [trial_records]),
-        *([] if counter is None else [counter]),
-        *rollouts,
-    ]
-    start, trees = saves.restore(lambda: [part.save() for part in parts])
-    if start:
-        for part, tree in zip(parts, trees, strict=True):
-            part.restore(tree)
+    folder, batch = saves
+    trial_records = records if isinstance(records, TrialRecords) else None
+    parts = [trial_records, counter, *rollouts]
+    blocks, leaves = folder.load_state(batch)
+    if blocks:
+        import jax
+
+        first, tree = jax.tree.flatten(schedule.save(parts))
+        forms = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (first, leaves)]
+        if forms[0] != forms[1]:
+            raise BadInput(
+                "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
+            )
+        schedule.restore(parts, jax.tree.unflatten(tree, leaves))
     copies = sum(rollout.count for rollout in rollouts)
-    report(copies * min(start * ROUNDS, int(checkpoints[-1])))
+    report(copies * min(blocks * ROUNDS, int(checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -244,12 +217,12 @@ def simulate_rollouts(
         running_rounds = 0
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    for chunk in make_chunks(trial_records, checkpoints, width, start):
-        if running_rounds and saves.due():
+    for chunk in make_chunks(trial_records, checkpoints, width, blocks):
+        if running_rounds and folder.due():
             import jax
 
             collect()
-            saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
+            folder.save_state(batch, int(chunk.schedule.block[0]), jax.tree.leaves(schedule.save(parts)))
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.learner.on_host for rollout in rollouts):

@@ -4,7 +4,7 @@ A backend is the requested one, or the first suitable one that passes the check 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,10 +18,10 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.registry import BACKENDS
 from exaul.engine.sweep import Sweep
-from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
-from exaul.kernels.game import ROUNDS, Copies, Rates, Start
+from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
+from exaul.kernels.game import ROUNDS, Copies, Rates
 from exaul.kernels.learners.learner import Fixed, Learner, Own, bound_risk, has_weights
-from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.learners.start import start_of
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
 from exaul.kernels.rates import block_lengths, block_rates
@@ -120,7 +120,7 @@ def choose_backend(
             return wanted, backend
     # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
     user_environment = None
-    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+    if isinstance(environment, Oblivious) and registry.is_user_code(sweep.environment):
         user_environment = sweep.environment, environment
     platform = machine.platform()
     for fastest in supporting_backends(by_rounds):
@@ -241,20 +241,6 @@ class PreparedLearner(NamedTuple):
         # (1 + lam aim) / (1 + lam), eq. 4 at the aim
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
-
-    def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
-        """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
-        return start_copies(self.definition.rule, arms, self.first, cell, best)
-
-    def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
-        """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.
-
-        ``state`` returns the state; it is called only if feedback is imperfect, because it may copy from a device.
-        """
-        if self.feedback == PERFECT_FEEDBACK:
-            return {}
-        sums: FeedbackSums = state().sums
-        return {name: np.array(x, np.float64)[:copies] for name, x in sums._asdict().items()}
 
 
 def prepare_learner(

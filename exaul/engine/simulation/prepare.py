@@ -58,13 +58,13 @@ class Prepared:
     sweep: Sweep
     environment_name: str  # with the values that were set for tunables and feedback
     environment: Environment
-    tunable_values: Floats  # [tunables] of an adaptive environment
+    tunable_values: Floats  # of an adaptive environment: [tunables], or [B, tunables] for other values in each copy
     learners: tuple[PreparedLearner, ...]
     horizon: int
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
-    sources: tuple[Records, ...]  # all records of the logs or profiles
-    records: tuple[Records, ...]  # that are played
+    all_records: tuple[Records, ...]  # of the logs or profiles
+    records: tuple[Records, ...]  # of these, that are played
     log: Records | None  # of ``warm_start``
     log_names: dict[str, str]  # by learner, of the log from which it starts, if it does
     trials: NDArray[np.int64]  # by number; those of this shard or batch
@@ -85,9 +85,9 @@ class Prepared:
         return " -> ".join(r.name for r in self.records)
 
     @property
-    def rounds(self) -> int:
+    def rounds_of_copies(self) -> int:
         """The number of rounds of all copies of these trials."""
-        return self.horizon * sum(map(self.copies_of, self.learners))
+        return self.horizon * len(self.trials) * sum(len(learner.cells.pair) for learner in self.learners)
 
     @property
     def shuffles_records(self) -> bool:
@@ -121,10 +121,6 @@ class Prepared:
             [r.errors for r in self.records],
             [r.groups for r in self.records],
         )
-
-    def copies_of(self, learner: PreparedLearner) -> int:
-        """Return the number of a learner's copies in these trials."""
-        return len(learner.cells.pair) * len(self.trials)
 
     def cell_of_copies(self, learner: PreparedLearner) -> NDArray[np.intp]:
         """Return the cell of each of a learner's copies: all trials of the first cell, then of the next."""
@@ -165,10 +161,10 @@ def prepare(
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
-    sources = _load_records(sweep, environment, records)
-    loaded, log = _split_log(sweep, environment, sources)
+    all_records = _load_records(sweep, environment, records)
+    loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
-    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+    if isinstance(environment, Oblivious) and registry.is_user_code(sweep.environment):
         from exaul.engine.simulation.user_code import check_choose_pool  # which imports JAX
 
         check_choose_pool(sweep.environment, environment, horizon)
@@ -178,35 +174,32 @@ def prepare(
     grid = _make_grid(sweep, loaded, log)
     logs = dict.fromkeys(learners, log)
     if registry.FROM_LOG in learners:
-        sample, _ = split_log(sources[0], SAMPLE / len(sources[0].scores), False, sweep.seed)
-        logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {sources[0].name}")
+        first = all_records[0]
+        sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
+        logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
-    def prepare(name: str, learner: Learner[Any]) -> PreparedLearner:
+    prepared_learners = []
+    for name, learner in learners.items():
         past = logs[name]
-        start = None if past is None else (compute_cuts(grid, past.scores), past.errors)
-        given = name, learner, horizon, environment, alpha, lam, len(grid), start
-        if ":" not in name:
-            return prepare_learner(sweep, *given)
-        import jax
+        cuts_and_errors = None if past is None else (compute_cuts(grid, past.scores), past.errors)
+        given = sweep, name, learner, horizon, environment, alpha, lam, len(grid), cuts_and_errors
+        with registry.user_code_errors("learners:", name):
+            prepared_learners.append(prepare_learner(*given))
+            if registry.is_user_code(name):
+                from exaul.engine.simulation.user_code import try_learner
 
-        from exaul.engine.simulation.user_code import try_learner
-
-        with registry.user_code_errors("learners:", name), jax.enable_x64(True):
-            prepared = prepare_learner(sweep, *given)
-            try_learner(prepared, environment, len(grid), horizon)
-        return prepared
-
+                try_learner(prepared_learners[-1], environment, len(grid), horizon)
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
-        learners=tuple(prepare(name, learner) for name, learner in learners.items()),
+        learners=tuple(prepared_learners),
         horizon=horizon,
         checkpoints=_checkpoints(sweep, horizon),
         grid=grid,
-        sources=sources,
+        all_records=all_records,
         records=loaded,
         log=log,
         log_names={name: past.name for name, past in logs.items() if past is not None},
@@ -216,7 +209,7 @@ def prepare(
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
     )
-    if isinstance(environment, Adaptive) and ":" in sweep.environment:
+    if isinstance(environment, Adaptive) and registry.is_user_code(sweep.environment):
         from exaul.engine.simulation.user_code import check_adaptive
 
         values = prepared.tunable_values

@@ -15,6 +15,7 @@ from exaul.engine.simulation.schedule import blocks_per_chunk
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Own
+from exaul.kernels.learners.start import start_copies
 
 SHARE = 0.8  # share of the free memory that may be planned for
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
@@ -89,9 +90,10 @@ def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
 
         from exaul.kernels.backend import initial_states
 
-        start = learner.start_of_copies(len(prepared.grid), np.zeros(1, np.intp), np.zeros(1, np.int32))
+        arms, zero = len(prepared.grid), np.zeros(1, np.int32)
+        start = start_copies(learner.definition.rule, arms, learner.first, zero, zero)
         with jax.enable_x64(True):
-            game = learner.definition.rule.game(len(prepared.grid))
+            game = learner.definition.rule.game(arms)
             shapes = jax.eval_shape(lambda: initial_states(game, start))
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:

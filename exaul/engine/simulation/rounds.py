@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
-from exaul.engine.simulation.schedule import Chunk, Schedule, Sums, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Questions, Saved, Schedule, Sums, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Parameters, Rates, SharedParameters, Start
@@ -27,16 +27,6 @@ from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
 
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
-
-
-class Questions(NamedTuple):
-    """An adaptive environment with what it reads, and the keys of all draws."""
-
-    environment: Adaptive
-    pool: AdaptivePool
-    objective: Objective  # [B, ...], but ``choices`` [tunables]
-    keys: Any  # of the environment's draws, two uint32 [trials]
-    draws: Draws  # keys of the learner's draws
 
 
 class Carry(NamedTuple):
@@ -165,8 +155,10 @@ def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies
     return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], copies, axis=0), state)
 
 
-class RoundsSimulation:
+class RoundsSimulation(Saved):
     """B copies on a backend that JAX traces, by the protocol ``Simulation``."""
+
+    changing = ("now",)
 
     def __init__(
         self,
@@ -205,6 +197,9 @@ class RoundsSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
+        self.now = jax.tree.map(
+            jnp.asarray, self.now
+        )  # a restored save holds NumPy arrays, which cannot be donated
         self.now, self.collected = simulate_chunk(*self._arguments(chunk.schedule, rates))
 
     def lowered(self, schedule: Schedule, rates: Rates, sharding: Any = None) -> Any:
@@ -221,13 +216,3 @@ class RoundsSimulation:
         sums, asked = self.collected
         self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
         return Sums(*(np.asarray(x) for x in sums))
-
-    def save(self) -> Any:
-        """Return the carry, whose buffers ``start`` donates."""
-        return self.now
-
-    def restore(self, tree: Any) -> None:
-        """Continue from what ``save`` returned."""
-        # a restored save holds NumPy arrays, which cannot be donated
-        learner, environment, sums, records_read = jax.tree.map(jnp.asarray, tree)
-        self.now = Carry(learner, environment, Sums(*sums), records_read)

@@ -1,4 +1,4 @@
-"""Divide the rounds of a game into blocks and chunks, and make the records of oblivious environments."""
+"""Divide the rounds of a game into blocks and chunks, make the records of a chunk, and save what changes."""
 
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS, SPAN, Rates
 from exaul.kernels.records import Streams
@@ -35,12 +36,41 @@ class Sums(NamedTuple):
     wrong: Any  # [B] float64, sum of the errors of answered rounds
 
 
-class TrialRecords:
+class Saved:
+    """A part of a batch that a save between two chunks contains.
+
+    ``changing`` names all attributes that change: trees of arrays, numbers, parts, and lists of parts.
+    """
+
+    changing: tuple[str, ...]
+
+
+def save(part: Any) -> Any:
+    """Return all that changes in a part, as a tree of arrays, which the next chunk changes."""
+    if isinstance(part, Saved):
+        return [save(getattr(part, name)) for name in part.changing]
+    return [save(each) for each in part] if isinstance(part, list) else part
+
+
+def restore(part: Any, tree: Any) -> Any:
+    """Return a part as it was when ``save`` returned the tree."""
+    if isinstance(part, Saved):
+        for name, saved in zip(part.changing, tree, strict=True):
+            setattr(part, name, restore(getattr(part, name), saved))
+        return part
+    if isinstance(part, list):
+        return [restore(each, saved) for each, saved in zip(part, tree, strict=True)]
+    return int(tree) if isinstance(part, int) else tree
+
+
+class TrialRecords(Saved):
     """The records of each trial in an oblivious environment, and the keys of its learners' draws.
 
     ``record_stream`` [trials] is the stream of records of each trial: its own, or the single one that all share
     without shuffling.
     """
+
+    changing = ("records_read",)
 
     def __init__(
         self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], imperfect: bool = False
@@ -65,13 +95,15 @@ class TrialRecords:
 
         return uniforms.Draws(*jax.device_put(self.draws))
 
-    def save(self) -> tuple[NDArray[np.int64]]:
-        """Return all that changes as the host makes records, as a tree of arrays."""
-        return (self.records_read,)
 
-    def restore(self, tree: tuple[NDArray[np.int64]]) -> None:
-        """Continue from what ``save`` returned."""
-        (self.records_read,) = tree
+class Questions(NamedTuple):
+    """An adaptive environment with what it reads, and the keys of all draws."""
+
+    environment: Adaptive
+    pool: AdaptivePool
+    objective: Objective  # [B, ...], but ``choices`` [tunables]
+    keys: Any  # of the environment's draws, two uint32 [trials]
+    draws: uniforms.Draws  # keys of the learner's draws
 
 
 class Chunk:
@@ -80,28 +112,20 @@ class Chunk:
     def __init__(self, schedule: Schedule, trial_records: TrialRecords | None) -> None:
         """Take the next blocks; without records if the environment is adaptive."""
         self.schedule, self.trial_records = schedule, trial_records
-        self._rounds: native.RecordBlocks | None = None
+        self._host_records: native.RecordBlocks | None = None
 
     def host_records(self) -> native.RecordBlocks:
         """Return the records for compiled code; the first call makes them."""
-        if self._rounds is None:
-            assert self.trial_records is not None
+        if self._host_records is None:
+            schedule, trials = self.schedule, self.trial_records
+            assert trials is not None
             # without a reference to self: a cycle would delay freeing the arrays
-            draw = partial(native.draws, self.trial_records.draws, self.schedule.block)
-            rounds = native.RecordBlocks(
-                self.trial_records.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
-            )
-            start = int(self.schedule.block[0]) * ROUNDS
-            native.fill(
-                self.trial_records.records,
-                self.trial_records.records_read,
-                start,
-                rounds.rounds,
-                rounds.cuts,
-                rounds.errors,
-            )
-            self._rounds = rounds
-        return self._rounds
+            draw = partial(native.draws, trials.draws, schedule.block)
+            made = native.RecordBlocks(trials.records.stream_count, schedule.active.size, schedule.rounds, draw)
+            first_round = int(schedule.block[0]) * ROUNDS
+            native.fill(trials.records, trials.records_read, first_round, made.rounds, made.cuts, made.errors)
+            self._host_records = made
+        return self._host_records
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
@@ -120,9 +144,9 @@ def blocks_per_chunk(width: int) -> int:
 
 
 def make_chunks(
-    trial_records: TrialRecords | None, checkpoints: NDArray[np.int64], width: int, start: int = 0
+    trial_records: TrialRecords | None, checkpoints: NDArray[np.int64], width: int, first_block: int = 0
 ) -> Iterator[Chunk]:
-    """Yield the chunks of the rounds up to the last checkpoint, from block ``start`` on.
+    """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
     is as of ``blocks_per_chunk``.
@@ -132,11 +156,11 @@ def make_chunks(
     home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
     slots = int(np.bincount(home).max())
     count = min(blocks, blocks_per_chunk(width))
-    for first in range(start, blocks, count):
+    for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
-            rounds_in_block = checkpoints[home == k] - k * ROUNDS
-            checkpoint_rounds[k - first, : len(rounds_in_block)] = rounds_in_block
+            of_block = checkpoints[home == k] - k * ROUNDS
+            checkpoint_rounds[k - first, : len(of_block)] = of_block
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
         schedule = Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
         yield Chunk(schedule, trial_records)

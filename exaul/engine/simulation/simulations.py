@@ -1,19 +1,17 @@
 """The protocol ``Simulation``, and that of compiled loops, whose threads update a state in place."""
 
 from concurrent.futures import Future
-from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Sums, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Saved, Sums, TrialRecords
 from exaul.kernels.game import Copies, Rates, Start
 from exaul.kernels.native import CheckpointSums, NativeBackend
 
 
 class Simulation(Protocol):
-    """B copies of a learner on one backend, after some rounds."""
+    """B copies of a learner on one backend, after some rounds; it is ``Saved``, too."""
 
     asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
 
@@ -38,12 +36,6 @@ class Simulation(Protocol):
     def collect(self) -> Sums:
         """Wait for the chunk that was started. Return the sums [K, S, B] at its checkpoints."""
 
-    def save(self) -> Any:
-        """Return all that changes, as a tree of arrays, which later chunks may change."""
-
-    def restore(self, tree: Any) -> None:
-        """Continue from what ``save`` returned."""
-
 
 def start_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
     """Return B copies of a learner on a backend before round 1; arguments as of ``Simulation``."""
@@ -54,15 +46,11 @@ def start_simulation(backend: Any, copies: Copies, start: Start, arms: int, reco
     return RoundsSimulation(backend, copies, start, arms, records)
 
 
-def _tally(checkpoint_rounds: NDArray[np.int32], sums: Sums) -> CheckpointSums:
-    shape = *checkpoint_rounds.shape, len(sums.wrong)
-    return CheckpointSums(checkpoint_rounds, *sums, np.zeros(shape, np.int64), np.zeros(shape))
-
-
-class CompiledSimulation:
-    """B copies on the backend ``native``, by the protocol ``Simulation``."""
+class CompiledSimulation(Saved):
+    """B copies on the backend ``native``, by the protocol ``Simulation``. Its state does not depend on threads."""
 
     asked = ()
+    changing = "state", "sums"
 
     def __init__(
         self,
@@ -80,7 +68,9 @@ class CompiledSimulation:
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.sums)
+        checkpoints = chunk.schedule.checkpoint_rounds
+        shape = *checkpoints.shape, len(self.sums.wrong)
+        self.tally = CheckpointSums(checkpoints, *self.sums, np.zeros(shape, np.int64), np.zeros(shape))
         self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
 
     def collect(self) -> Sums:
@@ -88,12 +78,3 @@ class CompiledSimulation:
         for part in self.running:
             part.result()
         return Sums(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
-
-    def save(self) -> Any:
-        """Return state and sums, independent of the number of threads."""
-        return deepcopy(self.state), self.sums
-
-    def restore(self, tree: Any) -> None:
-        """Continue from what ``save`` returned."""
-        saved, sums = tree
-        self.state, self.sums = saved, Sums(*sums)

@@ -1,6 +1,5 @@
 """Try a user's learner or environment briefly before a sweep, so that its errors are reported at once."""
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -48,7 +47,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
     imperfect = learner.feedback != PERFECT_FEEDBACK
     _, state = simulate_briefly(definition, learner.backend, check_environment, imperfect)
-    check_finite(learner, lambda: state)
+    check_finite(learner, state)
 
 
 def _check_rule(learner: PreparedLearner, arms: int) -> None:
@@ -86,14 +85,11 @@ def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: 
     return ()  # a rule with a backend of its own
 
 
-def check_finite(learner: PreparedLearner, state: Callable[[], Any]) -> None:
-    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN.
-
-    ``state`` returns the state; it is called only for a user's learner, because it may copy from a device.
-    """
-    if ":" not in learner.name or isinstance(learner.definition.rule, Own):  # whose state may be anything
+def check_finite(learner: PreparedLearner, state: Any) -> None:
+    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN."""
+    if isinstance(learner.definition.rule, Own):  # whose state may be anything
         return
-    if not all(bool(jax.numpy.isfinite(x).all()) for x in jax.tree.leaves(state())):  # on its device
+    if not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(state)):  # on its device
         raise BadInput(f"learners: the state of {learner.name} is not finite; all that its rule returns must be")
 
 
@@ -124,7 +120,7 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
         question = environment.ask(state, pool, objective, draws, masses if environment.sees_masses else None)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
-    with user_code_errors("environment: functions of", name, TRACED), jax.enable_x64(True):
+    with user_code_errors("environment: functions of", name, TRACED):
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
         cut, error, before, after = games(pool, objective, np.array([True, False]))
         form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))

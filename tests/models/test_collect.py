@@ -474,6 +474,20 @@ def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, sums, tmp
     assert max(stub.counts().values()) == 1
 
 
+def test_interrupted_before_its_first_row_it_leaves_what_was_written(stub, sums, tmp_path, monkeypatch):
+    collected(stub, sums, tmp_path / "out")
+    manifest = (tmp_path / "out" / "manifest.json").read_bytes()
+
+    def interrupted(main):
+        main.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("exaul.llm.collect.run_to_end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        collected(stub, sums, tmp_path / "out")
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
+
+
 def test_a_damaged_file_of_calls_is_one_sentence(stub, sums, tmp_path):
     collected(stub, sums, tmp_path / "out")
     path = tmp_path / "out" / "calls.sqlite"

@@ -172,11 +172,15 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
         prompt = str(body["messages"])
         if "What is 2 plus 2?" in prompt:
             return completion("")
+        if "What is 7 plus 7?" in prompt:
+            body = completion("No.")
+            body["choices"][0]["message"]["refusal"] = "I must not"
+            return body
         return completion("4 and so", finish="length") if "What is 5 plus 5?" in prompt else None
 
     stub.rule = rule
     log, found = collected(stub, sums, tmp_path / "out")
-    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1}
+    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1, "refusals": 1}
     assert log["score_logprob"].isna().sum() == 1
     assert sum(found.is_complete(answer) for _, answer in found.answered) == 11
 
@@ -233,6 +237,7 @@ def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
         out = capsys.readouterr().out
         assert "0 of 12 questions answered" in out
         assert "the budget is reached" in out
+    assert not (tmp_path / "out" / "log.csv").exists()
     assert len(stub.asked) == 1
 
 

@@ -172,11 +172,15 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
         prompt = str(body["messages"])
         if "What is 2 plus 2?" in prompt:
             return completion("")
+        if "What is 7 plus 7?" in prompt:
+            body = completion("No.")
+            body["choices"][0]["message"]["refusal"] = "I must not"
+            return body
         return completion("4 and so", finish="length") if "What is 5 plus 5?" in prompt else None
 
     stub.rule = rule
     log, found = collected(stub, sums, tmp_path / "out")
-    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1}
+    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1, "refusals": 1}
     assert log["score_logprob"].isna().sum() == 1
     assert sum(found.is_complete(answer) for _, answer in found.answered) == 11
 
@@ -233,6 +237,7 @@ def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
         out = capsys.readouterr().out
         assert "0 of 12 questions answered" in out
         assert "the budget is reached" in out
+    assert not (tmp_path / "out" / "log.csv").exists()
     assert len(stub.asked) == 1
 
 
@@ -472,6 +477,20 @@ def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, sums, tmp
     stub.delay = 0
     collected(stub, sums, tmp_path / "out", score=("exact",))
     assert max(stub.counts().values()) == 1
+
+
+def test_interrupted_before_its_first_row_it_leaves_what_was_written(stub, sums, tmp_path, monkeypatch):
+    collected(stub, sums, tmp_path / "out")
+    manifest = (tmp_path / "out" / "manifest.json").read_bytes()
+
+    def interrupted(main):
+        main.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("exaul.llm.collect.run_to_end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        collected(stub, sums, tmp_path / "out")
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
 
 
 def test_a_damaged_file_of_calls_is_one_sentence(stub, sums, tmp_path):

@@ -347,6 +347,8 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
     for _ in range(kills):
         killed(stub, [*argv, "--out", str(tmp_path / "out")], chance.random() * 0.4)
     stub.delay = 0
+    with (tmp_path / "out" / "transcript.jsonl").open("ab") as stream:
+        stream.write(b'{"t": 1')  # half a line
     dialogue(stub, pool, tmp_path / "out", horizon=30)
     assert len(stub.asked) - len(stub.counts()) <= kills
     dialogue(stub, pool, tmp_path / "whole", horizon=30)

@@ -40,7 +40,7 @@ def converted(tmp_path, name, text, flags):
         ("x.csv", "c,bad\n.2,true\n1,0\n1,right\n0,.25", "--score c --error bad", [0.2, 1, 1, 0], [1, 0, 0, 0.25]),
         ("x.txt", " c   ok\n0.5   1\n 1 0\n", "--score c --correct ok", [0.5, 1], [0, 1]),
         ("x.txt", "c\tok\n.5\ta 1\n", "--score c --equal c ok", [0.5], [1]),
-        ("x.txt", "c,ok\n.5, 1\n", "--score c --correct ok", [0.5], [0]),
+        ("x.txt", "x y,c,ok\n0,.5, 1\n", "--score c --correct ok", [0.5], [0]),
         ("x.parquet", "c,ok\n3,1\n1,0", "--score c --scale 5:1 --correct ok", [0.5, 1], [0, 1]),
     ],
 )

@@ -21,9 +21,8 @@ def small(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text("".join(f"before {x}\n<!-- begin {x} -->\nold\n<!-- end {x} -->\nafter\n" for x in TOGETHER))
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
+    monkeypatch.setitem(throughput.REPETITIONS, False, 1)
     for module, name, value in (
-        (throughput, "REPETITIONS", {False: 1, True: 1}),
-        (scaling, "REPETITIONS", {False: 1}),
         (scaling, "SIZES", {"copies": (8, 16), "arms": (20, 40), "rounds": (256, 512)}),
         (service, "SIZES", {False: (40, 20, 4, 40)}),
         (service, "LEARNERS", {"aci-rank": 1.0}),
@@ -36,13 +35,15 @@ def small(tmp_path, monkeypatch):
     return cases
 
 
-def test_one_command_prints_all_tables_and_renews_results_and_page(small, tmp_path, capsys):
+def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(small, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    assert main(["throughput", "--quick"]) == 0
+    assert page.read_text().count("old") == len(TOGETHER)
     (tmp_path / "results").mkdir()
     for name in ("throughput-old.json", "gpu-old.jsonl"):
         (tmp_path / "results" / name).touch()
     assert main(["all"]) == 0
     out = capsys.readouterr().out
-    page = (tmp_path / "page.md").read_text()
     for line in (
         "| exp3-ix | native | own | 40 | 20 |",
         "| arms | 40 |",
@@ -50,33 +51,25 @@ def test_one_command_prints_all_tables_and_renews_results_and_page(small, tmp_pa
         "| exaul serve: decision, 99% quantile |",
     ):
         assert line in out
-        assert line in page
     files = sorted(path.name for path in (tmp_path / "results").iterdir())
     assert len(files) == 1 + 3 * len(TOGETHER)
     assert files[0] == "gpu-old.jsonl"
-    parts = re.findall(r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page, re.DOTALL)
+    parts = re.findall(
+        r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page.read_text(), re.DOTALL
+    )
     assert [name for name, _ in parts] == [*TOGETHER]
     for name, text in parts:
         path = next((tmp_path / "results").glob(f"{name}-*.json"))
         stamped = json.loads(path.read_text())
-        assert {"device", "cpu", "cpus", "versions", "commit", "date"} < stamped.keys()
+        assert {"device", "versions"} < stamped.keys()
         assert all(row["value"] > 0 for row in stamped["rows"] if "value" in row)
         assert results.table(stamped["rows"]) in text
         assert f"`benchmarks/results/{path.name}`" in text
-        assert {path.with_suffix(x).name for x in (".json", ".png", ".pdf")} <= set(files)
         if name == "throughput":
             assert [PeerCase(*(row[field] for field in PeerCase._fields)) for row in stamped["rows"]] == small
             for row in stamped["rows"]:
                 assert ("over dense" in row) == (row["backend"] not in PEERS)
                 assert row["backend"] != "dense" or row["over dense"] == 1
-
-
-def test_a_quick_benchmark_writes_nothing(small, tmp_path, capsys):
-    before = (tmp_path / "page.md").read_text()
-    assert main(["throughput", "--quick"]) == 0
-    assert "| exp3-ix | native | own |" in capsys.readouterr().out
-    assert (tmp_path / "page.md").read_text() == before
-    assert not (tmp_path / "results").exists()
 
 
 def test_every_learner_runs_in_numpy():
@@ -104,7 +97,7 @@ def test_exponents_of_scaling():
     assert [row["exponent"] for row in scaling.exponents(rows)] == pytest.approx([0.5, 0])
 
 
-@pytest.mark.parametrize("argv", [[], ["throughput", "--slow"], ["scaling", "--json"], ["speed"]])
+@pytest.mark.parametrize("argv", [[], ["throughput", "--slow"], ["speed"]])
 def test_bad_flags_are_one_line_and_status_2(argv, capsys):
     assert main(argv) == 2
     out, err = capsys.readouterr()

@@ -14,7 +14,6 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
-from experiments import plots
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
 from experiments.experiment import Experiment, ExperimentPart, environment_fields, load_environment
 from experiments.paper import EASY, HARD, SHIFT, Paper
@@ -221,8 +220,8 @@ def _figures(tables: Tables) -> dict[str, figures.Figure]:
     fewer = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
     across = audited[audited["horizon"] == audited["environment"].map(fewer)].sort_values("arms", kind="stable")
     return {
-        "regret-by-horizon": plots.growth(along, "horizon", "rounds $T$"),
-        "regret-by-arms": plots.growth(across, "arms", "arms $H$"),
+        "regret-by-horizon": figures.growth(along, "horizon", "rounds $T$", ["environment"]),
+        "regret-by-arms": figures.growth(across, "arms", "arms $H$", ["environment"]),
     }
 
 

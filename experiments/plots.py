@@ -9,20 +9,6 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 
-def growth(table: Table, x: str, x_label: str) -> Figure:
-    """Draw positive mean regrets and their bounds against x in logarithms, one panel per environment."""
-    figure, panels = panel_grid(table, "mean regret", by=["environment"])
-    for axes, rows in panels:
-        for style, name, line in styled_lines(rows):
-            positive = line[line["regret"] > 0]
-            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
-            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
-            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
-        axes.set(xscale="log", yscale="log", xlabel=x_label)
-    add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
-    return figure
-
-
 def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
     """Draw means with 5% and 95% quantiles (x_q05, x_q95): one row per case, one marker per learner.
 

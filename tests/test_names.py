@@ -11,7 +11,7 @@ FILES = sorted(
     path for folder in ("exaul", "examples", "experiments", "benchmarks") for path in (ROOT / folder).rglob("*.py")
 )
 
-BANNED = {  # part of an identifier: what docs/glossary.md uses instead
+BANNED = {  # part of an identifier: what docs/results.md uses instead
     "world": "environment",
     "worlds": "environments",
     "thumb": "feedback",

@@ -55,7 +55,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--logs", f"{log}:model=a", "--alphas", "0.2", "0.1", "--lambdas", "3", "20"]
     assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
-    figures = ("answered", "fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda", "risk", "regret")
+    figures = ("answered", "fdr", "answered-over-time", "fdr-by-alpha", "fdr-by-lambda", "risk", "regret")
     expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
     expected |= {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == expected

@@ -184,12 +184,6 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert f"are wrong, proven for every sequence with as many answers as here{limits}\n" in said
 
 
-def test_a_bound_that_depends_on_the_answers_says_so():
-    name = "tests.constant:bounded_by_answers"
-    said = run(Sweep(**SMALL, learners=("always-abstain", name))).summary()
-    assert "proven for every sequence with as many answers as here\n" in said
-
-
 def test_theory_says_where_and_on_what():
     learners = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}

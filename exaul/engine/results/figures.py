@@ -48,7 +48,6 @@ _SIZES = {"*": 5.5, ".": 6}  # of markers that look smaller than others
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 GROUPS = 10  # of rows in the figure of reliability
-FLAT = 0.01  # share of the axis; a violin of less height would look like a line
 _COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
 _LISTED = 8  # most names in this list
@@ -73,7 +72,7 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
     ``segments`` is the number of segments with one source each; lines show the shifts between them.
     """
     trials, curves = with_rates(trials), with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(trials), "final-fdr": final_fdr(trials)}
+    drawn = {"answered": answered_against_wrong(trials)}
     for name, (curve, bound, label) in OVER_TIME.items():
         # a learner that never answers has no FDR, and a bound of 0
         shown = curves[curves.groupby("learner")[bound or "answered_mean"].transform("max") > 0]
@@ -92,7 +91,7 @@ def with_answered(curves: Table) -> Table:
 
 
 def answered_against_wrong(trials: Table) -> Figure:
-    """Draw the share answered against the FDR: a dot per learner, means over trials.
+    """Draw the share answered against the FDR at T: a dot per learner at its means, a line from 5% to 95% of trials.
 
     Best is the top, left of the target. A learner that answers nothing has no dot.
     """
@@ -101,12 +100,15 @@ def answered_against_wrong(trials: Table) -> Figure:
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
+                axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
                 axes.plot(fdr, answered, label=plain(str(name)), **style | {"linestyle": "", "markersize": 7})
         axes.axvline(rows["alpha"].iloc[0], label="target", **TARGET_STYLE)
         axes.set(ylim=(0, 1.04), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), rows["alpha"].iloc[0]))
         _in_percent(axes.xaxis, axes.yaxis)
-    add_legend(figure, panels, "means over trials; best: high, and left of the target")
+    add_legend(
+        figure, panels, "dot: means over trials; line: 5% to 95% of their FDR; best: high, and left of the target"
+    )
     return figure
 
 
@@ -211,32 +213,6 @@ def asked_figure(table: Table) -> Figure:
     which = "the first " * (len(first) < len(table))
     cell = f"{which}{_named('alpha', alpha)}, {which}{_named('lambda', lam)}"
     add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {BAND}")
-    return figure
-
-
-def final_fdr(trials: Table) -> Figure:
-    """Draw the distribution of the FDR at T over trials: one violin per learner, one panel per cell."""
-    figure, panels = panel_grid(trials, FDR, by=_PANEL)
-    for axes, rows in panels:
-        names, least = [], FLAT * rows["fdr"].max()
-        for number, (style, name, group) in enumerate(styled_lines(rows), 1):
-            names.append(plain(str(name)))
-            values = group["fdr"].dropna().to_numpy()
-            if not len(values):  # it answers nothing
-                continue
-            if np.ptp(values) > least:
-                parts: dict[str, Any] = axes.violinplot(values, [number], widths=0.8)
-                parts["bodies"][0].set(facecolor=style["color"], edgecolor="black", alpha=0.5)
-                for bar in ("cmins", "cmaxes", "cbars"):
-                    parts[bar].set(color="black", linewidth=0.9)
-            point = style | {"linestyle": "", "markeredgecolor": "black", "markeredgewidth": 0.8, "zorder": 3}
-            axes.plot(number, values.mean(), **point)
-        axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-        axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
-        axes.set_ylim(bottom=0)
-        _in_percent(axes.yaxis)
-    note = "marker: mean; violin: distribution over trials, unless flat; bars: smallest, largest"
-    add_legend(figure, panels, note)
     return figure
 
 

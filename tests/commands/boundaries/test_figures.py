@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
 from exaul import Sweep, run
@@ -36,7 +35,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.frame([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = figures.final_fdr(trials)
+    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5))
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
     titles = [axes.get_title() for axes in drawn]
@@ -90,16 +89,6 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
             assert values.max() < high
 
 
-def test_equal_values_are_a_point_instead_of_a_violin():
-    same = {"source": "s", "alpha": 0.1, "lambda": 1.0}
-    rows = [same | {"learner": "exaul", "fdr": fdr} for fdr in (0.1, 0.2)]
-    rows += [same | {"learner": "aci-rank", "fdr": fdr} for fdr in (0.3, 0.1 + 0.2)]
-    (axes,) = figures.final_fdr(files.frame(rows)).axes
-    assert sum(isinstance(shape, PolyCollection) for shape in axes.collections) == 1
-    points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
-    assert points == [[[1, pytest.approx(0.15)]], [[2, pytest.approx(0.3)]]]
-
-
 def test_a_map_of_traces_has_the_shares_answered_and_crosses_out_what_is_above_alpha():
     """At the first lambda; a trace beyond the most is only counted."""
     rows = [
@@ -143,7 +132,7 @@ def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
     assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
     files = {path: path.read_bytes() for path in Path("out").iterdir()}
     drawn = {path for path in files if path.suffix in (".png", ".pdf")}
-    assert {path.stem for path in drawn} == {"final-fdr", "asked"}
+    assert {path.stem for path in drawn} == {"answered", "asked"}
     for path in drawn:
         path.unlink()
     with monkeypatch.context() as patch:
@@ -177,11 +166,16 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
     assert "always-abstain" not in dots
     for name, rows in result.trials.groupby("learner"):
         if name in dots:
             assert dots[name] == pytest.approx((rows["fdr"].mean(), (rows["answered"] / 300).mean()))
+    for name in result.sweep.learners:
+        if name in dots:
+            of_learner = result.trials[result.trials["learner"] == name]
+            np.testing.assert_allclose(next(spreads), of_learner["fdr"].quantile([0.05, 0.95]))
     assert len(dots) == result.trials["learner"].nunique() - 1
     named = {name: set(drawn[name].axes[0].get_legend_handles_labels()[1]) for name in ("risk", "regret")}
     assert named == {"risk": {"aci-rank", "aci-rank-from-log"}, "regret": {"exaul", "exp3-ix", "ew"}}

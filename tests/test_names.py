@@ -41,6 +41,7 @@ BANNED = {  # part of an identifier: what docs/results.md uses instead
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/play.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/kernels/play.py", "play_round"): "a game is played",
+    ("exaul/engine/functional.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/engine/games.py", "play"): "a game is played",
     ("exaul/engine/games.py", "play_in"): "a game is played",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",

@@ -91,7 +91,7 @@ def with_answered(curves: Table) -> Table:
 
 
 def answered_against_wrong(trials: Table) -> Figure:
-    """Draw the share answered against the FDR at T: a dot per learner at its means, a line from 5% to 95% of trials.
+    """Draw the share answered against the FDR at T: a dot per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no dot.
     """
@@ -266,7 +266,7 @@ def traces_by_learner(table: Table) -> Figure:
     figure, panels = panel_grid(table, "", by=["alpha"])
     longest = max(len(name[:40]) for name in shown)
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
-    figure.set_figwidth(0.06 * longest + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
+    figure.set_figwidth(1 + 0.06 * longest + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
     for axes, rows in panels:
         fields = rows.pivot_table(index="trace", columns="learner", values=["answered", "fdr_within_01"])
         answered, held = (fields[x].reindex(shown)[learners].to_numpy() for x in ("answered", "fdr_within_01"))

@@ -1,10 +1,17 @@
-"""Build the site into ``build/site``, or serve it: ``uv run --group docs python -m docs [serve]``."""
+"""Build the site into ``build/site``, or serve it: ``uv run --group docs python -m docs [serve]``.
+
+``python -m docs gallery [NAME ...]`` draws the figures of ``docs/gallery`` again, or those named; all take half an
+hour.
+"""
 
 import json
+import os
+import subprocess
 import sys
 from argparse import _SubParsersAction
 from pathlib import Path
-from shutil import copytree, ignore_patterns, rmtree
+from shutil import copy, copytree, ignore_patterns, rmtree
+from tempfile import TemporaryDirectory
 
 from zensical.main import cli
 
@@ -12,6 +19,38 @@ from exaul.commands.main import COMMANDS, parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
+
+
+SCALING = """
+from exaul import Sweep, regret_scaling
+
+sweep = Sweep(learners=("exaul", "ew"), alphas=(0.1,), trials=40, arms=100, out="out")
+regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
+"""
+GALLERY = {  # by name of the figure: what draws it, with Python, and which of the drawn it is
+    "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
+    "weeks": (("-m", "exaul", "plan", "--per-day", "1000", "--audits-per-day", "20", "--out", "out"), "weeks"),
+    "regret-scaling": (("-c", SCALING), "regret-scaling"),
+} | {
+    name: (("-m", "experiments", figure.partition("/")[0], "--out", "out"), figure)
+    for name, figure in (
+        ("single-shift", "single-shift/fdr"),
+        ("alpha-shift", "alpha-shift/fdr-by-alpha"),
+        ("long", "long-stochastic/fdr"),
+        ("bounds", "bounds/regret-by-horizon"),
+        ("feedback", "feedback/fdr"),
+    )
+}
+
+
+def gallery(names: list[str]) -> None:
+    """Draw the figures of these names, or all."""
+    for name in names or GALLERY:
+        arguments, figure = GALLERY[name]
+        with TemporaryDirectory() as folder:
+            environment = os.environ | {"PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True)
+            copy(Path(folder) / "out" / f"{figure}.png", ROOT / "docs" / "gallery" / f"{name}.png")
 
 
 def help_of(name: str) -> str:
@@ -39,7 +78,10 @@ def notebook_page(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Gather the pages, write that of the command line from its flags, and run Zensical."""
+    """Draw the gallery; or gather the pages, write that of the command line from its flags, and run Zensical."""
+    if arguments[0] == "gallery":
+        gallery(arguments[1:])
+        return
     rmtree(PAGES, ignore_errors=True)
     copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__", "*.ipynb"))
     copytree(ROOT / "examples", PAGES / "examples", ignore=ignore_patterns("__*"))

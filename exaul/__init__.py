@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exaul.engine.functional import grid as grid
     from exaul.engine.functional import keys as keys
     from exaul.engine.functional import make as make
+    from exaul.engine.functional import play as play
     from exaul.engine.functional import play_in as play_in
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from exaul.engine.run import run as run
     from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
-    from exaul.kernels.play import play as play
     from exaul.kernels.play import regret as regret
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
@@ -45,7 +45,7 @@ _HOMES = {
     "keys": "engine.functional",
     "make": "engine.functional",
     "merge": "engine.run",
-    "play": "kernels.play",
+    "play": "engine.functional",
     "play_in": "engine.functional",
     "regret": "kernels.play",
     "regret_scaling": "engine.scaling",

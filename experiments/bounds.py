@@ -203,25 +203,12 @@ CLAIMS = {
 }
 
 
-def _growth(table: Table, x: str, x_label: str) -> figures.Figure:
-    """Draw positive mean regrets and their bounds against x in logarithms, one panel per environment."""
-    figure, panels = figures.panel_grid(table, "mean regret", by=["environment"])
-    for axes, rows in panels:
-        for style, name, line in figures.styled_lines(rows):
-            positive = line[line["regret"] > 0]
-            axes.plot(positive[x], positive["regret"], label=figures.plain(str(name)), **style)
-            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
-            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
-        axes.set(xscale="log", yscale="log", xlabel=x_label)
-    figures.add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
-    return figure
-
-
 def _figures(tables: Tables) -> dict[str, figures.Figure]:
     audited = tables.derived["audit"]
+    along = audited[audited["arms"] == USUAL]
     return {
-        "regret-by-horizon": _growth(audited[audited["arms"] == USUAL], "horizon", "rounds $T$"),
-        "regret-by-arms": _growth(across_arms(audited), "arms", "arms $H$"),
+        "regret-by-horizon": figures.growth(along, "horizon", "rounds $T$", ["environment"]),
+        "regret-by-arms": figures.growth(across_arms(audited), "arms", "arms $H$", ["environment"]),
     }
 
 

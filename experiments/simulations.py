@@ -138,14 +138,14 @@ def _draw(tables: Tables) -> dict[str, figures.Figure]:
 
 
 def _draw_alphas(tables: Tables) -> dict[str, figures.Figure]:
-    return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$")}
+    return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha")}
 
 
 def _draw_lambdas(tables: Tables) -> Mapping[str, figures.Figure]:
-    curves = tables.rows("curves", {"learner": "exaul"})
+    curves = figures.with_answered(tables.rows("curves", {"learner": "exaul"}))
     return {
         "fdr": figures.over_time(curves, "fdr", figures.FDR, target=True, lines="lambda"),
-        "inefficiency": figures.over_time(curves, "inefficiency", figures.INEFFICIENCY, lines="lambda"),
+        "answered": figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),
     }
 
 

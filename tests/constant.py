@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from exaul.kernels.learners.learner import Learner, Ranked
 
 
@@ -24,7 +22,3 @@ def _constant(probability: float) -> Learner[Ranked]:
 
 
 answers, abstains = _constant(1.0), _constant(0.0)
-# R_t is at most the number of answers; the bound is that of a learner whose bound depends on it
-bounded_by_answers = answers._replace(
-    risk_bound=lambda eta, gamma, rounds, t, answered, arms: answered + np.zeros(np.shape(t))
-)

@@ -11,7 +11,7 @@ FILES = sorted(
     path for folder in ("exaul", "examples", "experiments", "benchmarks") for path in (ROOT / folder).rglob("*.py")
 )
 
-BANNED = {  # part of an identifier: what docs/glossary.md uses instead
+BANNED = {  # part of an identifier: what docs/results.md uses instead
     "world": "environment",
     "worlds": "environments",
     "thumb": "feedback",
@@ -41,7 +41,7 @@ BANNED = {  # part of an identifier: what docs/glossary.md uses instead
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/play.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/kernels/play.py", "play_round"): "a game is played",
-    ("exaul/engine/functional.py", "play"): "a game is played",
+    ("exaul/engine/functional.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/engine/functional.py", "play_in"): "a game is played",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",

@@ -23,12 +23,15 @@ def leaves(navigation):
     return [page for part in parts for page in leaves(part)]
 
 
-def test_each_page_is_in_the_navigation_once():
+def test_each_page_is_in_the_navigation_once_or_reached_by_a_link():
+    """At most twenty are in the menu."""
     navigation = leaves(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"])
-    pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    notebooks = (ROOT / "docs" / "tutorials").glob("*.ipynb")
-    pages += [path.with_suffix(".md").relative_to(ROOT).as_posix() for path in notebooks]
-    assert sorted(navigation) == sorted([*pages, *(path.name for path in ROOT.glob("*.md")), GENERATED])
+    pages = [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")]
+    pages += [path.with_suffix(".md").relative_to(ROOT) for path in (ROOT / "docs" / "tutorials").glob("*.ipynb")]
+    linked = set(re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))) - {*navigation}
+    listed = {path.as_posix() for path in [*pages, *(path.relative_to(ROOT) for path in ROOT.glob("*.md"))]}
+    assert sorted([*navigation, *linked & listed]) == sorted({*listed, GENERATED})
+    assert len(navigation) <= 20
 
 
 def test_each_public_name_is_in_the_reference():

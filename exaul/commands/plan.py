@@ -7,16 +7,20 @@ from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
-from exaul.engine import registry
+from exaul.engine import folder, registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
+from exaul.engine.logs.files import Table, frame
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
 from exaul.kernels.learners.learner import Learner
 
-WEEKS = 1, 2, 4, 8, 26  # after which audits are summed up (chosen)
+WEEKS = 26  # that audits are planned for (chosen)
+PRINTED = 1, 2, 4, 8, 26  # of these weeks
+SHARES = 0.1, 0.5, 1.0  # answered of the questions, for which the figure has a line of the guarantee (chosen)
+AUDITED = "audits prove"  # the name of their limit in the figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,9 @@ class Plan(RatingFlags):
     )
     per_day: int | None = setting(None, "questions a day, of a service whose audits to plan", "N")
     audits_per_day: int | None = setting(None, "answers a day that somebody can audit", "N")
+    out: str | None = setting(
+        None, "with --per-day: folder (absent or empty) for a table and a figure of the limits over weeks", "DIR"
+    )
     slack: float | None = setting(None, "find the horizon that guarantees an FDR of at most alpha + SLACK", "SLACK")
 
     def __post_init__(self) -> None:
@@ -49,6 +56,8 @@ class Plan(RatingFlags):
         check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if (self.per_day is None) != (self.audits_per_day is None):
             raise BadInput("per_day, audits_per_day: one of the two given; audits are planned with both")
+        if self.out is not None and self.per_day is None:
+            raise BadInput("out: given without per_day; the figure is of the weeks of a service")
         answers, audits = (self.per_day or 0) * self.coverage, self.audits_per_day
         fits = audits is None or 0 < audits <= answers
         check_holds("audits_per_day", audits, fits, f"from 1 to {answers:g}, the answers of a day")
@@ -66,25 +75,44 @@ class Plan(RatingFlags):
         return Setting(*(getattr(self, name) for name in Setting._fields))
 
 
-def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | None) -> str:
-    """Return the probability of an audit, and what audits will have shown after some weeks."""
+def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> Table:
+    """Return limits of the FDR after each week: what audits will have proved, and what ``aci-rank`` guarantees.
+
+    The guarantee is that of several shares answered, without a log and audits.
+    """
+    rows, learner = list[dict[str, Any]](), learners()["aci-rank"]
     probability = audits_per_day / (per_day * plan.coverage)
-    rows = []
-    for weeks in WEEKS:
+    for weeks in range(1, WEEKS + 1):
         answers = 7 * weeks * per_day * plan.coverage
         audits = answers * probability
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
-        rows.append((f"{weeks}", f"{answers:,.0f}", f"{audits:,.0f}", rounded_up(limit)))
-    columns = dict(
-        zip(("weeks", "answers", "audits", "FDR at most"), map(list, zip(*rows, strict=True)), strict=True)
-    )
+        rows.append({"weeks": weeks, "limit": AUDITED, "answers": answers, "audits": audits, "fdr": limit})
+        for share in SHARES:
+            of = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
+            row = {"weeks": weeks, "limit": f"guarantee, {share:.0%} answered", "answers": of.answered}
+            rows.append(row | {"audits": 0, "fdr": guarantee(learner, of).fdr})
+    return frame(rows)
+
+
+def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | None) -> str:
+    """Return the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
+    probability, table = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
+    rows = table[(table["limit"] == AUDITED) & table["weeks"].isin(PRINTED)]
+    columns = {name: [f"{value:,.0f}" for value in rows[name]] for name in ("weeks", "answers", "audits")}
+    columns["FDR at most"] = [rounded_up(limit) for limit in rows["fdr"]]
     head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
     rest = (
         f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
         f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit "
         "has a result. An audit without one counts as wrong."
     )
-    return f"{wrap(head, width)}\n\n{format_table(columns, width, names=1, kept=4)}\n\n{wrap(rest, width)}"
+    parts = [wrap(head, width), format_table(columns, width, names=1, kept=4), wrap(rest, width)]
+    if plan.out is not None:
+        from exaul.engine.results import figures  # imports matplotlib
+
+        folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha)})
+        parts.append(f"figure and table: {plan.out}")
+    return "\n\n".join(parts)
 
 
 def learners() -> dict[str, Learner[Any]]:

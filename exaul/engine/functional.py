@@ -14,7 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
+from exaul.engine.checks import (
+    MOST,
+    BadInput,
+    check_count,
+    check_holds,
+    check_known,
+    check_not_negative,
+    check_positive,
+)
 from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
@@ -24,8 +32,9 @@ from exaul.engine.environments.adaptive import (
     tunable_choices,
 )
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
-from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Rates, compute_cuts, log_grid
+from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid
 from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked
 from exaul.kernels.learners.start import start_of
 from exaul.kernels.play import (
@@ -36,7 +45,6 @@ from exaul.kernels.play import (
     at_block,
     loss_costs,
     make_game,
-    play,
     play_round,
 )
 from exaul.kernels.rates import block_rates
@@ -58,6 +66,8 @@ def make(
     log: tuple[Any, Any] | None = None,
 ) -> tuple[GameLearner, Any]:
     """Return a learner as pure functions of one game, and its numbers.
+
+    Those of a learner of your own class are ``Parameters``, as in a sweep.
 
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
@@ -83,8 +93,7 @@ def make(
     if isinstance(learner, str):
         learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
     assert isinstance(learner, Learner)
-    known = not isinstance(learner.rule, Own) and learner.feedback != "hindsight"
-    check_holds("learner", name, known, "a learner whose rule is Sided, Drawn, Ranked or Fixed, without hindsight")
+    check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
     arms = (ARMS if grid is None else len(grid)) if arms is None else arms
     check_count("arms", arms, 2)
     check_count("horizon", horizon)
@@ -120,7 +129,42 @@ def make(
             if rates is not None and rates.gamma is None
             else _known("gamma", None if rates is None else rates.gamma)
         )
-    return made, Params(alpha, lam, eta, gamma)
+    params = Params(alpha, lam, eta, gamma)
+    if isinstance(learner.rule, Own):
+        return made, Parameters(eta, gamma, alpha, *loss_costs(params), 1.0)
+    return made, params
+
+
+def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
+    """Play one game of T rounds, in which each answer gets its feedback at once.
+
+    ``vmap`` it over any argument but the learner. Within ``jit`` and ``vmap`` no values are known: only shapes and
+    types are checked.
+
+    Args:
+        learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` (``exaul.kernels.play``).
+        params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
+        cuts: [T] integers in 1..H-1, as of ``cuts``.
+        errors: [T] in [0, 1], 1 if the answer is wrong.
+        uniforms: [T] uniform in [0, 1).
+
+    Returns:
+        [T] bool, the rounds that were answered.
+
+    Raises:
+        BadInput: the arrays differ in shape, cuts are not integers, or a value is out of its range.
+    """
+    arms = getattr(learner, "arms", MOST)
+    shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
+    check_holds("cuts, errors, uniforms", shapes, len({*shapes}) == len(shapes[0]) == 1, "[T] each")
+    kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
+    check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
+    ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
+    for name, values, least, most in ranges:
+        if not isinstance(values, jax.core.Tracer):
+            outside = [x for x in np.asarray(values).tolist() if not least <= x <= most]
+            check_holds(name, outside[:1], not outside, f"from {least} to {most}")
+    return kernel.play(learner, params, jnp.asarray(cuts, jnp.int32), jnp.asarray(errors, jnp.float64), uniforms)
 
 
 def _known(field: str, value: Any) -> Any:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine import folder
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results.text_table import RATES
+from exaul.engine.results.text_table import RATES, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats
@@ -25,7 +26,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
     Within one sweep the slope is another one: at t < T its rates are those of T.
 
     Args:
-        sweep: the configuration; ``horizon`` is replaced, and nothing is written.
+        sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for the table
+            ``regret-scaling`` and its figure, the regret and its bound against T in logarithms.
         horizons: two or more T, in any order.
         records: records in memory that replace the sweep's logs or sources, as of ``run``.
 
@@ -40,16 +42,28 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
     """
     if len(horizons) < 2 or len(set(horizons)) < len(horizons):
         raise BadInput(f"horizons: {list(horizons)} found; at least two are needed, each once")
+    if sweep.out is not None:
+        folder.check_output_folder(sweep.out)
     tables = [run(replace(sweep, horizon=T, out=None), records).trials for T in sorted(horizons)]
     if not sweep.lambdas:
         tables = [table.assign(**{"lambda": np.nan}) for table in tables]
-    rows: list[dict[str, Any]] = []
+    rows, points = list[dict[str, Any]](), list[dict[str, Any]]()
     for cell, trials in files.stack(tables).groupby(list(CELL), sort=False, dropna=False):
         regret = trials.pivot_table(index="trial", columns="horizon", values="regret").to_numpy()
         slope, margin = fit_slope(regret, np.sort(horizons))
         fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
         rows.append(dict(zip(CELL, cell, strict=True)) | fitted)
-    return files.frame({name: [row[name] for row in rows] for name in rows[0]})
+        bounds = trials.groupby("horizon")["regret_bound"].mean()
+        each = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
+        points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in each]
+    table = files.frame(rows)
+    if sweep.out is not None:
+        from exaul.engine.results import figures  # imports matplotlib
+
+        by = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
+        drawn = figures.growth(with_rates(files.frame(points)), "horizon", "rounds $T$", by)
+        folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
+    return table
 
 
 def fit_slope(regret: Floats, horizons: Any) -> tuple[float, float]:

@@ -59,7 +59,7 @@ class Sweep(FeedbackFlags, Layout):
         "stochastic", "source of records: {environments}, or MODULE:NAME of your own", "NAME"
     )
     tunables: tuple[str, ...] = setting(
-        (), "parameters of an adaptive environment, see docs/environments.md", "NAME=VALUE"
+        (), "parameters of an adaptive environment, see docs/learners.md", "NAME=VALUE"
     )
     learners: tuple[str, ...] = setting(
         (),

@@ -68,6 +68,8 @@ class RankedState(NamedTuple):
 
 def loss_costs(params: Any) -> tuple[Any, Any]:
     """Return the loss of an answer per unit of error, and of an abstention (eq. 4)."""
+    if isinstance(params, Parameters):
+        return params.answer_cost, params.abstain_cost
     return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
 
 
@@ -340,21 +342,7 @@ def play_round(
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
-    """Play one game of T rounds, in which each answer gets its feedback at once.
-
-    ``vmap`` it over any argument but the learner.
-
-    Args:
-        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn`` as above.
-        params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
-        cuts: [T] int32 in 1..H-1.
-        errors: [T] in [0, 1], 1 if the answer is wrong.
-        uniforms: [T] uniform in [0, 1).
-
-    Returns:
-        [T] bool, the rounds that were answered.
-    """
-    chex.assert_equal_shape([cuts, errors, uniforms])
+    """Play one game of T rounds, as of ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
 
     def step(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x

@@ -19,6 +19,8 @@ from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
+from exaul.engine.logs.log import Layout, load_log
+from exaul.kernels.coverage import best_coverage, every_threshold
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 
@@ -53,7 +55,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--logs", f"{log}:model=a", "--alphas", "0.2", "0.1", "--lambdas", "3", "20"]
     assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
-    figures = ("answered", "fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda", "risk", "regret")
+    figures = ("answered", "fdr", "answered-over-time", "fdr-by-alpha", "fdr-by-lambda", "risk", "regret")
     expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
     expected |= {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == expected
@@ -120,7 +122,11 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     assert main(["inspect", str(path)]) == 0
-    assert "no threshold of the uniform grid answers anything, though 50.0% is" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.50 " not in said  # not among the alphas
+    assert main(["inspect", str(path), "--alphas", "0.5", "--out", str(tmp_path / "o")]) == 0
+    said = capsys.readouterr().out
+    assert "at alpha = 0.5 the default thresholds of a sweep answer at most 0.0%: use --warm-start" in said
 
 
 def test_profiles(capsys):
@@ -138,16 +144,39 @@ def test_version(capsys):
 
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    assert inspection.recommend_grid({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
-        "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
-    )
-    assert "uniform, the paper's" in inspection.recommend_grid(
-        {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
-    )
     text = capsys.readouterr().out
-    for word in ("rows", "error rate", "distinct scores", "ties at 1", "all thresholds", "logit", "quantile"):
+    for word in ("rows", "error rate", "distinct scores", "ties at 1"):
         assert word in text
+    scores, errors = load_log(str(log), Layout())[1:3]
+    lines = [line.split() for line in text[text.index("alpha   a score of") :].splitlines()[1:3]]
+    for alpha, (_, threshold, answered, fdr) in zip((0.3, 0.5), lines, strict=True):
+        shown = scores >= float(threshold)
+        assert (answered, fdr) == (f"{shown.mean():.1%}", f"{errors[shown].mean():.2%}")
+        assert shown.mean() == best_coverage(every_threshold(scores), scores, errors, alpha)
     assert {p.suffix for p in (tmp_path / "o").iterdir()} == {".png", ".pdf", ".csv"}
+
+
+def test_the_shortest_decimal_between_two_scores():
+    between = inspection.shortest_between
+    assert [between(0.5, 0.9), between(0.83, 0.8312), between(-1.0, 0.0), between(0.5, 1.0)] == [
+        "0.9",
+        "0.831",
+        "0",
+        "1",
+    ]
+    assert float(between(0.1, 0.1 + 2e-17)) == 0.1 + 2e-17
+
+
+def test_another_grid_is_named_where_the_default_one_loses_answers():
+    every = {"all thresholds": 0.6, "quantile": 0.9}
+    assert inspection.recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
+    loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
+    text = inspection.recommend_grid(loses)
+    assert text.startswith(
+        "at alpha = 0.1 the default thresholds of a sweep answer at most 20.0%: use --warm-start"
+    )
+    assert text.endswith("or --grid logit (50.0%)")
+    assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
 
 
 BAD = {
@@ -205,7 +234,9 @@ def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
     assert [p.name for p in used.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("argv", [["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]])
+@pytest.mark.parametrize(
+    "argv", [["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--alphas", "1"]]
+)
 def test_bad_commands(argv, capsys):
     refusal_of(argv, capsys)
 

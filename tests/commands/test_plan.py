@@ -10,6 +10,7 @@ import pytest
 from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
 from exaul.commands.plan import Plan, learners
+from exaul.engine.logs.files import load
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
@@ -218,3 +219,21 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
+
+
+def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
+    """Those of audits are what is printed, those of the guarantee what ``plan`` prints for that share and T."""
+    argv = ["plan", "--per-day", "1000", "--audits-per-day", "20", "--alpha", "0.1"]
+    assert main([*argv, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    table = load(tmp_path / "out" / "weeks.csv")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"weeks.csv", "weeks.png", "weeks.pdf"}
+    audited = table[table["limit"] == "audits prove"].set_index("weeks")
+    assert audited.index.tolist() == list(range(1, 27))
+    for weeks in (1, 2, 4, 8, 26):
+        (line,) = [line for line in printed.splitlines() if re.match(rf"{weeks} ", line)]
+        assert float(line.split()[-1]) == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
+    half = table[table["limit"] == "guarantee, 50% answered"].set_index("weeks").loc[3]
+    plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)
+    assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.setting).fdr
+    assert "out: given without per_day" in refusal_of(["plan", "--out", str(tmp_path / "x")], capsys)

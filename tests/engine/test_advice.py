@@ -10,7 +10,6 @@ from exaul.commands.main import main
 from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
-from exaul.engine.results.summary import summarize_halves
 from exaul.kernels.game import LOG_ARMS, log_grid
 from tests import reference
 
@@ -92,13 +91,22 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
-    first, second = text.splitlines()
-    assert first == "at alpha = 0.1: use aci-rank, started from a log of your model"
-    assert second.startswith("in a program: Abstainer(")
+    assert text.splitlines() == [
+        "at alpha = 0.1: use aci-rank, started from a log of your model",
+        "in a program: Abstainer(alpha=..., warm_start=LOG)",
+        "as a service: exaul serve --warm-start LOG",
+    ]
     assert "on your own log:" in advice.describe(table, is_log=False)
-    _, *lines = summarize_halves(table).splitlines()
-    assert re.split("  +", lines[1])[-1] == f"{np.ceil(learned['risk_bound']):.0f}"
-    assert re.split("  +", lines[2])[-1] == "-"
+    head, *lines = (
+        re.split("  +", line) for line in advice.describe_halves(table, True).split("\n\n")[1].splitlines()
+    )
+    assert head == ["learner", "FDR", "answered"]
+    for row, (name, *cells) in zip((learned, held), lines, strict=True):
+        assert name == row["learner"]
+        assert cells == [
+            f"{100 * row[x]:.1f}% ({100 * row[f'{x}_q05']:.1f} to {100 * row[f'{x}_q95']:.1f})"
+            for x in ("fdr", "answered")
+        ]
 
 
 def test_it_is_never_advised_where_the_upper_limit_of_its_fdr_is_above_alpha():
@@ -207,7 +215,6 @@ def test_with_imperfect_feedback_it_promises_nothing():
     """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
     result = run(Sweep(trials=1, horizon=300, arms=20, alphas=(0.1,), learners=("aci-rank",), delay=20))
     assert "at alpha = 0.1: use aci-rank" in result.summary()
-    assert "unlike in this sweep" in advice.describe_halves(False)
-    assert "unlike in this sweep" not in advice.describe_halves(True)
+    assert "unlike in this sweep" not in advice.describe_halves(advice.advice_table([made_up(300)], [0.1]), True)
     late = run(Sweep(**SMALL, delay=20), [made_up(300)])
     assert "rated at once and correctly, unlike in this sweep" in late.summary()

@@ -1,4 +1,4 @@
-"""``docs/tables.md`` describes every column of every table, and no other."""
+"""``docs/results.md`` describes every column of every table, and no other."""
 
 import re
 from importlib import import_module
@@ -8,14 +8,14 @@ import pytest
 
 from exaul import Sweep, run
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
 COLUMN = re.compile(r"^- `(\w+?)(_\*)?`: (.+?)(?: \[(.*)\])?$", re.MULTILINE)
 
 
 def described(name):
     """The columns of a table, by the page; ``NAME_*`` stands for a mean and three quantiles."""
     shared, *sections = re.split(
-        r"^## (.*)\n", PAGE.partition("## Columns of several tables\n")[2], flags=re.MULTILINE
+        r"^### (.*)\n", PAGE.partition("### Columns of several tables\n")[2], flags=re.MULTILINE
     )
     section = sections[sections.index(f"{name}.csv") + 1]
     listed = [each[1] for each in COLUMN.finditer(shared)]
@@ -43,7 +43,7 @@ def tabled(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("name", re.findall(r"^## (\w+)\.csv$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("name", re.findall(r"^### (\w+)\.csv$", PAGE, re.MULTILINE))
 def test_tables_have_the_columns_that_are_described(name, tabled):
     found = described(name)
     assert len(found) == len(set(found))

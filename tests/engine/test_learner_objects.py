@@ -3,13 +3,18 @@
 import sys
 import types
 
+import jax
+import numpy as np
 import pytest
 
+import exaul
 from exaul import BadInput, Sweep, run
 from exaul.engine import registry
-from exaul.kernels.learners.exaul import exaul
+from exaul.engine.logs.log import Records
+from exaul.kernels.learners import exaul as exaul_module
 from exaul.kernels.learners.learner import Learner, Own
-from tests.games import LEARNERS
+from tests.engine.test_games import logs
+from tests.games import ENVIRONMENTS, LEARNERS
 from tests.kernels.test_testing import Share
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
@@ -20,7 +25,7 @@ share = Learner(feedback="bandit", rule=Own(Share))
 def test_an_object_is_run_under_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     sys.modules["__main__"].again = mine
-    sweep = Sweep(learners=["ew", exaul, mine], **SMALL)
+    sweep = Sweep(learners=["ew", exaul_module.exaul, mine], **SMALL)
     assert sweep.learners == ("ew", "exaul", f"{__name__}:mine")
     assert Sweep(learners=mine).learners == (f"{__name__}:mine",)
     trials = run(sweep).trials
@@ -55,3 +60,40 @@ def test_an_object_of_one_game_is_swept(environment):
 def test_what_an_object_of_one_game_cannot_do_is_said(field, reason):
     with pytest.raises(BadInput, match=f"^learners: {__name__}:share .*{reason}"):
         run(Sweep(learners=[share], **SMALL, **field))
+
+
+@pytest.mark.parametrize("environment", ["stochastic", "adversary-history"])
+def test_make_takes_an_object_of_one_game_whose_games_are_those_of_a_sweep(environment):
+    records = [Records("log", *log, 0, None) for log in zip(*logs(ENVIRONMENTS[environment].sources), strict=True)]
+    swept = run(Sweep(learners=[share], environment=environment, **SMALL), records).trials.set_index("trial")
+    learner, params = exaul.make(share, 20, alpha=0.05, horizon=300)
+    scores, errors = zip(*(log[1:3] for log in records), strict=True)
+    game, pool = exaul.environment(environment, list(scores), list(errors), exaul.grid("uniform", 20))
+    for trial, row in swept.iterrows():
+        key = jax.tree.map(lambda x, trial=trial: x[trial], exaul.keys(0, 2))
+        answers, cuts, wrong = exaul.play_in(learner, params, game, pool, key, 300)
+        assert answers.sum() == row["answered"]
+        regret = exaul.regret(learner, params, cuts, wrong, answers)[-1]
+        assert float(regret) == pytest.approx(row["regret"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("cuts", [0.5, 0.9], r"^cuts: 'float64' found; it must be integers, as exaul.cuts"),
+        ("cuts", [0, 1], r"^cuts: \[0\] found; it must be from 1 to 19"),
+        ("cuts", [1, 20], r"^cuts: \[20\] found; it must be from 1 to 19"),
+        ("errors", [1.0, np.nan], r"^errors: \[nan\] found; it must be from 0 to 1"),
+        ("uniforms", [-0.1, 0.5], r"^uniforms: \[-0.1\] found; it must be from 0 to 1"),
+        ("uniforms", [0.5], r"^cuts, errors, uniforms: .*; it must be \[T\] each"),
+    ],
+)
+def test_play_refuses_what_is_no_game(name, value, sentence):
+    """Within a ``jit`` the types are still checked."""
+    learner, params = exaul.make("exaul", 20, alpha=0.1, horizon=300)
+    given = {"cuts": np.array([1, 19]), "errors": np.array([0.0, 1.0]), "uniforms": np.array([0.0, 0.5])}
+    assert exaul.play(learner, params, **given).shape == (2,)
+    with pytest.raises(BadInput, match=sentence):
+        exaul.play(learner, params, **given | {name: np.array(value)})
+    with pytest.raises(BadInput, match="must be integers"):
+        jax.jit(lambda cuts: exaul.play(learner, params, cuts, cuts, cuts))(given["errors"])

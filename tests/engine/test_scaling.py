@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, regret_scaling, run
+from exaul.engine.logs.files import frame, load
+from exaul.engine.results import figures
 from exaul.engine.scaling import fit_slope
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_lengths
@@ -105,3 +107,25 @@ def test_regret_of_exaul_grows_as_its_theorem_says():
 def test_a_slope_needs_two_horizons(horizons):
     with pytest.raises(BadInput, match=r"^horizons: "):
         regret_scaling(Sweep(), horizons)
+
+
+def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
+    sweep = Sweep(**SMALL | {"learners": ("exaul", "ew"), "alphas": (0.1,)}, out=str(tmp_path / "out"))
+    table = regret_scaling(sweep, [600, 300])
+    written = load(tmp_path / "out" / "regret-scaling.csv")
+    np.testing.assert_array_equal(written["slope"], table["slope"])
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".png", ".pdf"}
+    with pytest.raises(BadInput, match=r"out: .* is in use"):
+        regret_scaling(sweep, [600, 300])
+
+
+def test_a_figure_of_growth_has_the_slope_at_the_end_of_each_line():
+    rows = [
+        {"learner": "ew", "alpha": 0.1, "horizon": T, "regret": T**0.5, "mean_bound": T, "slope": 0.5}
+        for T in (4, 16)
+    ]
+    (axes,) = figures.growth(frame(rows), "horizon", "T", ["alpha"]).axes
+    (text,) = axes.texts
+    assert (text.get_text(), text.xy) == (" 0.50", (16, 4))
+    assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

@@ -60,7 +60,7 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environ
     assert {p.stem for p in Path("out").glob("*.png")} == {"traces"}
     before = files_in("out")
     assert main(["figures", "out"]) == 0
-    assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "final-fdr"}
+    assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "traces-by-learner", "answered"}
     for name in names:
         alone = run(Sweep(logs=name.replace("log", "log.csv").split(" -> "), drop_missing=True, **game))
         for table, whole in ((alone.trials, result.trials), (alone.curves, result.curves)):

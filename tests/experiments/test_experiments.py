@@ -85,7 +85,7 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert "synthetic" in page
     assert "<td>differs</td>" in page
     assert all(html.escape(row[column]) in page for row in claims for column in ("claim", "quote"))
-    assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
+    assert {"fdr.png", "fdr.pdf", "answered.png", "answered-over-time.pdf"} < {p.name for p in report.rglob("*.p*")}
 
 
 def test_a_report_is_the_same_bits_when_run_again_by_two_workers_and_when_redrawn(report, tmp_path):

@@ -17,7 +17,7 @@ from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
-from exaul.engine.results.text_table import COMMAND
+from exaul.engine.results.text_table import COMMAND, align_decimals, format_table, wrap
 from exaul.kernels import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
@@ -102,7 +102,7 @@ def halves(records: Records) -> list[tuple[Records, Records]]:
 
 
 def advice_table(records: Sequence[Records], alphas: Sequence[float], step: float | None = None) -> Table:
-    """Return the table ``advice`` of ``docs/tables.md``: two rows per source and alpha.
+    """Return the table ``advice`` of ``docs/results.md``: two rows per source and alpha.
 
     A log of one record has no halves, and so no rows.
     """
@@ -177,19 +177,27 @@ def describe(table: Table, step: str = "", is_log: bool = True) -> str:
     if not is_log:
         lines.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
     elif table["advised"].any():
-        lines.append(
-            "in a program: Abstainer(alpha=..., warm_start=LOG); as a service: exaul serve --warm-start LOG"
-        )
+        lines.append("in a program: Abstainer(alpha=..., warm_start=LOG)")
+        lines.append("as a service: exaul serve --warm-start LOG")
     return "\n".join(lines)
 
 
-def describe_halves(is_perfect: bool) -> str:
-    """Return what the table of halves shows; ``is_perfect``: each answer of the sweep gets its feedback at once."""
+def describe_halves(table: Table, is_perfect: bool, width: int | None = None) -> str:
+    """Return what was answered of one half after a start from the other, as a table with its title.
+
+    ``is_perfect``: each answer of the sweep gets its feedback at once.
+    """
     unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
-    return (
-        f"on unseen questions: each started from one half of the log and decided on the other, {HALVES} times "
-        f"(mean, 5% to 95%){unlike}. At most: and 1 more for every 200 abstentions while it answers almost nothing"
+    title = (
+        "on questions not seen before: started from a random half of the log, on its other half "
+        f"(mean of {HALVES} halves, and 5% to 95% of them){unlike}"
     )
+    several = {"log": table["source"], "alpha": align_decimals(table["alpha"])}
+    names = {name: each for name, each in several.items() if len(set(each)) > 1} | {"learner": table["learner"]}
+    columns = {title: list(each) for title, each in names.items()}
+    for column, name in (("FDR", "fdr"), ("answered", "answered")):
+        columns[column] = [describe_range(row, name) for _, row in table.iterrows()]
+    return f"{wrap(title, width)}\n\n{format_table(columns, width, names=len(names), kept=len(columns))}"
 
 
 def _sentence(row: Any, step: str) -> str:
@@ -201,7 +209,7 @@ def _sentence(row: Any, step: str) -> str:
     if row["advised"]:
         return f"use {LEARNER}{step}, started from a log of your model"
     most = row["fdr_most"]
-    limit = "answers nothing" if np.isnan(most) else f"may show {most:.1%} wrong answers"
+    limit = "answers nothing" if np.isnan(most) else f"may have an FDR of {most:.1%}"
     advice = "take a larger alpha, more rows or a better score"
     return f"no advice. {LEARNER}{step}, started from a log, {limit}: {advice}"
 

@@ -12,54 +12,58 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from exaul.engine.environments.oblivious import segment_ends
-from exaul.engine.logs.files import Table
+from exaul.engine.logs.files import Table, frame
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
-from exaul.engine.results.advice import FEASIBLE
+from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
 # Of the learners, in the order of the registry. Each has a marker of its own; those with the same line differ in
 # lightness. Dots alone are those of bounds and shifts.
-_STYLES: tuple[dict[str, Any], ...] = (
-    {"color": "#08306b", "linestyle": "-", "marker": "o"},
-    {"color": "#d94801", "linestyle": _DASHED, "marker": "s"},
-    {"color": "#41ab5d", "linestyle": _SHORT, "marker": "^"},
-    {"color": "#969696", "linestyle": _DOT, "marker": "D"},
-    {"color": "#6a51a3", "linestyle": _DOTS, "marker": "v"},
-    {"color": "#525252", "linestyle": _LONG, "marker": "<"},
-    {"color": "#7f0000", "linestyle": _DASHED, "marker": ">"},
-    {"color": "#dd3497", "linestyle": "-", "marker": "*", "markersize": 5.5},
-    {"color": "#b10026", "linestyle": _SHORT, "marker": "X"},
-    {"color": "#f4a582", "linestyle": _LONG, "marker": "h"},
-    {"color": "#6baed6", "linestyle": "-", "marker": "p"},
-    {"color": "#005a32", "linestyle": _DOT, "marker": "P"},
-    {"color": "#c7a76c", "linestyle": _DOTS, "marker": "x"},
-    {"color": "#bcbddc", "linestyle": _DASHED, "marker": "d"},
-    {"color": "#543005", "linestyle": _DOTS, "marker": "+"},
-    {"color": "#a6d96a", "linestyle": _SHORT, "marker": ".", "markersize": 6},
+_STYLES = (
+    ("#08306b", "-", "o"),
+    ("#d94801", _DASHED, "s"),
+    ("#41ab5d", _SHORT, "^"),
+    ("#969696", _DOT, "D"),
+    ("#6a51a3", _DOTS, "v"),
+    ("#525252", _LONG, "<"),
+    ("#7f0000", _DASHED, ">"),
+    ("#dd3497", "-", "*"),
+    ("#b10026", _SHORT, "X"),
+    ("#f4a582", _LONG, "h"),
+    ("#6baed6", "-", "p"),
+    ("#005a32", _DOT, "P"),
+    ("#c7a76c", _DOTS, "x"),
+    ("#bcbddc", _DASHED, "d"),
+    ("#543005", _DOTS, "+"),
+    ("#a6d96a", _SHORT, "."),
 )
-_NESTED: tuple[dict[str, Any], ...] = (  # of curves that may coincide
-    {"color": "#cccccc", "linestyle": "-", "linewidth": 6},
-    {"color": "#6baed6", "linestyle": "-", "linewidth": 3},
-    {"color": "#a63603", "linestyle": (0, (4, 3)), "linewidth": 1.8},
-    {"color": "#000000", "linestyle": (0, (1, 5)), "linewidth": 1.8},
-)
+_SIZES = {"*": 5.5, ".": 6}  # of markers that look smaller than others
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 GROUPS = 10  # of rows in the figure of reliability
-FLAT = 0.01  # share of the axis; a violin of less height would look like a line
-_COLUMNS = 4  # most panels in a row
+_COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
 _LISTED = 8  # most names in this list
+TICKS = 6  # most ticks at values that were measured
+MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
-FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
-RISK, REGRET = "wrong answers above the target, R$_t$", "regret"
-BOUNDS = {"fdr_risk": "risk_bound", "regret": "regret_bound"}  # columns of ``curves.csv``
+FDR, ANSWERED = "FDR (wrong of the shown)", "answered (of the questions)"
+RISK, REGRET = "wrong above the target, R$_t$", "regret"
+OVER_TIME = {  # by name of the figure: the curve, the column of its bound if it has one, and the label
+    "fdr": ("fdr", "", FDR),
+    "answered-over-time": ("answered", "", ANSWERED),
+    "risk": ("fdr_risk", "risk_bound", RISK),
+    "regret": ("regret", "regret_bound", REGRET),
+}
+SWEPT = {"alpha": "target FDR $\\alpha$", "lambda": "weight of the FDR $\\lambda$"}
+BAND = "line: mean over trials; band: 5% to 95% of trials"
 
 
 def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
@@ -67,47 +71,59 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
 
     ``segments`` is the number of segments with one source each; lines show the shifts between them.
     """
-    trials, curves = with_rates(trials), with_rates(curves)
-    answering = curves[curves.groupby("learner")["inefficiency_mean"].transform("min") < 1]
-    drawn = {
-        "answered": answered_against_wrong(trials),
-        "fdr": over_time(curves if answering.empty else answering, "fdr", FDR, target=True, segments=segments),
-        "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, segments=segments),
-        "final-fdr": final_fdr(trials),
-    }
-    for name, curve, label in (("risk", "fdr_risk", RISK), ("regret", "regret", REGRET)):
-        # a bound of 0 is that of a learner that never answers
-        limited = curves[curves.groupby("learner")[BOUNDS[curve]].transform("max") > 0]
-        if not limited.empty:
-            drawn[name] = over_time(limited, curve, label, segments=segments, dotted=BOUNDS[curve])
+    trials, curves = with_rates(trials), with_answered(with_rates(curves))
+    drawn = {"answered": answered_against_wrong(trials)}
+    for name, (curve, bound, label) in OVER_TIME.items():
+        # a learner that never answers has no FDR, and a bound of 0
+        shown = curves[curves.groupby("learner")[bound or "answered_mean"].transform("max") > 0]
+        if not shown.empty:
+            drawn[name] = over_time(shown, curve, label, curve == "fdr", segments, dotted=bound)
     for axes in drawn["regret"].axes if "regret" in drawn else ():
         axes.set(yscale="log", ylim=(1, None))  # bounds of learners differ by factors of ten
-    if trials["alpha"].nunique() > 1:
-        drawn["fdr-by-alpha"] = fdr_by(trials, "alpha", "target FDR $\\alpha$")
-    if trials["lambda"].nunique() > 1:
-        drawn["fdr-by-lambda"] = fdr_by(trials, "lambda", "weight of the FDR $\\lambda$")
-    return drawn
+    several = (swept for swept in SWEPT if trials[swept].nunique() > 1)
+    return drawn | {f"fdr-by-{swept}": fdr_by(trials, swept) for swept in several}
+
+
+def with_answered(curves: Table) -> Table:
+    """Return ``curves.csv`` with the share answered, which is what its inefficiency leaves."""
+    mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
+    return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
 
 def answered_against_wrong(trials: Table) -> Figure:
-    """Draw the share answered against the share of wrong among the shown: a dot per learner, means over trials.
+    """Draw the share answered against the FDR at T: a dot per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no dot.
     """
-    figure, panels = panel_grid(trials, "questions answered", by=_PANEL)
+    figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
     for axes, rows in panels:
         for style, name, group in styled_lines(rows):
-            wrong, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
+            fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
-                axes.plot(wrong, answered, label=plain(str(name)), **style | {"linestyle": "", "markersize": 7})
+                axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
+                axes.plot(fdr, answered, label=plain(str(name)), **style | {"linestyle": "", "markersize": 7})
         axes.axvline(rows["alpha"].iloc[0], label="target", **TARGET_STYLE)
-        axes.set(ylim=(0, 1.04), xlabel="wrong of the shown")
+        axes.set(ylim=(0, 1.04), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), rows["alpha"].iloc[0]))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
-            axis.set_major_formatter(PercentFormatter(1))
-    add_legend(figure, panels, "means over trials; best: high, and left of the target")
+        _in_percent(axes.xaxis, axes.yaxis)
+    add_legend(
+        figure, panels, "dot: means over trials; line: 5% to 95% of their FDR; best: high, and left of the target"
+    )
     return figure
+
+
+def _in_percent(*axes: Axis) -> None:
+    """Label axes of shares in percent."""
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
+
+
+def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **more: Any) -> None:
+    """Draw the mean of a curve, and the band from its 5% to its 95% quantile."""
+    low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(x, mean, **style, **more)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -153,9 +169,8 @@ def over_time(
         low = min(seen[lower].min(), 0.0)
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             t = line["t"] / unit
-            axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
-            axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), markevery=spacing, **style)
+            _band(axes, t, line, curve, style, label=_named(lines, name), markevery=spacing)
             if dotted and line[dotted].notna().all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
         if target:
@@ -167,8 +182,9 @@ def over_time(
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
-    note = "; dotted: proven bound at each t" if dotted else ""
-    add_legend(figure, panels, f"line: mean over trials; band: 5% to 95% of trials{note}")
+        if label in (FDR, ANSWERED):
+            _in_percent(axes.yaxis)
+    add_legend(figure, panels, BAND + ("; dotted: proven bound at each t" if dotted else ""))
     return figure
 
 
@@ -180,74 +196,53 @@ def _rounds(table: Table) -> tuple[int, str]:
 def asked_figure(table: Table) -> Figure:
     """Draw what an adaptive environment asked over rounds, one panel per learner, at the first alpha and lambda."""
     table = with_rates(table)
-    first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
-    names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
-    names["underconfident"] = "right, score below the pool's mean"
+    alpha, lam, environment = table.iloc[0][["alpha", "lambda", "environment"]]
+    first = table[(table["alpha"] == alpha) & (table["lambda"] == lam)]
+    kinds = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
+    kinds["underconfident"] = "right, score below the pool's mean"
     figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
     unit, rounds = _rounds(first)
     for axes, rows in panels:
-        t = rows["t"] / unit
-        for style, (kind, label) in zip(_styles(), names.items(), strict=False):
-            band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
-            axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
-            axes.plot(t, rows[f"{kind}_mean"], label=label, **style | {"marker": ""})
-        axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
+        for style, (kind, label) in zip(_styles(), kinds.items(), strict=False):
+            _band(axes, rows["t"] / unit, rows, kind, style | {"marker": ""}, label=label)
+        axes.set(xlim=(0, rows["t"].max() / unit), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-    environment = str(first["environment"].iloc[0])
+        _in_percent(axes.yaxis)
     reference = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
-    add_legend(figure, panels, f"{knows}since last checkpoint; line: mean over trials; band: 5% to 95% of trials")
+    which = "the first " * (len(first) < len(table))
+    cell = f"{which}{_named('alpha', alpha)}, {which}{_named('lambda', lam)}"
+    add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {BAND}")
     return figure
 
 
-def final_fdr(trials: Table) -> Figure:
-    """Draw the distribution of the FDR at T over trials: one violin per learner, one panel per cell."""
-    figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
-    for axes, rows in panels:
-        names, least = [], FLAT * rows["fdr"].max()
-        for number, (style, name, group) in enumerate(styled_lines(rows), 1):
-            names.append(plain(str(name)))
-            values = group["fdr"].dropna().to_numpy()
-            if not len(values):  # it answers nothing
-                continue
-            if np.ptp(values) > least:
-                parts: dict[str, Any] = axes.violinplot(values, [number], widths=0.8)
-                parts["bodies"][0].set(facecolor=style["color"], edgecolor="black", alpha=0.5)
-                for bar in ("cmins", "cmaxes", "cbars"):
-                    parts[bar].set(color="black", linewidth=0.9)
-            point = style | {"linestyle": "", "markeredgecolor": "black", "markeredgewidth": 0.8, "zorder": 3}
-            axes.plot(number, values.mean(), **point)
-        axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-        axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
-        axes.set_ylim(bottom=0)
-    add_legend(
-        figure,
-        panels,
-        "marker: mean; violin: distribution over trials, unless flat; bars: smallest, largest",
-    )
-    return figure
-
-
-def fdr_by(trials: Table, swept: str, label: str) -> Figure:
+def fdr_by(trials: Table, swept: str) -> Figure:
     """Draw the FDR at T against alpha or lambda (``swept``): mean, and band from 5% to 95% of trials."""
-    figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
+    figure, panels = panel_grid(trials, FDR, by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             by_value = line.groupby(swept)["fdr"]
-            low, high = by_value.quantile(0.05), by_value.quantile(0.95)
-            axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
-            mean = by_value.mean()
-            axes.plot(mean.index, mean, label=plain(str(name)), **style)
-        if swept == "alpha":
-            ends = [rows["alpha"].min(), rows["alpha"].max()]
-            axes.plot(ends, ends, label="target $\\alpha$", **TARGET_STYLE)
-        else:
-            axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-            if rows["lambda"].min() > 0:
-                axes.set_xscale("log")
-        axes.set_xlabel(label)
-    add_legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+            quantiles = {f"fdr_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
+            means = by_value.mean().to_frame("fdr_mean").assign(**quantiles)
+            _band(axes, means.index, means, "fdr", style, label=plain(str(name)))
+        ends = [rows[swept].min(), rows[swept].max()]
+        target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
+        axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
+        axes.set(xlabel=SWEPT[swept], ylim=(0, None))
+        _in_percent(axes.xaxis, axes.yaxis)
+        if swept == "lambda":
+            _at_values(axes, rows[swept])
+    add_legend(figure, panels, BAND)
     return figure
+
+
+def _at_values(axes: Axes, values: Any) -> None:
+    """Make the x axis logarithmic, unless a value is 0, with ticks at some of the values that were measured."""
+    values = np.unique(values)
+    shown = values[np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int)]
+    axes.set_xscale("log" if shown[0] > 0 else "linear")
+    axes.set_xticks(shown, [_short(value) for value in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def traces_figure(table: Table) -> Figure:
@@ -257,6 +252,36 @@ def traces_figure(table: Table) -> Figure:
     dots = with_rates(table).assign(above=above, of_answerable=table["of_answerable"].where(feasible))
     note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials"
     return scatter(dots, "above", note)
+
+
+def traces_by_learner(table: Table) -> Figure:
+    """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
+
+    A field has the share answered in percent, and is darker the larger it is. It is crossed out where the FDR is
+    above alpha by more than a tolerance (``fdr_within_01``). Of more than ``MAPPED`` traces, the first are drawn.
+    """
+    table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
+    traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
+    shown = traces[:MAPPED]
+    figure, panels = panel_grid(table, "", by=["alpha"])
+    longest = max(len(name[:40]) for name in shown)
+    figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
+    figure.set_figwidth(1 + 0.06 * longest + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
+    for axes, rows in panels:
+        fields = rows.pivot_table(index="trace", columns="learner", values=["answered", "fdr_within_01"])
+        answered, held = (fields[x].reindex(shown)[learners].to_numpy() for x in ("answered", "fdr_within_01"))
+        axes.imshow(answered, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
+        for (y, x), share in np.ndenumerate(answered):
+            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7)
+            if held[y, x] < 1:
+                axes.plot([x - 0.45, x + 0.45], [y - 0.4, y + 0.4], color="#b10026", linewidth=1.2)
+        axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
+        axes.set_yticks(range(len(shown)), [plain(name[:40]) for name in shown], fontsize=7)
+        axes.label_outer()  # all panels have the same traces
+    left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
+    note = f"answered in %, mean over trials; crossed out: FDR above $\\alpha$ + {NEAR:g}{left}"
+    add_legend(figure, panels, note)
+    return figure
 
 
 def scatter(table: Table, above: str, note: str) -> Figure:
@@ -279,32 +304,66 @@ def scatter(table: Table, above: str, note: str) -> Figure:
     return figure
 
 
-def risk_coverage(
-    curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float, best: Mapping[float, float]
-) -> Figure:
-    """Draw risk [H] against coverage [H] of thresholds, by name.
-
-    Curves that coincide stay visible: each is thinner and darker than those below it.
+def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
+    """Draw positive mean regrets and their bounds against T or H in logarithms.
 
     Args:
-        curves: coverage and risk, by the name of the thresholds.
-        base_rate: the risk at full coverage.
-        best: the largest coverage with a risk of at most alpha, by alpha; each above 0 is marked.
+        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``; perhaps ``slope``, a
+            number to print at the end of each line.
+        x: the column of T or H.
+        x_label: label of the x axis.
+        by: columns; one panel per combination of values.
     """
-    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for style, (name, (coverage, risk)) in zip(_NESTED, curves.items(), strict=True):
-        axes.plot(coverage, risk, label=name, **style)
-    axes.axhline(base_rate, label="error rate", **TARGET_STYLE)
-    for alpha, share in best.items():
-        if share > 0:
-            axes.plot([0, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
-            side = "right" if share > 0.5 else "left"
-            axes.annotate(f" $\\alpha$ = {alpha:g}: {share:.0%} ", (share, alpha), fontsize=7, ha=side, va="top")
-    axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=3, handlelength=3, frameon=False, fontsize=8)
+    figure, panels = panel_grid(table, "mean regret", by=list(by))
+    for axes, rows in panels:
+        for style, name, line in styled_lines(rows):
+            positive = line[line["regret"] > 0]
+            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
+            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
+            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
+            if "slope" in line and len(positive):
+                last = positive.iloc[-1]
+                axes.annotate(f" {last['slope']:.2f}", (last[x], last["regret"]), fontsize=7, va="center")
+        axes.set(yscale="log", xlabel=x_label)
+        _at_values(axes, rows[x])
+    slopes = "; number: slope" if "slope" in table else ""
+    add_legend(figure, panels, f"line with markers: mean over trials; dotted, with bars: its bound{slopes}")
+    return figure
+
+
+def limits_over_weeks(table: Table, alpha: float) -> Figure:
+    """Draw limits of the FDR against the weeks of a service: columns ``weeks``, ``limit`` (a name) and ``fdr``."""
+    figure, panels = panel_grid(table, "FDR at most")
+    ((axes, rows),) = panels
+    for style, name, line in styled_lines(rows, "limit"):
+        axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
+    axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
+    # the first limits may be so large that they say little
+    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.0)))
+    _in_percent(axes.yaxis)
+    add_legend(figure, panels, "guarantee: of aci-rank, without a log, if each answer is rated")
+    return figure
+
+
+def risk_coverage(thresholds: Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Figure:
+    """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
+
+    Args:
+        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.coverage.risk_coverage``.
+        error_rate: the FDR if everything is answered.
+        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
+    """
+    figure, panels = panel_grid(thresholds, FDR)
+    axes = panels[0][0]
+    axes.plot(thresholds["coverage"], thresholds["risk"], label="a threshold at each score", color="#08306b")
+    axes.axhline(error_rate, label="all answered", **TARGET_STYLE)
+    for alpha, (threshold, share) in best.items():
+        axes.plot([0, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
+        side = "right" if share > 0.25 else "left"
+        axes.annotate(f" from {threshold} ", (share, alpha), fontsize=7, ha=side, va="bottom")
+    axes.set(xlabel=ANSWERED, xlim=(0, 1), ylim=(0, None))
+    _in_percent(axes.xaxis, axes.yaxis)
+    add_legend(figure, panels, "dotted: the score from which to answer at each $\\alpha$, and what it answers")
     return figure
 
 
@@ -313,15 +372,14 @@ def reliability(scores: np.ndarray, errors: np.ndarray) -> Figure:
 
     On the diagonal, a score is the probability that its answer is right.
     """
-    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
-    axes = figure.subplots()
     groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
+    means = frame([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
+    figure, panels = panel_grid(means, "share of right answers")
+    axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
     axes.plot([0, 1], [0, 1], label="score = share right", **TARGET_STYLE)
-    means = [scores[rows].mean() for rows in groups], [1 - errors[rows].mean() for rows in groups]
-    axes.plot(*means, label=f"groups of {len(groups[0]):,} rows", color="#08306b", marker="o", markersize=4)
-    axes.set(xlabel="score (mean of the group)", ylabel="share of right answers", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=2, handlelength=3, frameon=False, fontsize=8)
+    axes.plot(means["score"], means["right"], label=label, color="#08306b", marker="o", markersize=4)
+    axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
+    add_legend(figure, panels, "")
     return figure
 
 
@@ -341,15 +399,20 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 def _styles() -> Iterator[dict[str, Any]]:
     """Yield the styles, then the styles again with longer and longer dashes."""
     for turn in count():
-        for style in _STYLES:
-            line = {"linewidth": 1.4, "markersize": 3.5, **style}
-            yield line if turn == 0 else {**line, "linestyle": (0, (2 + 2 * turn, 1))}
+        for color, dashes, marker in _STYLES:
+            style = {"color": color, "marker": marker, "markersize": _SIZES.get(marker, 3.5), "linewidth": 1.4}
+            yield style | {"linestyle": dashes if turn == 0 else (0, (2 + 2 * turn, 1))}
 
 
 def _named(column: str, value: Any) -> str:
     if column in ("alpha", "lambda"):
-        return f"$\\{column}$ = {float(f'{value:.4g}'):,g}"
+        return f"$\\{column}$ = {_short(value)}"
     return plain(str(value))
+
+
+def _short(number: float) -> str:
+    """Return a number with four significant digits, and commas between thousands."""
+    return f"{float(f'{number:.4g}'):,g}"
 
 
 def plain(text: str) -> str:
@@ -357,12 +420,12 @@ def plain(text: str) -> str:
     return text.replace("$", "\\$")
 
 
-def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
+def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
     Of more than ``PANELS`` groups, an evenly spaced selection is drawn; the last panel lists the others.
     """
-    groups = list(table.groupby(by, sort=False))
+    groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
     many = min(len(groups), PANELS)
     shown = np.arange(many)
     if len(groups) > PANELS:

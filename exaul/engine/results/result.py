@@ -39,7 +39,7 @@ class Result:
 
     ``trials`` has one row per source, learner, cell and trial; ``curves`` one row per source, learner, cell and
     checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None.
-    ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep again. ``sources`` are the
+    ``docs/results.md`` defines the columns. ``manifest`` is enough to run the sweep again. ``sources`` are the
     records of its sources; after a merge they are not known, and ``loaded`` has the tables that are made from them.
     """
 
@@ -118,8 +118,7 @@ class Result:
             wrap(summary.describe_warm_start(played), width),
         ]
         if is_log and not self.advice.empty:
-            parts.append(wrap(advice.describe_halves(sweep.feedback == PERFECT_FEEDBACK), width))
-            parts.append(summary.summarize_halves(self.advice, width))
+            parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
         parts.append(wrap(advice.describe(self.advice, self._step, is_log), width))
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
@@ -195,7 +194,7 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
 
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
-        drawn["traces"] = figures.traces_figure(traces)
+        drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
         drawn |= figures.draw(trials, curves, segments)
     if (asked := tabled.get("asked")) is not None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
-from exaul.engine.results import advice
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds
@@ -116,42 +115,24 @@ def summarize(
         del columns["alpha"]  # it is that of the block
         count = len(columns)
         columns |= {
-            "wrong of\nthe shown": [_percent(each["fdr"], 2) for each in cells.values()],
-            "questions\nanswered": [_percent(_answered(each), 1) for each in cells.values()],
+            "FDR": [_percent(each["fdr"], 2) for each in cells.values()],
+            "answered": [_percent(_answered(each), 1) for each in cells.values()],
             "trials at or\nbelow target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
         }
         if is_limited:
             columns["wrong above the\ntarget, at most"] = _limits(cells, "risk_bound")
-        target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (alpha = {alpha:g})"
+        target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
-    has_advised = set(trials["learner"]) & set(advised.values())
-    legend = f"{ADVISED.strip()}: advised (below); " if has_advised else ""
+    legend = f"{ADVISED.strip()}: advised (below); " if set(trials["learner"]) & set(advised.values()) else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = " with as many answers as here" if by_answers else ""
         meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"
-        legend += f"-: no such number\nwrong above the target, at most: {meaning}{few}{waiting}"
+        legend += f"-: nothing shown, or nothing proven\nwrong above the target, at most: {meaning}{few}{waiting}"
     if "best-fixed" in set(trials["learner"]):
         legend += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
     if legend:
         parts.append(wrap(legend.removesuffix("; ").strip(), width))
     return "\n\n".join(parts)
-
-
-def summarize_halves(table: Table, width: int | None = None) -> str:
-    """Return the table of the advice on logs: what was answered of one half after a start from the other."""
-    rows = [row for _, row in table.iterrows()]
-    names = {"log": "source"} if table["source"].nunique() > 1 else {}
-    names |= {"learner": "learner"}
-    columns = {title: list(table[name]) for title, name in names.items()}
-    if table["alpha"].nunique() > 1:
-        columns["alpha"] = align_decimals(table["alpha"])
-    count = len(columns)
-    columns |= {
-        "wrong of\nthe shown": [advice.describe_range(row, "fdr") for row in rows],
-        "questions\nanswered": [advice.describe_range(row, "answered") for row in rows],
-        "wrong above the\ntarget, at most": [_limit(row["risk_bound"]) for row in rows],
-    }
-    return format_table(columns, width, names=len(names), kept=count + 1)
 
 
 def as_latex(trials: Table) -> str:
@@ -201,7 +182,7 @@ def summarize_theory(
         ],
     }
     meanings = {
-        "FDR": "share of wrong among answered (mean ±standard deviation over trials)",
+        "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
         "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1 of docs/proofs.md)",
         "by the paper": "the same by its theorem (eq. 6)",
@@ -255,7 +236,7 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
         "at most": "proven limit of them for any feedback",
-        "FDR observed": "share of wrong among them, by that feedback",
+        "FDR observed": "the FDR among them, by that feedback",
         "aim": "the FDR observed at which the FDR of all answers is alpha",
     }
     return format_table(columns, width, meanings, kept=len(keys) + 1)

@@ -69,18 +69,8 @@ def format_table(
         [_cut(text, size).ljust(size) for text in texts] if n < names else texts
         for n, (texts, size) in enumerate(zip(padded, sizes, strict=False))
     ]
-    from exaul.engine.logs.files import frame  # which imports pandas
-
-    first = [
-        GAP.join(f"{texts[n]:>{size}}" for texts, size in zip(cut, sizes, strict=True)) for n in range(high - 1)
-    ]
-    text = frame({f"{n}": texts[high:] for n, texts in enumerate(cut)}).to_string(
-        index=False,
-        header=[texts[high - 1] for texts in cut],
-        justify="right",
-        col_space=[size + (n > 0) for n, size in enumerate(sizes)],  # pandas adds one space between columns
-    )
-    parts = ["\n".join(line.rstrip() for line in [*first, *text.replace(FILLER, "").split("\n")])]
+    aligned = [[f"{text:>{size}}" for text in texts] for texts, size in zip(cut, sizes, strict=True)]
+    parts = ["\n".join(GAP.join(line).rstrip().replace(FILLER, "") for line in zip(*aligned, strict=True))]
     titles = [title.replace("\n", " ") for title in columns]
     if count < len(titles):
         left_out = ", ".join(title.strip() for title in titles[count:])

@@ -1,4 +1,4 @@
-"""Make tidy tables from totals. ``docs/tables.md`` defines the columns."""
+"""Make tidy tables from totals. ``docs/results.md`` defines the columns."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
 from exaul import Sweep, run
@@ -18,7 +17,6 @@ from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.results.text_table import RATES
-from exaul.kernels.game import GRIDS
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
 
@@ -37,7 +35,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.frame([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = figures.final_fdr(trials)
+    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5))
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
     titles = [axes.get_title() for axes in drawn]
@@ -91,33 +89,50 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
             assert values.max() < high
 
 
-def test_equal_values_are_a_point_instead_of_a_violin():
-    same = {"source": "s", "alpha": 0.1, "lambda": 1.0}
-    rows = [same | {"learner": "exaul", "fdr": fdr} for fdr in (0.1, 0.2)]
-    rows += [same | {"learner": "aci-rank", "fdr": fdr} for fdr in (0.3, 0.1 + 0.2)]
-    (axes,) = figures.final_fdr(files.frame(rows)).axes
-    assert sum(isinstance(shape, PolyCollection) for shape in axes.collections) == 1
-    points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
-    assert points == [[[1, pytest.approx(0.15)]], [[2, pytest.approx(0.3)]]]
+def test_a_map_of_traces_has_the_shares_answered_and_crosses_out_what_is_above_alpha():
+    """At the first lambda; a trace beyond the most is only counted."""
+    rows = [
+        {**dict.fromkeys(RATES, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
+        | {"answered": n / lam, "fdr_within_01": int(name == "ew")}
+        for n in range(figures.MAPPED + 2)
+        for name in ("exaul", "ew")
+        for lam in (100, 200)
+    ]
+    figure = figures.traces_by_learner(files.frame(rows))
+    (axes,), numbers = figure.axes, range(figures.MAPPED)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["exaul", "ew"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
+    assert [text.get_text() for text in axes.texts] == [f"{n}" for n in numbers for _ in range(2)]
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[-0.45, n - 0.4] for n in numbers]
+    assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 
-def test_curves_that_coincide_are_all_visible():
-    """Each is thinner than those below it or has gaps, and the legend is beside the axes."""
-    curve = np.linspace(0, 1, 9), np.linspace(0, 0.4, 9)
-    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4, {})
-    (axes,) = figure.axes
-    widest, wide, dashed, dotted, _ = axes.lines
-    assert widest.get_linewidth() > 1.5 * wide.get_linewidth() > 2 * dashed.get_linewidth()
-    assert [line.is_dashed() for line in (widest, wide, dashed, dotted)] == [False, False, True, True]
-    assert axes.get_legend() is None
-    assert len(figure.legends) == 1
+def test_ticks_are_at_the_lambdas_that_were_swept():
+    """At most so many; from 0 on, the axis is not logarithmic."""
+    rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
+    (axes,) = figures.fdr_by(files.frame(rows), "lambda").axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
+    assert axes.get_xscale() == "log"
+    many = [rows[0] | {"lambda": lam} for lam in range(20)]
+    (axes,) = figures.fdr_by(files.frame(many), "lambda").axes
+    shown = [int(text.get_text()) for text in axes.get_xticklabels()]
+    assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS, "linear")
+
+
+def test_what_was_asked_names_its_cell():
+    kinds = [f"{kind}_{x}" for kind in ("hard", "overconfident", "underconfident") for x in ("mean", "q05", "q95")]
+    row = {**dict.fromkeys(RATES, np.nan), **dict.fromkeys(kinds, 0.5), "learner": "exaul", "environment": "e"}
+    one = files.frame([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
+    several = files.stack([one, one.assign(alpha=0.2)])
+    assert "$\\alpha$ = 0.1, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
+    assert "the first $\\alpha$ = 0.1, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
 
 
 def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
     assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
     files = {path: path.read_bytes() for path in Path("out").iterdir()}
     drawn = {path for path in files if path.suffix in (".png", ".pdf")}
-    assert {path.stem for path in drawn} == {"final-fdr", "asked"}
+    assert {path.stem for path in drawn} == {"answered", "asked"}
     for path in drawn:
         path.unlink()
     with monkeypatch.context() as patch:
@@ -151,11 +166,16 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
     assert "always-abstain" not in dots
     for name, rows in result.trials.groupby("learner"):
         if name in dots:
             assert dots[name] == pytest.approx((rows["fdr"].mean(), (rows["answered"] / 300).mean()))
+    for name in result.sweep.learners:
+        if name in dots:
+            of_learner = result.trials[result.trials["learner"] == name]
+            np.testing.assert_allclose(next(spreads), of_learner["fdr"].quantile([0.05, 0.95]))
     assert len(dots) == result.trials["learner"].nunique() - 1
     named = {name: set(drawn[name].axes[0].get_legend_handles_labels()[1]) for name in ("risk", "regret")}
     assert named == {"risk": {"aci-rank", "aci-rank-from-log"}, "regret": {"exaul", "exp3-ix", "ew"}}
@@ -170,9 +190,9 @@ def test_reliability_is_of_groups_of_as_many_rows():
     assert len(figures.reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
 
 
-def test_each_alpha_that_is_reached_is_marked():
-    curve = np.array([0.0, 1.0]), np.array([0.0, 0.4])
-    best = {0.1: 0.25, 0.2: 0.5, 0.01: 0.0}
-    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4, best)
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts == [" $\\alpha$ = 0.1: 25% ", " $\\alpha$ = 0.2: 50% "]
+def test_each_alpha_that_is_reached_is_marked_with_its_score():
+    curve = files.frame({"coverage": [1.0, 0.0], "risk": [0.4, 0.0]})
+    figure = figures.risk_coverage(curve, 0.4, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)})
+    assert [text.get_text() for text in figure.axes[0].texts] == [" from 0.8 ", " from 0.7 "]
+    marks = [line.get_xydata().tolist() for line in figure.axes[0].lines[2:]]
+    assert marks == [[[0, 0.1], [0.25, 0.1], [0.25, 0]], [[0, 0.2], [0.5, 0.2], [0.5, 0]]]

@@ -98,14 +98,14 @@ def test_files_in_the_way_of_results_stay(capsys, few_figures):
     shutil.rmtree("other/batches")
     Path("other/batches").write_text("mine")
     refused(capsys, ["sweep", "--resume", "other"], "other/batches: a file, where the finished batches belong")
-    Path("out/final-fdr.png").mkdir()
-    Path("out/final-fdr.png/notes").write_text("mine")
+    Path("out/answered.png").mkdir()
+    Path("out/answered.png/notes").write_text("mine")
     assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
     advice = "what is finished is kept, use --resume to continue"
     assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
-    assert Path("out/final-fdr.png/notes").read_text() == "mine"
+    assert Path("out/answered.png/notes").read_text() == "mine"
     assert not list(Path("out").glob(".exaul*"))
-    shutil.rmtree("out/final-fdr.png")
+    shutil.rmtree("out/answered.png")
     assert main(["sweep", "--resume", "out"]) == 0
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
+from exaul.kernels.dense import GameLearner, make_game
 from exaul.kernels.game import ARMS, GRIDS, Rates, compute_cuts, log_grid
 from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked
 from exaul.kernels.learners.start import start_of
-from exaul.kernels.play import FixedParams, GameLearner, Params, RankedParams, make_game
+from exaul.kernels.play import FixedParams, Params, RankedParams
 from exaul.kernels.rates import block_rates
 from exaul.kernels.rows import Rows
 

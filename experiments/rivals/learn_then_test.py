@@ -102,7 +102,7 @@ class LearnThenTest(OneThreshold):
         """Return the state before a block; after the last round of calibration, with the threshold."""
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.
-        first = params.shared.block * ROUNDS
+        first = params.block * ROUNDS
         arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, params.alpha), lambda: state.arm)
         return state._replace(arm=arm, calibrates=first < CALIBRATION)
 

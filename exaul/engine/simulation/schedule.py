@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,6 @@ class Schedule(NamedTuple):
     def rounds(self) -> int:
         """The number of active rounds."""
         return int(self.active.sum())
-
-
-class Sums(NamedTuple):
-    """Answers and errors of B copies, summed over the rounds so far."""
-
-    answered: Any  # [B] int64
-    wrong: Any  # [B] float64, sum of the errors of answered rounds
 
 
 class TrialRecords:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Sums, TrialRecords
-from exaul.kernels.game import Copies, Rates, Start
+from exaul.engine.simulation.schedule import Chunk, TrialRecords
+from exaul.kernels.game import Copies, Rates, Start, Sums
 from exaul.kernels.native import CheckpointSums, NativeBackend
 
 

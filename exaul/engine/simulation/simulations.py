@@ -5,7 +5,6 @@ from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.kernels.game import Copies, Rates, Start, Sums
@@ -54,11 +53,6 @@ def start_simulation(backend: Any, copies: Copies, start: Start, arms: int, reco
     return RoundsSimulation(backend, copies, start, arms, records)
 
 
-def _tally(checkpoint_rounds: NDArray[np.int32], sums: Sums) -> CheckpointSums:
-    shape = *checkpoint_rounds.shape, len(sums.wrong)
-    return CheckpointSums(checkpoint_rounds, *sums, np.zeros(shape, np.int64), np.zeros(shape))
-
-
 class CompiledSimulation:
     """B copies on the backend ``native``, by the protocol ``Simulation``."""
 
@@ -80,14 +74,14 @@ class CompiledSimulation:
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.sums)
+        self.tally = CheckpointSums.after(self.sums, chunk.schedule.checkpoint_rounds)
         self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
         for part in self.running:
             part.result()
-        return Sums(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
+        return self.tally.at_checkpoints
 
     def save(self) -> Any:
         """Return state and sums, independent of the number of threads."""

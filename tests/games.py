@@ -169,7 +169,7 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
             number = np.uint32(first // ROUNDS)
             now = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
-            parameters = copies.parameters(now, kernels.shared._replace(block=number))
+            parameters = copies.parameters(now, number, kernels.imperfect)
             state, answered = _advance_copies(game, state, block, parameters, same_records=one)
             decisions.append(answered)
     return state, np.concatenate(decisions)[: len(cuts)]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.game import Array, Block, Parameters, SharedParameters, Start
+from exaul.kernels.game import Array, Block, ImperfectFeedback, Parameters, Start
 from exaul.kernels.play import ByBlocks, reweigh, step
 
 
@@ -24,11 +24,11 @@ class Backend(NamedTuple):
     Attributes:
         game: ``game(arms)`` returns the learner as functions of one game: with ``decide`` and ``learn``, or with
             ``advance`` of whole blocks, as of ``advance``.
-        shared: the fields of ``Parameters.shared`` other than the block's number.
+        imperfect: as of ``Parameters``.
     """
 
     game: Callable[[int], Any]
-    shared: SharedParameters = SharedParameters()
+    imperfect: ImperfectFeedback | None = None
 
 
 def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Array]:
@@ -40,7 +40,7 @@ def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[An
 
 
 # vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
-COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None)  # type: ignore[arg-type]
+COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None, None)
 
 
 def advance_copies(

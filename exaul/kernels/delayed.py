@@ -24,7 +24,7 @@ from exaul.kernels.feedback import (
     draw_feedback,
     learned_share,
 )
-from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, Start
 from exaul.kernels.play import Decision, Late, reweigh
 from exaul.kernels.uniforms import Draws
 
@@ -53,15 +53,14 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
-    shared = SharedParameters(imperfect=ImperfectFeedback(feedback_rates, model))
-    return Backend(lambda arms: DelayedGame(inner.game(arms), *how), shared)
+    imperfect = ImperfectFeedback(feedback_rates, model)
+    return Backend(lambda arms: DelayedGame(inner.game(arms), *how), imperfect)
 
 
 def _rates(state: DelayedState, params: Parameters) -> Parameters:
     """Return the numbers of the copy at the rates of its 256 questions."""
-    imperfect = params.shared.imperfect
-    assert imperfect is not None
-    eta, gamma = (rate[state.block] for rate in imperfect.rates)
+    assert params.imperfect is not None
+    eta, gamma = (rate[state.block] for rate in params.imperfect.rates)
     return params._replace(eta=eta * params.eta, gamma=gamma * params.gamma)
 
 
@@ -93,10 +92,9 @@ class DelayedGame(Late):
 
     def reweigh(self, state: DelayedState, params: Parameters) -> DelayedState:
         """Return the state at the rates of the next 256 questions."""
-        imperfect = params.shared.imperfect
-        assert imperfect is not None
+        assert params.imperfect is not None
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
-        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(imperfect.rates.eta) - 1)
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(params.imperfect.rates.eta) - 1)
         state = state._replace(block=block)
         return state._replace(inner=reweigh(self.inner, state.inner, _rates(state, params)))
 
@@ -113,9 +111,8 @@ class DelayedGame(Late):
     ) -> DelayedState:
         """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
         kept, draws = decision.kept
-        imperfect, delay = params.shared.imperfect, self.delay
-        assert imperfect is not None
-        model, n = imperfect.feedback, state.sums.questions.astype(jnp.int32)
+        assert params.imperfect is not None
+        delay, model, n = self.delay, params.imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
         status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
         # nothing of the error of an abstention may be kept

@@ -1,38 +1,117 @@
-"""The readable reference: every step recomputes all weights from H cumulative losses, in O(H).
+"""The learners of the paper as functions of one game, and the readable backend: all weights in every round, O(H).
 
-The steps are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA", for one copy and one round.
+Read it from the top: a round of Algorithms "ExAUL" and "EW-CA" is ``SidedGame``, one of "Exp3-IX-CA" ``DrawnGame``.
+What they charge is the learner's rule (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their weights as the
+cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from exaul.kernels.backend import Backend
-from exaul.kernels.learners.learner import Learner, weight_of_last
-from exaul.kernels.play import make_game
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided, weight_of_last
+from exaul.kernels.play import Decision, FixedParams, Params, RankedParams, loss_costs
 
 
-def weights_of(losses: jax.Array, eta: Any, prior: float | None, precision: str) -> jax.Array:
-    """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
+def _parameters(params: Any, weight: Any) -> Parameters:
+    """Return what a rule reads; the engine's numbers are these already."""
+    if isinstance(params, Parameters):
+        return params._replace(weight=weight)
+    eta, gamma = (params.step, 0.0) if isinstance(params, RankedParams) else (params.eta, params.gamma)
+    return Parameters(eta, gamma, params.alpha, *loss_costs(params), weight)
 
-    Args:
-        losses: [H] float64, cumulative charges L.
-        eta: [] > 0.
-        prior: as of ``Sided``.
-        precision: dtype of the result.
 
-    Returns:
-        [H]; in [0, 1] without a prior.
-    """
-    # Subtracting the minimum makes the largest weight 1, so nothing overflows.
-    weights = jnp.exp((eta * (jnp.min(losses) - losses)).astype(precision))
-    if prior is None:
-        return weights
-    is_last = jnp.arange(weights.size) == weights.size - 1
-    return jnp.where(is_last, weights * weight_of_last(prior, weights.size), weights)
+@dataclass(frozen=True)
+class GameLearner:
+    """A learner for one game on H arms; the classes below differ in the type of its rule."""
+
+    learner: Learner[Any]
+    arms: int
+
+    def _seen(self, decision: Decision, error: Any) -> Any:
+        """Return the error that the learner may see: after an abstention none, unless feedback is full."""
+        return error if self.learner.feedback == "full" else jnp.where(decision.answer, error, 0.0)
+
+
+@dataclass(frozen=True)
+class _WeightedGame(GameLearner):
+    """A learner with weights, which ``Rows`` and ``Dense`` keep."""
+
+    weights: Any
+
+    def init(self, params: Params) -> Any:
+        """Return the state before round 1: no losses (line 2 of every algorithm of the paper)."""
+        return self.weights.init()
+
+    def reweigh(self, state: Any, params: Params) -> Any:
+        """Return the state at another eta, O(H): for rates that change now and then."""
+        return self.weights.reweigh(state, params.eta)
+
+    def masses(self, state: Any, params: Params) -> Any:
+        """Return the probabilities of the arms [H]."""
+        return self.weights.masses(state, params.eta)
+
+    def losses(self, state: Any) -> Any:
+        """Return the cumulative charges of the arms [H]."""
+        return self.weights.losses(state)
+
+    def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
+        """Return the rule's charges for a round, from the probabilities that it reads."""
+        given = decision.answer, self._seen(decision, error), _parameters(params, 1.0)
+        charges = self.learner.rule.charge(jnp.where, *odds, *given)
+
+        def weighed(charge: Any) -> Any:
+            # with the weight 0 an abstention is charged 0, even if no number divides the loss
+            return jnp.where(decision.answer, charge, jnp.where(weight > 0, charge * weight, 0.0))
+
+        return jax.tree.map(weighed, charges)
+
+
+@jax.tree_util.register_static
+class SidedGame(_WeightedGame):
+    """A learner that charges both sides of the cut (``exaul``, ``exaul-known``, ``ew``)."""
+
+    def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
+        """Draw a decision on a record with a cut [] int32, from u [] uniform in [0, 1).
+
+        ``waiting`` [] is the number of answers without feedback, which these learners do not read.
+        """
+        chex.assert_rank([cut, u], 0)
+        low, high = self.weights.sums(state, params.eta, cut)
+        P, Q = low / (low + high), high / (low + high)  # Q is never 1 - P, which loses its digits
+        return state, Decision(u < P, P, (P, Q))
+
+    def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
+        """Return the state after a round (line "Update" of the paper's algorithms).
+
+        ``error`` [] is not read after an abstention, except with full feedback. ``weight`` [] is that of an
+        abstention, if only a share of the answers is learned; 0 changes nothing.
+        """
+        under, over = self._charges(decision.kept, params, decision, error, weight)
+        return self.weights.charge_sides(state, params.eta, cut, under, over)
+
+
+@jax.tree_util.register_static
+class DrawnGame(_WeightedGame):
+    """A learner that draws an arm, and charges that arm only (``exp3-ix``)."""
+
+    def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
+        """Draw a decision, as of ``SidedGame``."""
+        chex.assert_rank([cut, u], 0)
+        arm, p, P = self.weights.draw(state, params.eta, cut, u)
+        return state, Decision(arm < cut, P, (arm, p))
+
+    def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
+        """Return the state after a round, as of ``SidedGame``."""
+        arm, p = decision.kept
+        charge = self._charges((p,), params, decision, error, weight)
+        return self.weights.charge_arm(state, params.eta, arm, charge)
 
 
 @jax.tree_util.register_static
@@ -91,6 +170,140 @@ class Dense:
     def charge_arm(self, losses: jax.Array, eta: Any, arm: Any, charge: Any) -> jax.Array:
         """Charge one arm."""
         return losses.at[arm].add(charge)
+
+
+def weights_of(losses: jax.Array, eta: Any, prior: float | None, precision: str) -> jax.Array:
+    """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
+
+    Args:
+        losses: [H] float64, cumulative charges L.
+        eta: [] > 0.
+        prior: as of ``Sided``.
+        precision: dtype of the result.
+
+    Returns:
+        [H]; in [0, 1] without a prior.
+    """
+    # Subtracting the minimum makes the largest weight 1, so nothing overflows.
+    weights = jnp.exp((eta * (jnp.min(losses) - losses)).astype(precision))
+    if prior is None:
+        return weights
+    is_last = jnp.arange(weights.size) == weights.size - 1
+    return jnp.where(is_last, weights * weight_of_last(prior, weights.size), weights)
+
+
+class RankedState(NamedTuple):
+    """The state of a rule on ranks."""
+
+    rule: Any  # a NamedTuple of numbers
+    counts: Any  # [H]
+
+
+@jax.tree_util.register_static
+class RankedGame(GameLearner):
+    """A learner that goes by the rank of a score among recent ones (``aci-rank``), O(H) a round."""
+
+    def init(self, params: RankedParams) -> RankedState:
+        """Return the state before round 1."""
+        rule = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params.start)
+        return RankedState(rule, jnp.asarray(params.counts, jnp.float64))
+
+    def decide(
+        self, state: RankedState, params: RankedParams, cut: Any, u: Any, waiting: Any = None
+    ) -> tuple[RankedState, Decision]:
+        """Decide as of ``SidedGame``, and count the record.
+
+        ``waiting`` [] answers without feedback count as wrong (``docs/proofs.md``, D2), if given.
+        """
+        chex.assert_rank([cut, u], 0)
+        rule, arms = self.learner.rule, jnp.arange(self.arms, dtype=jnp.int32)
+        assert isinstance(rule, Ranked)
+        total = jnp.sum(state.counts)
+        high = jnp.sum(jnp.where(arms <= cut, state.counts, 0.0)) / total
+        low = jnp.sum(jnp.where(arms < cut, state.counts, 0.0)) / total
+        known = state.rule
+        if waiting is not None:
+            assert rule.reserve is not None
+            known = rule.reserve(jnp.where, known, waiting, self.arms, _parameters(params, 1.0))
+        P = rule.decide(jnp.where, known, high, low)
+        counts = state.counts * rule.decay + jnp.where(arms == cut, 1.0, 0.0)
+        return RankedState(state.rule, counts), Decision(u < P, P)
+
+    def learn(
+        self,
+        state: RankedState,
+        params: RankedParams,
+        cut: Any,
+        decision: Decision,
+        error: Any,
+        weight: Any = 1.0,
+    ) -> RankedState:
+        """Return the state after a round, as of ``SidedGame``."""
+        rule = self.learner.rule
+        assert isinstance(rule, Ranked)
+        error = self._seen(decision, error)
+        after = rule.learn(jnp.where, state.rule, decision.answer, error, _parameters(params, weight))
+        learns = decision.answer | (weight > 0)
+        return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)
+
+    def masses(self, state: RankedState, params: RankedParams) -> Any:
+        """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
+        rule = self.learner.rule
+        assert isinstance(rule, Ranked)
+        below = jnp.cumsum(state.counts)
+        ranks = below / below[-1]
+        return jnp.diff(rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1]), prepend=0.0, append=1.0)
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class FixedGame(GameLearner):
+    """A fixed threshold; its state is the arm. All on H arms are equal, so that they share a compiled program."""
+
+    learner: Learner[Any] = field(compare=False)
+
+    def init(self, params: FixedParams) -> Any:
+        """Return the arm."""
+        return jnp.asarray(params.arm, jnp.int32)
+
+    def decide(
+        self, state: Any, params: FixedParams, cut: Any, u: Any, waiting: Any = None
+    ) -> tuple[Any, Decision]:
+        """Answer if the record's score reaches the threshold; u is not read."""
+        answer = state < cut
+        return state, Decision(answer, jnp.where(answer, 1.0, 0.0))
+
+    def learn(
+        self, state: Any, params: FixedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
+    ) -> Any:
+        """Learn nothing."""
+        return state
+
+    def masses(self, state: Any, params: FixedParams) -> Any:
+        """Return all probability on the arm, [H]."""
+        return jax.nn.one_hot(state, self.arms, dtype=jnp.float64)
+
+
+def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
+    """Return a learner as functions of one game; raise TypeError if its rule is of no known type.
+
+    Args:
+        learner: with a rule of any type.
+        arms: H.
+        weights: ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
+    """
+    match rule := learner.rule:
+        case Sided():
+            return SidedGame(learner, arms, weights(arms, rule.prior))
+        case Drawn():
+            return DrawnGame(learner, arms, weights(arms, None))
+        case Ranked():
+            return RankedGame(learner, arms)
+        case Fixed():
+            return FixedGame(learner, arms)
+        case Own():
+            return rule.game(arms)
+    raise TypeError(f"a rule cannot be a {type(rule).__name__}")
 
 
 def make(learner: Learner[Any], precision: str) -> Backend:

@@ -6,7 +6,7 @@ delayed. An answer is *open* until its feedback arrives or it expires. An answer
 as wrong or right. ``docs/promises.md`` states the guarantees.
 
 A simulation draws the feedback (``draw_feedback``); the rest is what any program can see, and ``Abstainer`` calls
-it too. The functions use ``where`` and operators only: JAX traces them on arrays, Numba compiles them for scalars.
+it too. The functions use ``where`` and operators only, so that JAX traces them and a program calls them on floats.
 All shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
 """
 
@@ -173,23 +173,18 @@ def learned_share(where: Function, sums: FeedbackSums) -> Any:
 def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> FeedbackSums:
     """Return the sums after a decision (``docs/proofs.md``, M1)."""
     new, fades = where(answered, 1.0, 0.0), where(answered, FORGETTING, 1.0)
-    return FeedbackSums(
-        sums.questions + 1.0,
-        sums.learned,
-        sums.settled,
-        sums.learned_errors,
-        sums.observed,
-        sums.observed_errors,
-        sums.open + new,
-        where(answered, 0.0, sums.since),
-        sums.recent_answers * fades + new,
-        sums.recent_learned * fades,
+    return sums._replace(
+        questions=sums.questions + 1.0,
+        open=sums.open + new,
+        since=where(answered, 0.0, sums.since),
+        recent_answers=sums.recent_answers * fades + new,
+        recent_learned=sums.recent_learned * fades,
     )
 
 
 def add_abstention(where: Function, sums: FeedbackSums, abstained: Any, weight: Any) -> FeedbackSums:
     """Return the sums after an abstention, if ``abstained``, was learned with a weight (``docs/proofs.md``, M1)."""
-    return _learned(sums, where(abstained, weight, 0.0), 0.0, 0.0, 0.0)
+    return sums._replace(learned=sums.learned + where(abstained, weight, 0.0))
 
 
 def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, error: Any) -> FeedbackSums:
@@ -197,45 +192,23 @@ def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, 
 
     ``observed`` says whether ``error`` in [0, 1] is feedback or imputed.
     """
-    answer = where(learns, 1.0, 0.0)
-    return _learned(sums, answer, answer, where(learns & observed, 1.0, 0.0), error)
-
-
-def _learned(sums: FeedbackSums, weight: Any, answer: Any, feedback: Any, error: Any) -> FeedbackSums:
-    return FeedbackSums(  # by position: Numba compiles no ``_replace``
-        sums.questions,
-        sums.learned + weight,
-        sums.settled + answer,
-        sums.learned_errors + answer * error,
-        sums.observed + feedback,
-        sums.observed_errors + feedback * error,
-        sums.open,
-        sums.since + answer,
-        sums.recent_answers,
-        sums.recent_learned + answer,
+    answer, feedback = where(learns, 1.0, 0.0), where(learns & observed, 1.0, 0.0)
+    return sums._replace(
+        learned=sums.learned + answer,
+        settled=sums.settled + answer,
+        learned_errors=sums.learned_errors + answer * error,
+        observed=sums.observed + feedback,
+        observed_errors=sums.observed_errors + feedback * error,
+        since=sums.since + answer,
+        recent_learned=sums.recent_learned + answer,
     )
 
 
 def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
     """Return the sums after an answer is no longer open, if ``closes``."""
-    return _without(sums, where(closes, 1.0, 0.0), 0.0)
+    return sums._replace(open=sums.open - where(closes, 1.0, 0.0))
 
 
 def remove_recent(sums: FeedbackSums, weight: Any) -> FeedbackSums:
     """Return the sums without a withdrawn answer, whose weight among recent answers is ``weight``."""
-    return _without(sums, 0.0, weight)
-
-
-def _without(sums: FeedbackSums, open_answers: Any, recent_answers: Any) -> FeedbackSums:
-    return FeedbackSums(  # by position: Numba compiles no ``_replace``
-        sums.questions,
-        sums.learned,
-        sums.settled,
-        sums.learned_errors,
-        sums.observed,
-        sums.observed_errors,
-        sums.open - open_answers,
-        sums.since,
-        sums.recent_answers - recent_answers,
-        sums.recent_learned,
-    )
+    return sums._replace(recent_answers=sums.recent_answers - weight)

@@ -44,13 +44,6 @@ class ImperfectFeedback(NamedTuple):
     feedback: Any  # ``FeedbackParameters``
 
 
-class SharedParameters(NamedTuple):
-    """Parameters that all copies share in a block, besides the rates."""
-
-    block: Array = 0  # [] the block's number, from 0
-    imperfect: ImperfectFeedback | None = None  # None if feedback is perfect
-
-
 class Parameters(NamedTuple):
     """The numbers that a rule reads in one block: scalars of one copy, or arrays [B]."""
 
@@ -60,7 +53,8 @@ class Parameters(NamedTuple):
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
     weight: Array = 1.0  # [] in [0, 1], of an abstention: below 1 if only a share is learned, 0: no change
-    shared: SharedParameters = SharedParameters()
+    block: Array = 0  # [] the block's number, from 0; the same for all copies, as is the next
+    imperfect: ImperfectFeedback | None = None  # None if feedback is perfect
 
 
 class Copies(NamedTuple):
@@ -82,18 +76,22 @@ class Copies(NamedTuple):
         ones = np.ones(len(alpha))
         return Copies(alpha, answer_cost, abstain_cost, record_stream, draw_stream, ones, ones)
 
-    def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
-        """Return the parameters of the copies at the rates of a block.
-
-        With imperfect feedback their rates are factors of ``shared.imperfect.rates``.
-        """
-        eta, gamma = (1.0, 1.0) if shared.imperfect else rates
+    def parameters(self, rates: Rates, block: Array, imperfect: ImperfectFeedback | None) -> Parameters:
+        """Return the parameters of the copies at the rates of a block; factors of ``imperfect.rates`` if given."""
+        eta, gamma = (1.0, 1.0) if imperfect else rates
         costs = self.alpha, self.answer_cost, self.abstain_cost
-        return Parameters(eta * self.eta_scale, gamma * self.gamma_scale, *costs, shared=shared)
+        return Parameters(eta * self.eta_scale, gamma * self.gamma_scale, *costs, 1.0, block, imperfect)
 
     def take(self, numbers: NDArray[np.intp]) -> "Copies":
         """Return the copies with the given indices [L]."""
         return Copies(*(np.take(x, numbers) for x in self))
+
+
+class Sums(NamedTuple):
+    """Answers and errors of B copies, summed over the rounds so far."""
+
+    answered: Array  # [B] int64, number of answered rounds
+    wrong: Array  # [B] float64, sum of their errors
 
 
 class Start(NamedTuple):

@@ -87,7 +87,7 @@ class LearnThenTest(OneThreshold):
 
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.
-        is_calibrated = params.shared.block * ROUNDS == CALIBRATION
+        is_calibrated = params.block * ROUNDS == CALIBRATION
         return state._replace(arm=lax.cond(is_calibrated, threshold, lambda: state.arm))
 
     def learn(

@@ -24,8 +24,8 @@ from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
+from exaul.kernels.dense import SidedGame
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters
-from exaul.kernels.play import SidedGame
 from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case

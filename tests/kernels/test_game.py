@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from exaul.kernels import bounds, metrics, native, uniforms
 from exaul.kernels.game import GRIDS, compute_costs, compute_cuts
 from exaul.kernels.rates import block_lengths, block_rates
-from exaul.kernels.regret_bounds import paper_implicit_exploration
 from exaul.kernels.uniforms import Draws
 from tests import reference
 from tests.games import LEARNERS
@@ -117,8 +116,9 @@ def test_anytime_bound_is_the_sum_over_rounds():
 
 
 def test_the_paper_has_no_bound_where_eta_exceeds_twice_gamma():
-    assert np.isnan(paper_implicit_exploration([0.1], [0.04], [10], 5, 0.05, 0.1, 1.0))
-    assert np.isfinite(paper_implicit_exploration([0.1], [0.05], [10], 5, 0.05, 0.1, 1.0))
+    bound = LEARNERS["exaul"].regret_bounds.paper
+    assert np.isnan(bound([0.1], [0.04], [10], 5, 0.05, 0.1, 1.0))
+    assert np.isfinite(bound([0.1], [0.05], [10], 5, 0.05, 0.1, 1.0))
 
 
 def test_bounds_at_the_edges():

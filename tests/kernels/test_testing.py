@@ -9,8 +9,8 @@ import pytest
 
 import exaul
 from exaul import testing
-from exaul.kernels.dense import Dense
-from exaul.kernels.play import Decision, make_game
+from exaul.kernels.dense import Dense, make_game
+from exaul.kernels.play import Decision
 from exaul.testing import check_learner
 from tests.games import LEARNERS
 

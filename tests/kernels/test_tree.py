@@ -39,8 +39,8 @@ def test_each_copy_is_in_one_tile():
         for can_share in (False, True):
             group = np.sort(rng.integers(0, 2, copies))
             tiles = backend.tiles(stream, group, can_share)
-            assert sorted(np.concatenate([tile.copies for tile in tiles])) == list(range(copies))
+            assert sorted(np.concatenate([tile.numbers for tile in tiles])) == list(range(copies))
             for tile in tiles:
-                assert len(tile.copies) <= backend.WIDEST[tile.is_shared]
-                assert (group[tile.copies] == tile.group).all()
-                assert not tile.is_shared or (can_share and np.ptp(stream[tile.copies]) == 0)
+                assert len(tile.numbers) <= backend.WIDEST[tile.is_shared]
+                assert (group[tile.numbers] == tile.group).all()
+                assert not tile.is_shared or (can_share and np.ptp(stream[tile.numbers]) == 0)

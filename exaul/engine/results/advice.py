@@ -20,7 +20,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND, align_decimals, format_table, wrap
 from exaul.kernels import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
-from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
+from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.metrics import Floats
@@ -66,14 +66,13 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> H
     assert backend is not None
     arms, first = len(grid), (start[0], start[1])
     state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
-    count, wrong = np.zeros(len(alphas), np.int64), np.zeros(len(alphas))
-    unused = np.zeros((blocks, 0), np.int32), np.zeros((blocks, 0, len(alphas)), np.int64)
-    tally = native.CheckpointSums(unused[0], count, wrong, unused[1], unused[1].astype(np.float64))
+    sums = Sums(np.zeros(len(alphas), np.int64), np.zeros(len(alphas)))
+    tally = native.CheckpointSums.after(sums, np.zeros((blocks, 0), np.int32))
     rates = Rates(np.full(blocks, step), np.zeros(blocks))
     costs = np.zeros(len(alphas))
     for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):
         part.result()
-    return _half_result(count, wrong, rounds)
+    return _half_result(*sums, rounds)
 
 
 def hold_threshold(log: Records, rest: Records, alphas: Floats) -> HalfResult:

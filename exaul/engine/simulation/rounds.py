@@ -18,10 +18,10 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
-from exaul.engine.simulation.schedule import Chunk, Questions, Saved, Schedule, Sums, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Questions, Saved, Schedule, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
-from exaul.kernels.game import ROUNDS, Array, Block, Copies, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
 from exaul.kernels.play import play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
@@ -87,7 +87,7 @@ def simulate_chunk(
     copies: Copies,
     keys: Draws,
     given: tuple[Any, ...],
-    shared: SharedParameters,
+    imperfect: ImperfectFeedback | None,
 ) -> tuple[Carry, tuple[Sums, tuple[Any, ...]]]:
     """Simulate K blocks: the one compiled program of a learner.
 
@@ -100,7 +100,7 @@ def simulate_chunk(
         copies: [B].
         keys: [U], of the learners' draws.
         given: the other fields of the streams; or objective, keys and pool of an adaptive environment.
-        shared: what all copies share.
+        imperfect: as of ``Backend``.
 
     Returns:
         The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
@@ -139,7 +139,7 @@ def simulate_chunk(
 
     def block(now: Carry, x: tuple[Schedule, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         schedule, rates = x
-        parameters = copies.parameters(rates, shared._replace(block=schedule.block))
+        parameters = copies.parameters(rates, schedule.block, imperfect)
         simulate = on_records if environment is None else on_questions
         after, answered, errors, asked = simulate(now, schedule, parameters)
         wrong = jnp.where(answered, errors, 0.0)
@@ -187,13 +187,13 @@ class RoundsSimulation(Saved):
         return self.now.learner[1]
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
-        shared, records = self.backend.shared, self.records
+        imperfect, records = self.backend.imperfect, self.records
         changing = self.now, schedule, rates, self.copies
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
-            return records.environment, None, *changing, records.draws, given, shared
+            return records.environment, None, *changing, records.draws, given, imperfect
         plan, *streams = records.on_device
-        return None, plan, *changing, records.draws_on_device, tuple(streams), shared
+        return None, plan, *changing, records.draws_on_device, tuple(streams), imperfect
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""

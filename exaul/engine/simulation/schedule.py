@@ -29,13 +29,6 @@ class Schedule(NamedTuple):
         return int(self.active.sum())
 
 
-class Sums(NamedTuple):
-    """Answers and errors of B copies, summed over the rounds so far."""
-
-    answered: Any  # [B] int64
-    wrong: Any  # [B] float64, sum of the errors of answered rounds
-
-
 class Saved:
     """A part of a batch that a save between two chunks contains.
 

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from exaul.engine.simulation.schedule import Chunk, Saved, Sums, TrialRecords
-from exaul.kernels.game import Copies, Rates, Start
+from exaul.engine.simulation.schedule import Chunk, Saved, TrialRecords
+from exaul.kernels.game import Copies, Rates, Start, Sums
 from exaul.kernels.native import CheckpointSums, NativeBackend
 
 
@@ -68,13 +68,11 @@ class CompiledSimulation(Saved):
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        checkpoints = chunk.schedule.checkpoint_rounds
-        shape = *checkpoints.shape, len(self.sums.wrong)
-        self.tally = CheckpointSums(checkpoints, *self.sums, np.zeros(shape, np.int64), np.zeros(shape))
+        self.tally = CheckpointSums.after(self.sums, chunk.schedule.checkpoint_rounds)
         self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
         for part in self.running:
             part.result()
-        return Sums(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
+        return self.tally.at_checkpoints

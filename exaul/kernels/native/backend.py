@@ -1,17 +1,18 @@
-"""What all native backends share: sums over rounds, tiles of copies, and the protocol of the engine.
+"""What all compiled loops share: tiles of copies, the loop over their rounds, and the sums of their answers.
 
 The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from the sums.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Rates, Start
-from exaul.kernels.native.compile import compiled, disjoint
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Parameters, Rates, Start, Sums
+from exaul.kernels.native.compile import compiled, disjoint, outermost
 from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import available, pool, scratch
 
@@ -37,65 +38,98 @@ class NativeBackend(NamedTuple):
 
 
 class CheckpointSums(NamedTuple):
-    """Sums over the answered rounds of B copies, updated in place while K blocks are simulated.
+    """Sums of B copies, updated in place while K blocks are simulated, and copies of them at checkpoints."""
 
-    The sums so far are copied at up to S checkpoints of each block.
+    # [K, S], after how many rounds of a block the sums are copied, in rising order; then 0 for unused places
+    checkpoint_rounds: NDArray[np.int32]
+    so_far: Sums  # [B]
+    at_checkpoints: Sums  # [K, S, B]
+
+    @staticmethod
+    def after(so_far: Sums, checkpoint_rounds: NDArray[np.int32]) -> "CheckpointSums":
+        """Return these sums, before the first of K blocks."""
+        shape = *checkpoint_rounds.shape, len(so_far.wrong)
+        return CheckpointSums(checkpoint_rounds, so_far, Sums(np.zeros(shape, np.int64), np.zeros(shape)))
+
+
+class Loop(NamedTuple):
+    """A compiled loop over the rounds of L copies.
+
+    Attributes:
+        simulate: from ``compile_loop``.
+        arrays: ``arrays(width, many, precision)`` allocates its workspace, a tuple, for L = ``many``.
+        by_arm: whether its state is [width, L]; that of others is [L, width].
     """
 
-    # [K, S], after how many rounds of a block the sums are copied; 0: never
-    checkpoint_rounds: NDArray[np.int32]
-    answered: NDArray[np.int64]  # [B], number of answered rounds so far
-    wrong: NDArray[np.float64]  # [B], sum of the errors of answered rounds so far
-    answered_at_checkpoints: NDArray[np.int64]  # [K, S, B], copies of ``answered``
-    wrong_at_checkpoints: NDArray[np.float64]  # [K, S, B], copies of ``wrong``
+    simulate: Callable[..., None]
+    arrays: Callable[[int, int, str], tuple[Any, ...]]
+    by_arm: bool = False
+
+
+def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
+    """Return the loop over the blocks of L copies.
+
+    Args:
+        simulate_block: ``simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given,
+            arrays, answered)`` decides ``count`` records from round ``first`` on, cut, error, u [256, L], to
+            ``answered`` [256, L], and learns; it computes weights anew after ``every`` rounds.
+    """
+
+    @partial(outermost, compiler=disjoint)
+    def simulate(state, records, rates, copies, tally, every, given, arrays, block_arrays):
+        cuts, errors, uniforms, rounds = records
+        cut, error, u, answered = block_arrays  # [256, L]
+        total, wrong = tally.so_far
+        totals, wrongs = tally.at_checkpoints
+        many = total.size
+        for block in range(every.size):
+            first = block * ROUNDS
+            count = min(ROUNDS, rounds - first)
+            for i in range(count):
+                for c in range(many):
+                    stream = copies.record_stream[c]
+                    cut[i, c], error[i, c] = cuts[stream, first + i], errors[stream, first + i]
+                    u[i, c] = uniforms[first + i, copies.draw_stream[c]]
+            simulate_block(
+                *(first, count, every[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
+                *(given, arrays, answered),
+            )
+            done, places = 0, tally.checkpoint_rounds.shape[1]
+            for s in range(places + 1):
+                end = min(count, tally.checkpoint_rounds[block, s]) if s < places else count
+                for i in range(done, end):
+                    for c in range(many):
+                        total[c] += answered[i, c]
+                        wrong[c] += error[i, c] if answered[i, c] else 0.0
+                done = max(done, end)
+                if s < places:
+                    for c in range(many):
+                        totals[block, s, c], wrongs[block, s, c] = total[c], wrong[c]
+
+    return simulate
+
+
+def _block_arrays(many: int) -> tuple[Any, ...]:
+    shape = ROUNDS, many
+    return np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
 
 
 @compiled
-def keep_one(i, copy, tally, answered, wrong):
-    """After round i of a chunk, from 0, copy the sums so far of one copy if it is a checkpoint."""
-    block = i // ROUNDS
-    for s in range(tally.checkpoint_rounds.shape[1]):
-        if tally.checkpoint_rounds[block, s] == i % ROUNDS + 1:
-            tally.answered_at_checkpoints[block, s, copy] = answered
-            tally.wrong_at_checkpoints[block, s, copy] = wrong
+def parameters_of(copies, c, eta, gamma):
+    """Return the numbers that a rule reads, of one copy at the learner's rates."""
+    rates = eta * copies.eta_scale[c], gamma * copies.gamma_scale[c]
+    return Parameters(rates[0], rates[1], copies.alpha[c], copies.answer_cost[c], copies.abstain_cost[c], 1.0)
 
 
-@disjoint
-def load_sums(numbers, tally, totals, wrong):
-    """Copy the sums so far of some copies, by number [L], to ``totals`` and ``wrong`` [L]."""
-    for c in range(numbers.size):
-        totals[c], wrong[c] = tally.answered[numbers[c]], tally.wrong[numbers[c]]
-
-
-@disjoint
-def store_sums(numbers, tally, totals, wrong):
-    """Undo ``load_sums``."""
-    for c in range(numbers.size):
-        tally.answered[numbers[c]], tally.wrong[numbers[c]] = totals[c], wrong[c]
-
-
-@disjoint
-def add_round(answered, error, totals, wrong):
-    """Add the answers of a round and their errors to the sums of L copies."""
-    for c in range(totals.size):
-        totals[c] += answered[c]
-        wrong[c] += error[c] if answered[c] else 0.0
-
-
-@disjoint
-def keep_sums(i, block, numbers, tally, totals, wrong):
-    """After round i of a block, from 0, copy the sums so far if it is a checkpoint."""
-    for s in range(tally.checkpoint_rounds.shape[1]):
-        if tally.checkpoint_rounds[block, s] == i + 1:
-            for c in range(numbers.size):
-                tally.answered_at_checkpoints[block, s, numbers[c]] = totals[c]
-                tally.wrong_at_checkpoints[block, s, numbers[c]] = wrong[c]
+def no_losses(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
+    """Return the losses [B, H] before round 1."""
+    return np.zeros((len(start.arm), arms))
 
 
 class Tile(NamedTuple):
     """Copies that one task of a thread simulates."""
 
-    copies: NDArray[np.int64]  # [L], their numbers
+    numbers: NDArray[np.intp]  # [L]
     is_shared: bool  # whether they read one stream of records
     group: int  # of ``rounds_between``
 
@@ -114,60 +148,67 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share
     made = []
     for number in np.unique(group):
         copies = np.flatnonzero(group == number)
-        order = copies[np.argsort(record_stream[copies], kind="stable")]
-        streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
-        together = [x for x in streams if can_share and len(x) >= SHARED]
-        others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
+        stream = record_stream[copies]
+        count = np.bincount(stream)
+        shares = can_share & (count[stream] >= SHARED)
+        others = copies[~shares]
         width = min(WIDEST[0], max(NARROWEST, -(-len(others) // available())))
         made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
-        for x in together:
+        together = np.unique(stream[shares])
+        for each in together:
+            x = copies[stream == each]
             width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
             made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
     return made
 
 
-def make_backend(
-    loops: Sequence[tuple[Callable[..., Any], Callable[..., Any]]],
+def simulate_tiles(
+    loops: Sequence[Loop],
     precision: str,
-    how: Callable[[int], tuple[Any, ...]],
-) -> NativeBackend:
-    """Return the backend whose loops, with a function for their workspace, are for own and for shared records.
+    given: tuple[Any, ...],
+    state: NDArray[Any],
+    rounds: RecordBlocks,
+    rates: Rates,
+    copies: Copies,
+    tally: CheckpointSums,
+    draws: bool = True,
+) -> list[Future[Any]]:
+    """Start to simulate B copies, as of ``NativeBackend.simulate``.
 
     Args:
-        loops: one, or two if the copies of a stream can share a path.
+        loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
-        how: ``how(arms)`` returns further arguments of the loops.
+        given: what the functions of ``compile_loop`` receive.
+        state: [B, width], which becomes that after the rounds.
+        rounds: K blocks.
+        rates: [K].
+        copies: [B].
+        tally: of B copies.
+        draws: whether the learner reads uniforms, which take time to draw.
     """
-    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # one entry, of the copies of the last call
+    # drawn here: a thread of the pool that waited for the pool would deadlock
+    uniforms = rounds.draws.decision if draws else np.broadcast_to(0.0, (rounds.cuts.shape[1], len(state)))
+    records = rounds.cuts, rounds.errors, uniforms, rounds.rounds
+    every, group = rounds_between(rates, copies.eta_scale, precision)
 
-    def tiles_of(copies: Copies, group: NDArray[np.intp]) -> list[Tile]:
-        if not plans or plans[0][0] is not copies or (plans[0][1] != group).any():
-            plans[:] = [(copies, group, tiles(copies.record_stream, group, len(loops) > 1))]
-        return plans[0][2]
+    def run(tile: Tile) -> None:
+        numbers, loop = tile.numbers, loops[tile.is_shared]
+        part = state[numbers]
+        mine = np.ascontiguousarray(part.T) if loop.by_arm else part
+        so_far = Sums(*(x[numbers] for x in tally.so_far))
+        sums = CheckpointSums.after(so_far, tally.checkpoint_rounds)
+        workspace = scratch(loop.arrays, state.shape[1], len(numbers), precision)
+        loop.simulate(
+            *(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, workspace),
+            scratch(_block_arrays, len(numbers)),
+        )
+        state[numbers] = mine.T if loop.by_arm else mine
+        for to, part_of in zip(
+            (*tally.so_far, *tally.at_checkpoints), (*so_far, *sums.at_checkpoints), strict=True
+        ):
+            to[..., numbers] = part_of
 
-    def simulate(
-        losses: NDArray[np.float64],
-        rounds: RecordBlocks,
-        rates: Rates,
-        copies: Copies,
-        tally: CheckpointSums,
-    ) -> list[Future[Any]]:
-        arms = losses.shape[1]
-        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
-        every, group = rounds_between(rates, copies.eta_scale, precision)
-
-        def run(tile: Tile) -> None:
-            loop, arrays = loops[tile.is_shared]
-            given = every[tile.group], *how(arms), tree_sizes(arms)
-            workspace = scratch(arrays, arms, len(tile.copies), precision)
-            loop(tile.copies, losses, records, rates, copies, tally, *given, workspace)
-
-        return [pool().submit(run, tile) for tile in tiles_of(copies, group)]
-
-    def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
-        return np.zeros((len(start.arm), arms))
-
-    return NativeBackend(init, simulate)
+    return [pool().submit(run, tile) for tile in tiles(copies.record_stream, group, len(loops) > 1)]
 
 
 def rounds_between(

@@ -11,9 +11,8 @@ from typing import Any
 
 import numba as nb
 import numpy as np
-from llvmlite import ir
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.extending import intrinsic
+from numba.cpython.unsafe.numbers import viewer
 
 from exaul.kernels.native.store import Store
 
@@ -27,24 +26,26 @@ class _Disjoint(CompilerBase):
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
-    """Return a Numba dispatcher that compiles a function at its first call; compiled callers inline it.
+    """Return a Numba dispatcher that compiled functions call, and inline; Python cannot call it.
 
     Args:
         function: written in the part of Python that Numba compiles.
         options: of Numba, in place of those of this package.
     """
-    known: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}} | options
-    return nb.njit(**known)(_renamed(function))
+    # entries for Python and C would take half of the time to compile a small function
+    known: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    known |= {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+    return nb.njit(**known | options)(_renamed(function))
 
 
-def disjoint(function: Callable[..., Any]) -> Any:
+def disjoint(function: Callable[..., Any], **options: Any) -> Any:
     """Compile as ``compiled`` a function whose array arguments do not overlap."""
-    return compiled(function, pipeline_class=_Disjoint)
+    return compiled(function, pipeline_class=_Disjoint, **options)
 
 
 def exact(function: Callable[..., Any]) -> Any:
     """Compile as ``disjoint``, with each product and each sum rounded: the same bits wherever it is inlined."""
-    return compiled(function, pipeline_class=_Disjoint, fastmath={"nsz"})
+    return disjoint(function, fastmath={"nsz"})
 
 
 def outermost(function: Callable[..., Any], compiler: Callable[..., Any] = compiled) -> Any:
@@ -52,9 +53,9 @@ def outermost(function: Callable[..., Any], compiler: Callable[..., Any] = compi
 
     Args:
         function: as of ``compiled``.
-        compiler: ``compiled``, or another decorator of this module.
+        compiler: ``compiled`` or ``disjoint``.
     """
-    dispatcher = compiler(function)
+    dispatcher = compiler(function, no_cpython_wrapper=False)
     if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
         dispatcher._cache = Store(dispatcher.py_func)
     return dispatcher
@@ -74,44 +75,7 @@ def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-_intrinsic: Any = intrinsic
-
-
-@_intrinsic
-def _bits(context, x):
-    """Return the 64 bits of a float64 as an int64."""
-
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return nb.int64(nb.float64), generate
-
-
-@_intrinsic
-def _float(context, x):
-    """Return the float64 of the 64 bits of an int64."""
-
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return nb.float64(nb.int64), generate
-
-
-@_intrinsic
-def ones(context, x):
-    """Count the bits that are 1: [] int64 in 0..64.
-
-    Args:
-        context: of the compiler; compiled code calls ``ones(x)``.
-        x: [] int64.
-    """
-
-    def generate(context, builder, signature, args):
-        return builder.ctpop(args[0])
-
-    return nb.int64(nb.int64), generate
-
-
+_view: Any = viewer  # the bits of a number as another type
 word, real = np.uint32, np.float64  # casts: compiled code inlines them without compiling a function for each
 
 
@@ -141,7 +105,7 @@ def exp(x: Any) -> Any:
     )
     p = low + r4 * (middle + r4 * (high + r4 * 2.08767569878681e-09))
     # p is in [0.7, 1.5]: adding n to the exponent bits of p multiplies it by 2^n.
-    return _float(_bits(p) + (_bits(shifted) << 52))
+    return _view(_view(p, nb.int64) + (_view(shifted, nb.int64) << 52), nb.float64)
 
 
 @compiled
@@ -174,48 +138,46 @@ def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] =
     return compiled(copy)
 
 
-def accessors(kind: Any, index: Callable[..., Any]) -> tuple[Any, Any]:
-    """Compile functions that read and write the numbers of one copy.
+def accessors(kind: Any) -> tuple[Any, Any]:
+    """Compile functions that read and write the numbers of one copy, in an array [M, L] of those of L copies.
 
     Args:
         kind: a NamedTuple of M floats.
-        index: ``index(number, at)`` returns the place of the n-th number of the copy at ``at`` in the array.
 
     Returns:
-        ``read(array, at)``, which returns the NamedTuple, and ``write(array, at, numbers)``.
+        ``read(array, copy)``, which returns the NamedTuple, and ``write(array, copy, numbers)``.
     """
     # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the
     # loop over copies.
-    locate = compiled(index)
 
     @compiled
-    def values(array, at):
+    def values(array, copy):
         return ()
 
     @compiled
-    def write(array, at, numbers):
+    def write(array, copy, numbers):
         pass
 
     for number in range(len(kind._fields)):
-        values, write = _one_more(values, write, number, locate)
+        values, write = _one_more(values, write, number)
 
     @compiled
-    def read(array, at):
-        return kind(*values(array, at))
+    def read(array, copy):
+        return kind(*values(array, copy))
 
     return read, write
 
 
-def _one_more(values: Any, write: Any, number: int, locate: Any) -> tuple[Any, Any]:
+def _one_more(values: Any, write: Any, number: int) -> tuple[Any, Any]:
     """Extend the functions for the first numbers by one number."""
 
     @compiled
-    def all_values(array, at):
-        return (*values(array, at), array[locate(number, at)])
+    def all_values(array, copy):
+        return (*values(array, copy), array[number, copy])
 
     @compiled
-    def write_all(array, at, numbers):
-        write(array, at, numbers)
-        array[locate(number, at)] = numbers[number]
+    def write_all(array, copy, numbers):
+        write(array, copy, numbers)
+        array[number, copy] = numbers[number]
 
     return all_values, write_all

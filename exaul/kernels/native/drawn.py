@@ -4,35 +4,34 @@ A round (Algorithm "Exp3-IX-CA") walks from the root down to the drawn arm, and 
 weight that changes. The exact state is the cumulative losses in float64.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 from exaul.kernels.native.backend import (
+    Loop,
     NativeBackend,
-    add_round,
-    keep_sums,
-    load_sums,
-    make_backend,
-    store_sums,
+    compile_loop,
+    no_losses,
+    parameters_of,
+    simulate_tiles,
     tree_sizes,
 )
-from exaul.kernels.native.compile import compile_with_helpers, disjoint, exact, exp, outermost, where
+from exaul.kernels.native.compile import compile_with_helpers, disjoint, exact, exp, where
 from exaul.kernels.native.tree import weigh
 
 
 @exact
-def _plant(tree, losses, numbers, eta, scale, weights):
+def _plant(losses, eta, copies, given, arrays):
+    tree, weights, _, _, _, _, _ = arrays
     arms, leaves = losses.shape[1], tree.shape[1] // 2
-    for c in range(numbers.size):
-        least = losses[numbers[c], 0]
+    for c in range(losses.shape[0]):
+        least = losses[c, 0]
         for k in range(arms):
-            least = min(least, losses[numbers[c], k])
-        weigh(losses[numbers[c]], weights, eta * scale[numbers[c]], least)
+            least = min(least, losses[c, k])
+        weigh(losses[c], weights, eta * copies.eta_scale[c], least)
         for k in range(arms):
             tree[c, leaves + k] = weights[k]
         for node in range(leaves - 1, 0, -1):
@@ -51,92 +50,53 @@ def _descend(tree, node, before, target):
 
 
 @exact
-def _repair(tree, arm, factor, leaves, depth):
+def _repair(tree, arm, factor):
     """Multiply the weights of the drawn arms, and sum anew above them."""
     for c in range(arm.size):
-        node = leaves + arm[c]
+        node = tree.shape[1] // 2 + arm[c]
         tree[c, node] *= factor[c]
         s = tree[c, node]
-        for _ in range(depth):
+        while node > 1:
             s += tree[c, node ^ 1]
             node >>= 1
             tree[c, node] = s
 
 
-def _compile(rule: Drawn) -> Callable[..., Any]:
-    """Return the loop over the rounds of a tile."""
+def _compile(rule: Drawn) -> Loop:
     charge = compile_with_helpers(rule.charge)
 
     @disjoint
-    def step(
-        arm,
-        cut,
-        tree,
-        error,
-        eta,
-        gamma,
-        copies,
-        numbers,
-        factor,
-        charged,
-        answered,
-    ):
+    def step(arm, cut, tree, error, eta, gamma, copies, factor, charged, answered):
         leaves = tree.shape[1] // 2
-        for c in range(numbers.size):
-            n, total = numbers[c], np.float64(tree[c, 1])
-            p = np.float64(tree[c, leaves + arm[c]]) / total
+        for c in range(arm.size):
+            p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
             yes = arm[c] < cut[c]
-            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
-            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
+            mine = parameters_of(copies, c, eta, gamma)
             charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
-            factor[c] = exp(-rate * charged[c])
+            factor[c] = exp(-mine.eta * charged[c])
             answered[c] = yes
 
-    @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, every, sizes, workspace):
-        cuts, errors, uniforms, rounds = records
-        tree, weights, numbers_of, flags, places = workspace
-        target, before, error, factor, charged, wrong = numbers_of
-        answered, totals = flags
-        cut, arm = places
-        leaves, depth = sizes
-        many, arms = numbers.size, losses.shape[1]
-        load_sums(numbers, tally, totals, wrong)
-        for i in range(rounds):
-            block = i // ROUNDS
-            if i % every[block] == 0:
-                _plant(tree, losses, numbers, rates.eta[block], copies.eta_scale, weights)
-            for c in range(many):
-                stream = copies.record_stream[numbers[c]]
-                cut[c], error[c] = cuts[stream, i], errors[stream, i]
-                target[c] = uniforms[i, copies.draw_stream[numbers[c]]] * np.float64(tree[c, 1])
+    @disjoint
+    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+        tree, _, arm, target, before, factor, charged = arrays
+        leaves = tree.shape[1] // 2
+        for i in range(count):
+            if (first + i) % every == 0:
+                _plant(losses, eta, copies, given, arrays)
+            for c in range(arm.size):
+                target[c] = u[i, c] * np.float64(tree[c, 1])
                 before[c], arm[c] = 0.0, 1
-            for _ in range(depth):
+            while arm[0] < leaves:
                 _descend(tree, arm, before, target)
-            for c in range(many):
+            for c in range(arm.size):
                 # rounding can leave the last cumulative weight at or below the target
-                arm[c] = min(arm[c] - leaves, arms - 1)
-            step(
-                *(
-                    arm,
-                    cut,
-                    tree,
-                    error,
-                    rates.eta[block],
-                    rates.gamma[block],
-                    copies,
-                    numbers,
-                ),
-                *(factor, charged, answered),
-            )
-            _repair(tree, arm, factor, leaves, depth)
-            for c in range(many):
-                losses[numbers[c], arm[c]] += charged[c]
-            add_round(answered, error, totals, wrong)
-            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-        store_sums(numbers, tally, totals, wrong)
+                arm[c] = min(arm[c] - leaves, losses.shape[1] - 1)
+            step(arm, cut[i], tree, error[i], eta, gamma, copies, factor, charged, answered[i])
+            _repair(tree, arm, factor)
+            for c in range(arm.size):
+                losses[c, arm[c]] += charged[c]
 
-    return simulate
+    return Loop(compile_loop(simulate_block), _arrays)
 
 
 def _arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
@@ -144,9 +104,8 @@ def _arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
     return (
         np.zeros((many, 2 * leaves + 8), precision)[:, : 2 * leaves],
         np.zeros(arms, precision),
-        tuple(np.zeros(many) for _ in range(6)),
-        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
-        (np.zeros(many, np.int64), np.zeros(many, np.int64)),
+        np.zeros(many, np.int64),
+        *(np.zeros(many) for _ in range(4)),
     )
 
 
@@ -155,4 +114,4 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
 
     ``precision`` is the dtype of the weights and their sums; the state is the cumulative losses, [B, H] float64.
     """
-    return make_backend([(_compile(learner.rule), _arrays)], precision, lambda arms: ())
+    return NativeBackend(no_losses, partial(simulate_tiles, [_compile(learner.rule)], precision, ()))

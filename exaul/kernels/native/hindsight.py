@@ -1,19 +1,17 @@
 """The arm of least loss of every stream in hindsight (eq. 3), and what fixed arms answer."""
 
-from concurrent.futures import Future
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import Copies, Rates, Start
+from exaul.kernels.game import Start
 from exaul.kernels.learners.learner import Fixed, Learner
-from exaul.kernels.native.backend import CheckpointSums, NativeBackend, keep_one
-from exaul.kernels.native.compile import outermost
-from exaul.kernels.native.records import RecordBlocks
+from exaul.kernels.native.backend import Loop, NativeBackend, compile_loop, simulate_tiles
+from exaul.kernels.native.compile import disjoint, outermost
 from exaul.kernels.native.threads import run_in_parts
 
-PART = 32  # streams, or copies, of a task for one thread (chosen)
+PART = 32  # streams of a task for one thread (chosen)
 
 
 @outermost
@@ -78,42 +76,27 @@ def find_best_arms(
     losses, best = np.empty(shape), np.empty(shape, np.int32)
     ends = np.array([*checkpoint_rounds, rounds], np.int64)
     arrays = cuts, errors, ends, len(checkpoint_rounds), costs, counts, wrong, losses, best
-    for part in run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays)):
-        part.result()
+    run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))
     return losses, best
 
 
-@outermost
-def _count_answers(first, last, arms, cuts, errors, rounds, record, tally):
-    """Count the answers of the copies first..last-1, and sum their errors, in the order of rounds."""
-    for b in range(first, last):
-        count, wrong = tally.answered[b], tally.wrong[b]
-        for i in range(rounds):
-            yes = arms[b] < cuts[record[b], i]  # an arm answers if it is below the cut
-            count += 1 if yes else 0
-            wrong += errors[record[b], i] if yes else 0.0
-            keep_one(i, b, tally, count, wrong)
-        tally.answered[b], tally.wrong[b] = count, wrong
+@disjoint
+def _answer_below(first, count, every, arm, cut, error, u, eta, gamma, copies, given, arrays, answered):
+    for i in range(count):
+        for c in range(answered.shape[1]):
+            answered[i, c] = arm[c, 0] < cut[i, c]  # an arm answers if it is below the cut
+
+
+LOOP = Loop(compile_loop(_answer_below), lambda *sizes: ())
 
 
 def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Fixed`` rule, as ``FixedGame``.
 
-    ``precision`` is ignored: the state is the arms [B], int32.
+    ``precision`` is ignored: the state is the arms [B, 1], int32.
     """
 
-    def simulate(
-        state: Any,
-        rounds: RecordBlocks,
-        rates: Rates,
-        copies: Copies,
-        tally: CheckpointSums,
-    ) -> list[Future[Any]]:
-        # without uniforms, which take time to draw
-        given = state, rounds.cuts, rounds.errors, rounds.rounds, copies.record_stream, tally
-        return run_in_parts(len(state), PART, lambda first, last: _count_answers(first, last, *given))
-
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
-        return np.array(start.arm)
+        return start.arm[:, None]
 
-    return NativeBackend(init, simulate)
+    return NativeBackend(init, partial(simulate_tiles, [LOOP], "float64", (), draws=False))

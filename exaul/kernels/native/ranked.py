@@ -6,38 +6,28 @@ O(log H). Then the rule runs as a loop over copies, round by round.
 """
 
 import math
-from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import ROUNDS, SPAN, Copies, Parameters, Rates, Start
+from exaul.kernels.game import ROUNDS, SPAN, Start
 from exaul.kernels.learners.learner import Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
-    CheckpointSums,
+    Loop,
     NativeBackend,
-    add_round,
-    keep_sums,
-    load_sums,
-    store_sums,
+    compile_loop,
+    parameters_of,
+    simulate_tiles,
     tree_sizes,
 )
-from exaul.kernels.native.compile import (
-    accessors,
-    compile_with_helpers,
-    disjoint,
-    exact,
-    outermost,
-    where,
-)
+from exaul.kernels.native.compile import accessors, compile_with_helpers, disjoint, exact, outermost, where
 from exaul.kernels.native.records import RecordBlocks
-from exaul.kernels.native.threads import pool, scratch
+from exaul.kernels.native.threads import run_in_parts, scratch
 
-PART = 32  # streams, or copies, of a task for one thread (chosen)
+PART = 32  # streams of a task for one thread (chosen)
 LARGEST = 200.0  # logarithm of the largest count of a new record (chosen; floats end at e^709)
 
 
@@ -53,12 +43,12 @@ def _scale(tree, one):
 
 
 @exact
-def _rank(tree, node, depth, one, at, below):
+def _rank(tree, node, one, at, below):
     """Sum the counts ``below`` each leaf and ``at`` it, and then add ``one`` to it and to all sums above it."""
     for c in range(node.size):
         at[c], below[c] = tree[c, node[c]], 0.0
         tree[c, node[c]] += one
-    for _ in range(depth):
+    while node[0] > 1:
         for c in range(node.size):
             below[c] += tree[c, node[c] ^ 1] * BIT[node[c] & 1]
             node[c] >>= 1
@@ -66,10 +56,10 @@ def _rank(tree, node, depth, one, at, below):
 
 
 @partial(outermost, compiler=disjoint)
-def _rank_streams(first, last, counts, cuts, rounds, decay, every, depth, high, low, workspace):
+def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
     """Fill ``high`` and ``low`` [rounds, R], as of ``Ranked.decide``, for the streams first..last-1."""
     tree, node, at, below, total = workspace
-    arms, leaves, many, one = counts.shape[1], 1 << depth, last - first, 1.0
+    arms, leaves, many, one = counts.shape[1], tree.shape[1] // 2, last - first, 1.0
     tree[:] = 0.0
     for c in range(many):
         for k in range(arms):
@@ -83,7 +73,7 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, depth, high, 
         for c in range(many):
             node[c], total[c] = leaves + cuts[first + c, i], tree[c, 1]
         one /= decay
-        _rank(tree[:many], node[:many], depth, one, at, below)
+        _rank(tree[:many], node[:many], one, at, below)
         for c in range(many):
             high[i, first + c] = (below[c] + at[c]) / total[c]
             low[i, first + c] = below[c] / total[c]
@@ -92,74 +82,34 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, depth, high, 
             counts[first + c, k] = tree[c, leaves + k] / one
 
 
-def _compile(rule: Ranked) -> Callable[..., Any]:
-    """Return the loop over the rounds of the copies of one task."""
+@cache  # a program may make many backends of a learner, as the advice does
+def _compile(rule: Ranked) -> Loop:
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
-    read, write = accessors(type(rule.start), lambda number, copy: (number, copy))
+    read, write = accessors(type(rule.start))
 
     @disjoint
-    def step(numbers, state, high, low, error, u, eta, gamma, copies, answered):
-        for c in range(numbers.size):
-            n = numbers[c]
-            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
-            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
-            own = read(state, c)
-            P = decide(where, own, high[c], low[c])
-            yes = u[c] < P
-            write(state, c, learn(where, own, yes, error[c], mine))
-            answered[c] = yes
+    def simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered):
+        high, low = given
+        for i in range(count):
+            for c in range(answered.shape[1]):
+                stream, own = copies.record_stream[c], read(state, c)
+                yes = u[i, c] < decide(where, own, high[first + i, stream], low[first + i, stream])
+                write(state, c, learn(where, own, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
+                answered[i, c] = yes
 
-    @partial(outermost, compiler=disjoint)
-    def simulate(numbers, states, high, low, records, rates, copies, tally, workspace):
-        _, errors, uniforms, rounds = records
-        state, u, error, rank, lower, wrong, answered, totals = workspace
-        load_sums(numbers, tally, totals, wrong)
-        for m in range(states.shape[0]):
-            for c in range(numbers.size):
-                state[m, c] = states[m, numbers[c]]
-        for i in range(rounds):
-            block = i // ROUNDS
-            for c in range(numbers.size):
-                stream = copies.record_stream[numbers[c]]
-                u[c], error[c] = uniforms[i, copies.draw_stream[numbers[c]]], errors[stream, i]
-                rank[c], lower[c] = high[i, stream], low[i, stream]
-            step(
-                numbers,
-                state,
-                rank,
-                lower,
-                error,
-                u,
-                rates.eta[block],
-                rates.gamma[block],
-                copies,
-                answered,
-            )
-            add_round(answered, error, totals, wrong)
-            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-        store_sums(numbers, tally, totals, wrong)
-        for m in range(states.shape[0]):
-            for c in range(numbers.size):
-                states[m, numbers[c]] = state[m, c]
-
-    return simulate
+    return Loop(compile_loop(simulate_block), lambda *sizes: (), by_arm=True)
 
 
-def _stream_arrays(arms: int, many: int) -> tuple[Any, ...]:
+def _stream_arrays(arms: int) -> tuple[Any, ...]:
     leaves, _ = tree_sizes(arms)
-    tree = np.zeros((many, 2 * leaves + 8))[:, : 2 * leaves]  # powers of two compete for the same cache sets
-    return tree, np.zeros(many, np.int64), *(np.zeros(many) for _ in range(3))
-
-
-def _copy_arrays(numbers: int, many: int) -> tuple[Any, ...]:
-    floats = (np.zeros(many) for _ in range(5))
-    return np.zeros((numbers, many)), *floats, np.zeros(many, np.bool_), np.zeros(many, np.int64)
+    tree = np.zeros((PART, 2 * leaves + 8))[:, : 2 * leaves]  # powers of two compete for the same cache sets
+    return tree, np.zeros(PART, np.int64), *(np.zeros(PART) for _ in range(3))
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``.
 
-    ``precision`` is ignored: the state is the rule's M numbers [M, B] and the counts of the cuts of each stream
+    ``precision`` is ignored: the state is the rule's M numbers [B, M] and the counts of the cuts of each stream
     [R, H], float64.
     """
     rule, loop = learner.rule, _compile(learner.rule)
@@ -168,37 +118,22 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     def ranks(counts: NDArray[np.float64], rounds: RecordBlocks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         streams, arms = counts.shape
         high, low = np.empty((rounds.rounds, streams)), np.empty((rounds.rounds, streams))
-        _, depth = tree_sizes(arms)
 
-        def some(first: int) -> None:
-            last = min(first + PART, streams)
-            arrays = scratch(_stream_arrays, arms, PART)
-            _rank_streams(
-                first, last, counts, rounds.cuts, rounds.rounds, rule.decay, every, depth, high, low, arrays
-            )
+        given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
 
-        list(pool().map(some, range(0, streams, PART)))
+        def some(first: int, last: int) -> None:
+            _rank_streams(first, last, *given, scratch(_stream_arrays, arms))
+
+        run_in_parts(streams, PART, some)
         return high, low
 
-    def simulate(
-        state: Any,
-        rounds: RecordBlocks,
-        rates: Rates,
-        copies: Copies,
-        tally: CheckpointSums,
-    ) -> list[Future[Any]]:
+    def simulate(state: Any, rounds: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state
-        high, low = ranks(counts, rounds)
-        records = rounds.arrays
-
-        def run(first: int) -> None:
-            each = np.arange(first, min(first + PART, numbers.shape[1]))
-            arrays = scratch(_copy_arrays, len(numbers), len(each))
-            loop(each, numbers, high, low, records, rates, copies, tally, arrays)
-
-        return [pool().submit(run, first) for first in range(0, numbers.shape[1], PART)]
+        return simulate_tiles([loop], "float64", ranks(counts, rounds), numbers, rounds, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return np.array(start.start, np.float64), np.repeat(np.asarray(start.counts)[None], streams, axis=0)
+        return np.array(start.start, np.float64).T.copy(), np.repeat(
+            np.asarray(start.counts)[None], streams, axis=0
+        )
 
     return NativeBackend(init, simulate)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from exaul.kernels import orders
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
-from exaul.kernels.native.threads import pool, scratch
+from exaul.kernels.native.threads import run_in_parts, scratch
 from exaul.kernels.records import Streams
 from exaul.kernels.uniforms import Draws, compile_for
 
@@ -52,11 +52,6 @@ class RecordBlocks:
         drawn = self._draw()
         return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
 
-    @property
-    def arrays(self) -> tuple[Any, ...]:
-        """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of simulated rounds."""
-        return self.cuts, self.errors, self.draws.decision, self.rounds
-
 
 threefry, uniform = compile_for(compiled, word, real)
 
@@ -81,7 +76,7 @@ def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
 
     def of_stream(key: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> NDArray[np.float64]:
         out = np.empty((len(blocks), ROUNDS, len(key[0])))
-        list(pool().map(lambda k: _draw(*key, blocks[k], out[k]), range(len(blocks))))
+        run_in_parts(len(blocks), 1, lambda k, _: _draw(*key, blocks[k], out[k]))
         return out
 
     return Draws(*(None if key is None else of_stream(key) for key in keys))
@@ -189,21 +184,9 @@ def fill(
     loop = _compile(streams.plan.choose_pool)
     pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
     keys = *streams.draws, *streams.orders
+    given = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
 
-    def some(first: int) -> None:
-        loop(
-            first,
-            min(first + EACH, streams.stream_count),
-            start,
-            rounds,
-            int(streams.horizon),
-            streams.plan.shuffled,
-            pools,
-            keys,
-            records_read,
-            cuts,
-            errors,
-            scratch(_record_arrays, PIECE),
-        )
+    def some(first: int, last: int) -> None:
+        loop(first, last, *given, scratch(_record_arrays, PIECE))
 
-    list(pool().map(some, range(0, streams.stream_count, EACH)))
+    run_in_parts(streams.stream_count, EACH, some)

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,9 +23,9 @@ def pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(available())
 
 
-def run_in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future[Any]]:
-    """Call ``part(first, last)`` on threads for parts of at most ``each`` of B copies: those first..last-1."""
-    return [pool().submit(part, first, min(first + each, copies)) for first in range(0, copies, each)]
+def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> None:
+    """Call ``part(first, last)`` on threads for parts of at most ``each`` of ``count``: those first..last-1."""
+    list(pool().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
 
 
 class _Scratch(threading.local):

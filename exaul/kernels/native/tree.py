@@ -24,25 +24,24 @@ Every sum has a fixed order, that of the tree: bits depend neither on the width 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners import ew, exaul, exaul_known
 from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
 from exaul.kernels.native.backend import (
     BIT,
+    Loop,
     NativeBackend,
-    add_round,
-    keep_sums,
-    load_sums,
-    make_backend,
-    store_sums,
+    compile_loop,
+    no_losses,
+    parameters_of,
+    simulate_tiles,
     tree_sizes,
 )
-from exaul.kernels.native.compile import compile_with_helpers, compiled, disjoint, exact, exp, outermost, where
+from exaul.kernels.native.compile import compile_with_helpers, compiled, disjoint, exact, exp, where
 
 CHARGES = exaul.charge, exaul_known.charge, ew.charge  # one loop serves them all: compiling takes seconds each
 
@@ -71,31 +70,29 @@ def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """Return the step of some rules for L copies, between the two walks.
 
-    ``step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, answered)`` decides
-    from the sums of weights ``low`` below the cut and ``high`` above it, and fills the factors of both sides,
-    ``gap`` (the charge below the cut less that above it), and the decisions.
-    ``rule`` is the number of its charges, and whether it sees all errors.
+    It decides from the sums of weights ``low`` below the cut and ``high`` above it, and fills ``answered``,
+    ``factors`` [2, L], of the weights above the cut and below it, and ``gap``, the charge below it less that above.
+    ``given`` has the number of the rule's charges, and whether it sees all errors.
     """
     charges = _choose(charges_of)
 
     @disjoint
-    def step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, answered):
-        which, is_full = rule
-        for c in range(numbers.size):
-            n = numbers[c]
+    def step(given, low, high, u, error, eta, gamma, copies, factors, gap, answered):
+        which, is_full, _ = given
+        above, below = factors[0], factors[1]
+        for c in range(gap.size):
             total = np.float64(low[c]) + np.float64(high[c])
             # Q is a sum of its own, because 1 - P would lose the digits of a small Q, by which losses are divided
             # (eq. 8).
             P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
             yes = u[c] < P
             seen = error[c] if yes or is_full else 0.0
-            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
-            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
+            mine = parameters_of(copies, c, eta, gamma)
             under, over = charges(which, where, P, Q, yes, seen, mine)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
-            factor = exp(-rate * abs(gap[c]))
+            factor = exp(-mine.eta * abs(gap[c]))
             below[c] = factor if gap[c] > 0 else 1.0
             above[c] = 1.0 if gap[c] > 0 else factor
             answered[c] = yes
@@ -107,17 +104,18 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
 
 
 @exact
-def _plant_own(tree, losses, numbers, eta, scale, last, cumulative, weights):
-    """Compute the weights from the differences of the losses, and the sums from them."""
-    arms, leaves = cumulative.size, tree.shape[1] // 2
-    for c in range(numbers.size):
+def _plant_own(losses, eta, copies, given, arrays):
+    """Compute the weights from the differences of the losses [L, H], and the sums from them."""
+    tree, _, _, cumulative, weights, _ = arrays
+    arms, leaves, (_, _, last) = cumulative.size, tree.shape[1] // 2, given
+    for c in range(losses.shape[0]):
         total, least = 0.0, 0.0
         cumulative[0] = 0.0
         for k in range(1, arms):
-            total += losses[numbers[c], k]
+            total += losses[c, k]
             cumulative[k] = total
             least = min(least, total)
-        weigh(cumulative, weights, eta * scale[numbers[c]], least)
+        weigh(cumulative, weights, eta * copies.eta_scale[c], least)
         weights[arms - 1] *= last
         for k in range(arms):
             tree[c, leaves + k, 0] = weights[k]
@@ -127,12 +125,12 @@ def _plant_own(tree, losses, numbers, eta, scale, last, cumulative, weights):
 
 
 @exact
-def _look(tree, cut, path, low, high, leaves, depth):
+def _look(tree, cut, path, low, high):
     """Sum the weights below and above each cut, from the leaf up; keep both sums of every node of the path."""
     for c in range(cut.size):
-        node = leaves + cut[c]
+        node = tree.shape[1] // 2 + cut[c]
         a, b = 0.0, np.float64(tree[c, node, 0])  # the arm at the cut abstains
-        for d in range(depth):
+        for d in range(path.shape[1]):
             path[c, d, 0], path[c, d, 1] = a, b
             s, bit = np.float64(tree[c, node ^ 1, 0]), node & 1
             node >>= 1
@@ -143,12 +141,12 @@ def _look(tree, cut, path, low, high, leaves, depth):
 
 
 @exact
-def _update(tree, cut, path, factors, leaves, depth):
+def _update(tree, cut, path, factors):
     """Give the path new sums, and each sibling its factor."""
     for c in range(cut.size):
-        node = leaves + cut[c]
+        node = tree.shape[1] // 2 + cut[c]
         below, above = factors[1, c], factors[0, c]
-        for d in range(depth):
+        for d in range(path.shape[1]):
             tree[c, node, 0] = path[c, d, 0] * below + path[c, d, 1] * above
             x = factors[node & 1, c]
             tree[c, node ^ 1, 0] *= x
@@ -156,57 +154,52 @@ def _update(tree, cut, path, factors, leaves, depth):
             node >>= 1
 
 
-def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the loop over the rounds of a tile whose copies read records of their own."""
+def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+    leaves, depth = tree_sizes(arms)
+    return (
+        np.zeros((many, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
+        np.zeros((many, depth, 2)),
+        np.ones((2, many), precision),
+        np.zeros(arms),
+        np.zeros(arms, precision),
+        tuple(np.zeros(many) for _ in range(3)),
+    )
 
-    @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, every, rule, last, sizes, workspace):
-        cuts, errors, uniforms, rounds = records
-        tree, path, factors, cumulative, weights, numbers_of, flags, cut = workspace
-        low, high, u, error, gap, wrong = numbers_of
-        answered, totals = flags
-        leaves, depth = sizes
-        many = numbers.size
-        load_sums(numbers, tally, totals, wrong)
-        for i in range(rounds):
-            block = i // ROUNDS
-            if i % every[block] == 0:
-                _plant_own(tree, losses, numbers, rates.eta[block], copies.eta_scale, last, cumulative, weights)
-            for c in range(many):
-                stream = copies.record_stream[numbers[c]]
-                cut[c], error[c] = cuts[stream, i], errors[stream, i]
-                u[c] = uniforms[i, copies.draw_stream[numbers[c]]]
-            _look(tree, cut, path, low, high, leaves, depth)
-            step(
-                *(rule, low, high, u, error, rates.eta[block], rates.gamma[block], copies, numbers),
-                *(factors[1], factors[0], gap, answered),
-            )
-            _update(tree, cut, path, factors, leaves, depth)
-            for c in range(many):
-                losses[numbers[c], cut[c]] -= gap[c]
-            add_round(answered, error, totals, wrong)
-            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-        store_sums(numbers, tally, totals, wrong)
 
-    return simulate
+def _compile_own(step: Callable[..., Any]) -> Loop:
+    @disjoint
+    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+        tree, path, factors, _, _, (low, high, gap) = arrays
+        for i in range(count):
+            if (first + i) % every == 0:
+                _plant_own(losses, eta, copies, given, arrays)
+            _look(tree, cut[i], path, low, high)
+            step(given, low, high, u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
+            _update(tree, cut[i], path, factors)
+            for c in range(gap.size):
+                losses[c, cut[i, c]] -= gap[c]
+
+    return Loop(compile_loop(simulate_block), _own_arrays)
 
 
 # Shared records: one path for all copies of a tile; sums and missing factors are [2 leaves, L].
 
 
 @exact
-def _plant_shared(tree, missing, steps, eta, last, cumulative, least):
-    arms, leaves, many = steps.shape[0], tree.shape[0] // 2, least.size
+def _plant_shared(losses, eta, copies, given, arrays):
+    """Do as ``_plant_own`` for losses [H, L]."""
+    tree, missing, _, _, _, (_, cumulative, least, rate) = arrays
+    (arms, many), leaves, (_, _, last) = losses.shape, tree.shape[0] // 2, given
     for c in range(many):
-        cumulative[c], least[c] = 0.0, 0.0
+        cumulative[c], least[c], rate[c] = 0.0, 0.0, eta * copies.eta_scale[c]
     for k in range(1, arms):
         for c in range(many):
-            cumulative[c] += steps[k, c]
+            cumulative[c] += losses[k, c]
             least[c] = min(least[c], cumulative[c])
     for c in range(many):
         cumulative[c] = 0.0
     for k in range(arms):
-        _weigh_arm(steps[k], cumulative, least, eta, last if k == arms - 1 else 1.0, tree[leaves + k])
+        _weigh_arm(losses[k], cumulative, least, rate, last if k == arms - 1 else 1.0, tree[leaves + k])
     for node in range(leaves - 1, 0, -1):
         for c in range(many):
             tree[node, c] = tree[2 * node, c] + tree[2 * node + 1, c]
@@ -243,93 +236,50 @@ def _down(node, sibling, missing, a, b, below, above, x):
         missing[c] *= x[c]
 
 
-def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the loop over the rounds of a tile whose copies read one stream."""
-
-    @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, every, rule, last, sizes, workspace):
-        cuts, errors, uniforms, rounds = records
-        tree, missing, steps, lows, highs, factors, numbers_of, flags = workspace
-        u, error, gap, wrong, cumulative, least, eta = numbers_of
-        answered, totals = flags
-        leaves, depth = sizes
-        many, arms, stream = numbers.size, steps.shape[0], copies.record_stream[numbers[0]]
-        load_sums(numbers, tally, totals, wrong)
-        for c in range(many):
-            for k in range(arms):
-                steps[k, c] = losses[numbers[c], k]
-        for i in range(rounds):
-            block, cut = i // ROUNDS, np.int64(cuts[stream, i])
-            if i % every[block] == 0:
-                for c in range(many):
-                    eta[c] = rates.eta[block] * copies.eta_scale[numbers[c]]
-                _plant_shared(tree, missing, steps, eta, last, cumulative, least)
-            node = leaves + cut
-            for c in range(many):
-                error[c], u[c] = errors[stream, i], uniforms[i, copies.draw_stream[numbers[c]]]
-                lows[0, c], highs[0, c] = 0.0, np.float64(tree[node, c])
-            for d in range(depth):
-                _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
-                node >>= 1
-            step(
-                *(rule, lows[depth], highs[depth], u, error, rates.eta[block], rates.gamma[block], copies, numbers),
-                *(factors[1], factors[0], gap, answered),
-            )
-            node = leaves + cut
-            for d in range(depth):
-                side = factors[node & 1]
-                _down(
-                    tree[node], tree[node ^ 1], missing[node ^ 1], lows[d], highs[d], factors[1], factors[0], side
-                )
-                node >>= 1
-            for c in range(many):
-                steps[cut, c] -= gap[c]
-            add_round(answered, error, totals, wrong)
-            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
-        store_sums(numbers, tally, totals, wrong)
-        for c in range(many):
-            for k in range(arms):
-                losses[numbers[c], k] = steps[k, c]
-
-    return simulate
-
-
-# The backend.
-
-
-def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
-    leaves, depth = tree_sizes(arms)
-    return (
-        np.zeros((many, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
-        np.zeros((many, depth, 2)),
-        np.ones((2, many), precision),
-        np.zeros(arms),
-        np.zeros(arms, precision),
-        tuple(np.zeros(many) for _ in range(6)),
-        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
-        np.zeros(many, np.int64),
-    )
-
-
 def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
         np.zeros((2 * leaves, many), precision),
         np.ones((2 * leaves, many), precision),
-        np.zeros((arms, many)),
         np.zeros((depth + 1, many)),
         np.zeros((depth + 1, many)),
         np.ones((2, many), precision),
-        tuple(np.zeros(many) for _ in range(7)),
-        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
+        tuple(np.zeros(many) for _ in range(4)),
     )
 
 
+def _compile_shared(step: Callable[..., Any]) -> Loop:
+    @disjoint
+    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+        tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
+        depth, leaves = lows.shape[0] - 1, tree.shape[0] // 2
+        for i in range(count):
+            if (first + i) % every == 0:
+                _plant_shared(losses, eta, copies, given, arrays)
+            leaf = leaves + np.int64(cut[i, 0])
+            node = leaf
+            for c in range(gap.size):
+                lows[0, c], highs[0, c] = 0.0, np.float64(tree[node, c])
+            for d in range(depth):
+                _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
+                node >>= 1
+            step(given, lows[depth], highs[depth], u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
+            node = leaf
+            for d in range(depth):
+                x, sibling = factors[node & 1], node ^ 1
+                _down(tree[node], tree[sibling], missing[sibling], lows[d], highs[d], factors[1], factors[0], x)
+                node >>= 1
+            for c in range(gap.size):
+                losses[leaf - leaves, c] -= gap[c]
+
+    return Loop(compile_loop(simulate_block), _shared_arrays, by_arm=True)
+
+
 @cache
-def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
-    """Return the loops for own and for shared records, with their workspaces."""
+def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[Loop]:
+    """Return the loops for own and for shared records."""
     step = _compile_step(charges)
-    return [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)]
+    return [_compile_own(step), _compile_shared(step)]
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
@@ -340,9 +290,10 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
     """
     rule, is_full = learner.rule, learner.feedback == "full"
     charges = CHARGES if rule.charge in CHARGES else (rule.charge,)
+    loops = _compile_loops(charges)
 
-    def how(arms: int) -> tuple[Any, ...]:
-        last = 1.0 if rule.prior is None else float(weight_of_last(rule.prior, arms))
-        return (charges.index(rule.charge), is_full), last
+    def simulate(state: Any, *of: Any) -> Any:
+        last = 1.0 if rule.prior is None else float(weight_of_last(rule.prior, state.shape[1]))
+        return simulate_tiles(loops, precision, (charges.index(rule.charge), is_full, last), state, *of)
 
-    return make_backend(_compile_loops(charges), precision, how)
+    return NativeBackend(no_losses, simulate)

@@ -57,7 +57,7 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environ
     assert f"{dropped} rows without score or label left out" in result.summary()
     line = result.summary().splitlines()[1].split()
     assert ("nan" in line, line[2] == "-", line[4]) == (False, environment == "gradual-shift", f"{len(names)}")
-    assert {p.stem for p in Path("out").glob("*.png")} == {"traces"}
+    assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "traces-by-learner"}
     before = files_in("out")
     assert main(["figures", "out"]) == 0
     assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "traces-by-learner", "answered"}

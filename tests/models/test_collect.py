@@ -324,21 +324,21 @@ def test_how_well_scores_separate_right_from_wrong(pairs):
 
 
 def test_several_scores_side_by_side(tmp_path, capsys):
-    """One says all, the other nothing; a figure is of one."""
+    """One says all, the other nothing."""
     rows = pd.DataFrame({"score_logprob": [0.9, 0.8, 0.2, 0.1], "score_of_a_long_name": 0.5, "error": [0, 0, 1, 1]})
     rows.to_csv(tmp_path / "log.csv", index=False)
     assert main(["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1"]) == 0
     printed = capsys.readouterr().out
     titles = ["score", "defects", "0.1", "error rate", "rows", "right above wrong", "distinct scores", "ties at 1"]
-    head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
+    head, *lines = [re.split("  +", line) for line in printed.splitlines()[1:4]]
     assert head == titles
     assert [line[:2] + line[4:5] for line in lines] == [
         ["score_logprob", "50.0%", "1.000"],
         ["score_of_a_long_name", "0.0%", "0.500"],
     ]
     assert "score_logprob answers most:\n  exaul sweep --logs" in printed
-    assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
-    assert "out: given, but a figure shows one score" in capsys.readouterr().err
+    assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 0
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["inspection.csv"]
 
 
 @pytest.mark.parametrize("scores", [["logprob"], ["logprob", "exact"]])

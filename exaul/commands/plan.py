@@ -7,10 +7,9 @@ from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
-from exaul.engine import folder, registry
+from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.logs.files import Table, frame
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
@@ -75,7 +74,7 @@ class Plan(RatingFlags):
         return Setting(*(getattr(self, name) for name in Setting._fields))
 
 
-def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> Table:
+def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[str, Any]]:
     """Return limits of the FDR after each week: what audits will have proved, and what ``aci-rank`` guarantees.
 
     The guarantee is that of several shares answered, without a log and audits.
@@ -91,15 +90,15 @@ def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> Table:
             of = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
             row = {"weeks": weeks, "limit": f"guarantee, {share:.0%} answered", "answers": of.answered}
             rows.append(row | {"audits": 0, "fdr": guarantee(learner, of).fdr})
-    return frame(rows)
+    return rows
 
 
 def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | None) -> str:
     """Return the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
-    probability, table = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
-    rows = table[(table["limit"] == AUDITED) & table["weeks"].isin(PRINTED)]
-    columns = {name: [f"{value:,.0f}" for value in rows[name]] for name in ("weeks", "answers", "audits")}
-    columns["FDR at most"] = [rounded_up(limit) for limit in rows["fdr"]]
+    probability, limits = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
+    rows = [row for row in limits if row["limit"] == AUDITED and row["weeks"] in PRINTED]
+    columns = {name: [f"{row[name]:,.0f}" for row in rows] for name in ("weeks", "answers", "audits")}
+    columns["FDR at most"] = [rounded_up(row["fdr"]) for row in rows]
     head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
     rest = (
         f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
@@ -108,8 +107,11 @@ def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | N
     )
     parts = [wrap(head, width), format_table(columns, width, names=1, kept=4), wrap(rest, width)]
     if plan.out is not None:
+        from exaul.engine import folder  # imports pandas
+        from exaul.engine.logs.files import frame
         from exaul.engine.results import figures  # imports matplotlib
 
+        table = frame(limits)
         folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha)})
         parts.append(f"figure and table: {plan.out}")
     return "\n\n".join(parts)

@@ -191,12 +191,14 @@ def describe_halves(table: Table, is_perfect: bool, width: int | None = None) ->
         "on questions not seen before: started from a random half of the log, on its other half "
         f"(mean of {HALVES} halves, and 5% to 95% of them){unlike}"
     )
-    several = {"log": table["source"], "alpha": align_decimals(table["alpha"])}
-    names = {name: each for name, each in several.items() if len(set(each)) > 1} | {"learner": table["learner"]}
-    columns = {title: list(each) for title, each in names.items()}
+    logs = {"log": table["source"]} if table["source"].nunique() > 1 else {}
+    names = {**logs, "learner": table["learner"]}
+    alphas = {"alpha": align_decimals(table["alpha"])} if table["alpha"].nunique() > 1 else {}
+    columns = {title: list(each) for title, each in {**names, **alphas}.items()}
+    kept = len(columns) + 1
     for column, name in (("FDR", "fdr"), ("answered", "answered")):
         columns[column] = [describe_range(row, name) for _, row in table.iterrows()]
-    return f"{wrap(title, width)}\n\n{format_table(columns, width, names=len(names), kept=len(columns))}"
+    return f"{wrap(title, width)}\n\n{format_table(columns, width, names=len(names), kept=kept)}"
 
 
 def _sentence(row: Any, step: str) -> str:

@@ -213,10 +213,3 @@ def test_figures_of_a_trial_are_the_references(tmp_path):
             for figure, value in (expected if row["answered"] else expected | {"fdr": np.nan}).items():
                 assert row[figure] == pytest.approx(value, abs=1e-9, nan_ok=True), figure
             assert row["best_threshold"] == grid[best]
-
-
-def test_float32_gives_the_same_figures_in_the_mean():
-    """Paired over 100 trials: |z| < 6 for the difference, or no difference at all."""
-    both = [rows(sweep(trials=100, precision=p, learners=["exaul", "ew"])) for p in ("float64", "float32")]
-    change = both[0]["answered"].to_numpy() - both[1]["answered"].to_numpy()
-    assert abs(change.mean()) <= 6 * change.std() / np.sqrt(len(change))

@@ -1,16 +1,9 @@
 """The server on loopback, with raw sockets: slow, malformed and malicious clients, and its end."""
 
-import asyncio
 import contextlib
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +12,6 @@ from exaul.serving.http import errors, guard, server
 from exaul.serving.settings import LOOPBACK_HOSTS
 from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
 
-ROOT = Path(__file__).parents[3]
 CHUNKED = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
 
 
@@ -214,23 +206,6 @@ def test_chunks_above_the_limit_are_refused(application, port):
     assert application.bodies == []
 
 
-def test_the_rest_of_a_refused_body_is_read():
-    """Else the system may discard the reply before the client reads it."""
-    parts = [{"type": "http.request", "body": b"", "more_body": more} for more in (False, True, True)]
-    sent = []
-
-    async def receive():
-        return parts.pop()
-
-    async def send(message):
-        sent.append((message["type"], len(parts)))
-
-    scope = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "raw_path": b"/"}
-    scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"9999999")]
-    asyncio.run(guard.Guard(None, None, None)(scope, receive, send))
-    assert sent == [("http.response.start", 3), ("http.response.body", 3), ("http.response.body", 0)]
-
-
 def test_chunks_are_one_body(application, port):
     assert parsed(exchange(port, request(headers=CHUNKED), b"2\r\nab\r\n", b"1\r\nc\r\n0\r\n\r\n"))[0] == 200
     assert application.bodies == [b"abc"]
@@ -403,51 +378,6 @@ def test_requests_that_do_not_end_are_stopped(fast, fresh):
         until(lambda: fresh.bodies)
     assert refusal(received(client)) == 503
     assert fresh.events[-1] == "end"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_process_after_the_request(number):
-    code = """
-from exaul.serving.http.guard import Guard
-from exaul.serving.http.server import BoundedServer, address_of, listen
-from tests.serving.http.apps import Recorder
-import asyncio
-import contextlib
-recorder = Recorder()
-async def hold(body, receive, send):
-    print("held", flush=True)
-    await asyncio.sleep(.3)
-    await recorder.echo(b"held", receive, send)
-recorder.hold = hold
-listener = listen("localhost", 0)
-server = BoundedServer(Guard(recorder, None, None), lambda: print(address_of(listener), flush=True))
-server.run(sockets=[listener])
-print(recorder.events)
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            address = process.stdout.readline().strip()
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
-            port = int(address.rpartition(":")[2])
-            client, idle = connected(port, request("/hold")), connected(port)
-            assert process.stdout.readline() == "held\n"
-            process.send_signal(number)
-            assert parsed(received(client))[2] == b"held"
-            assert received(idle) == b""
-            assert process.stdout.read() == "['start', 'end']\n"
-            assert process.wait(10) == 0
-        finally:
-            process.kill()
-
-
-def test_a_port_in_use():
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        number = other.getsockname()[1]
-        with pytest.raises(BadInput, match=rf"^port: {number} is in use on 127\.0\.0\.1; "):
-            server.listen("127.0.0.1", number)
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "256.1.1.1", "a" * 70, "8.8.8.8", "a b"])

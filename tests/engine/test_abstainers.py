@@ -23,16 +23,14 @@ SMALL = {"seed": 5}
 pytestmark = pytest.mark.usefixtures("constant_learners")
 
 
-def used(path, rounds=300, **more):
-    """A file of three keys, and what its decisions were."""
+def used(path):
+    """A file of three keys."""
     rng = np.random.default_rng(0)
-    with Abstainers(path, **SMALL, **more) as abstainers:
-        decisions = []
-        for n in range(rounds):
+    with Abstainers(path, **SMALL) as abstainers:
+        for n in range(300):
             decision = abstainers.decide(score := float(rng.random()), key=f"k{n % 3}")
-            told = abstainers.feedback(decision.id, float(rng.random() > score)) if n % 4 else None
-            decisions.append((decision, told))
-    return decisions
+            if n % 4:
+                abstainers.feedback(decision.id, float(rng.random() > score))
 
 
 def repeat(abstainer, entries):

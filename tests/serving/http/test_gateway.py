@@ -26,7 +26,7 @@ from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.gateway_flags import GatewayFlags
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
-from tests.models.test_endpoint import Broken, Cut
+from tests.models.test_endpoint import Broken
 from tests.serving.http.apps import serving, until
 
 SECRET = "Secretville"
@@ -478,7 +478,7 @@ FAILURES = {  # name: reply, status, part of the message
     "null": (lambda: Response("null"), 502, "not a chat completion"),
     "huge": (lambda: Response(b" " * (LARGEST + 1)), 502, "more than 16 MiB"),
     "broken": (Broken, 502, "no connection"),
-    "cut": (Cut, 502, "not JSON"),
+    "cut": (lambda: StreamingResponse(iter(["{"]), media_type="application/json"), 502, "not JSON"),
 }
 
 

@@ -101,9 +101,6 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
     with pytest.raises(BadInput, match="version '99' found; it must be 6"):
         Abstainers(path)
-    (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
-    with pytest.raises(BadInput, match="cannot be used"):
-        Abstainers(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other") as file:
         file.execute("CREATE TABLE t (x)")
     file.close()

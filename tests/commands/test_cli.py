@@ -277,17 +277,6 @@ def test_each_flag_of_a_sweep_is_in_a_group(capsys):
     assert all("--" + field.name.replace("_", "-") in rest for field in dataclasses.fields(Sweep))
 
 
-def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
-    out = tmp_path / "o"
-    assert main(["sweep", *SMALL, "--out", str(out)]) == 130
-    assert f"exaul sweep --resume {out}" in capsys.readouterr().err
-    assert {path.name for path in out.iterdir()} == {"manifest.json"}
-    assert json.loads((out / "manifest.json").read_text())["end"] is None
-
-
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
     monkeypatch.setattr("exaul.engine.results.result.lemma_holds", lambda table: np.zeros(len(table), bool))
     assert main(["sweep", *SMALL]) == 1
@@ -376,12 +365,6 @@ sys.exit(main(sys.argv[1:]))
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["versions"]["exaul"] == exaul.__version__
-
-
-def test_the_package_is_the_command(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "exaul", "profiles"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0
-    assert done.stdout.startswith("profile ")
 
 
 def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):

@@ -44,15 +44,6 @@ def test_terms_add_up_to_the_formula():
     assert delta == Plan().delta
 
 
-@pytest.mark.parametrize("name", LEARNING)
-@pytest.mark.parametrize("slack", [0.01, 0.1, 0.5])
-def test_the_shortest_horizon_keeps_the_promise_and_one_less_does_not(name, slack):
-    learner = LEARNERS[name]
-    horizon = shortest(learner, Plan().setting, slack)
-    assert guarantee(learner, Plan(horizon=horizon).setting).fdr <= 0.05 + slack
-    assert guarantee(learner, Plan(horizon=horizon - 1).setting).fdr > 0.05 + slack
-
-
 def test_the_command(capsys):
     assert main(["plan", "--alpha", "0.1", "--slack", "0.05"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -162,6 +153,7 @@ def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
         (GROWING, {"alpha": 0.1, "coverage": 0.1, "slack": 0.2, "audit": 0.01}),
         (GROWING, {"coverage": 0.37, "slack": 0.1}),
         (LEARNERS["aci-rank"], {"coverage": 0.9, "slack": 0.05, "audit": 1e-9}),
+        *((LEARNERS[name], {"slack": slack}) for name in LEARNING for slack in (0.01, 0.1, 0.5)),
     ],
 )
 def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(learner, setting):

@@ -1,5 +1,6 @@
 """`exaul serve`: what ends it with one line, and how it ends."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -25,6 +26,22 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOKENS", TOKEN)
     return tmp_path
+
+
+@contextlib.contextmanager
+def serving(*flags):
+    """Run the service; yield its process and its port."""
+    with subprocess.Popen([*SERVE, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        yield running, int(running.stdout.readline().rsplit(":", 1)[1])
+
+
+def asked(port, method, path, body=None, token=None):
+    """The status and the text of a reply."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request(method, path, body, headers)
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
 
 
 def refused(capsys, *flags):
@@ -99,19 +116,12 @@ def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
-    command = [*SERVE, "--tokens", "env:TOKENS", "--shadow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        line = running.stdout.readline()
-        connection = http.client.HTTPConnection("127.0.0.1", int(line.rsplit(":", 1)[1]), timeout=20)
+    with serving("--tokens", "env:TOKENS", "--shadow") as (running, port):
         statuses = []
         for token in ("0123456789abcdef", "guess-0123456789"):
-            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-            connection.request("POST", "/v1/decide", '{"score": 1, "id": "x"}', headers)
-            reply = connection.getresponse()
-            text = reply.read().decode()
+            status, text = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', token)
             assert "0123456789" not in text
-            statuses.append(reply.status)
-        connection.close()
+            statuses.append(status)
         running.send_signal(number)
         output = "".join(running.communicate(timeout=60))
     assert statuses == [200, 401]
@@ -123,20 +133,14 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
 
 
 def status_of(port, token):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("GET", "/v1/keys", headers={"Authorization": f"Bearer {token}"})
-    status = connection.getresponse().status
-    connection.close()
-    return status
+    return asked(port, "GET", "/v1/keys", token=token)[0]
 
 
 def test_sighup_reads_the_tokens_again(folder):
     tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
     tokens.touch(0o600)
     tokens.write_text(f"read {old}\n")
-    command = [*SERVE, "--tokens", "tokens", "--shadow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        port = int(running.stdout.readline().rsplit(":", 1)[1])
+    with serving("--tokens", "tokens", "--shadow") as (running, port):
         assert [status_of(port, token) for token in (old, new)] == [200, 401]
         tokens.write_text(f"read {new}\n")
         running.send_signal(signal.SIGHUP)
@@ -158,9 +162,8 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
     """The model never replies; the server waits 20 s for it."""
     with socket.create_server(("127.0.0.1", 0)) as model:
         url = f"http://127.0.0.1:{model.getsockname()[1]}/v1"
-        command = [*SERVE, "--upstream", url]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            connection = http.client.HTTPConnection("127.0.0.1", int(running.stdout.readline().rsplit(":", 1)[1]))
+        with serving("--upstream", url) as (running, port):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
             body = '{"model": "m", "messages": [{"role": "user", "content": "When?"}], "stream": true}'
             connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
             assert connection.getresponse().status == 200  # with the first comment
@@ -176,19 +179,12 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
     (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
     (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
-    command = [*SERVE, "--warm-start", "log.csv"]
     answers, said = {}, {}
     for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
-        with subprocess.Popen(
-            [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as running:
-            port = int(running.stdout.readline().rsplit(":", 1)[1])
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with serving("--warm-start", "log.csv", *more) as (running, port):
             for key, score in (("", 0.95), ("", 0.1), ("billing", 0.95)):
-                body = json.dumps({"score": score, "key": key})
-                connection.request("POST", "/v1/decide", body, {"Content-Type": "application/json"})
-                answers[name, key, score] = json.loads(connection.getresponse().read())["answer"]
-            connection.close()
+                _, text = asked(port, "POST", "/v1/decide", json.dumps({"score": score, "key": key}))
+                answers[name, key, score] = json.loads(text)["answer"]
             running.terminate()
             said[name] = running.stderr.read().splitlines()
     assert [line.partition(" (")[0] for line in said["gate"]] == [
@@ -210,8 +206,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
 
 def test_a_start_without_a_log_is_warned_of(folder):
     for warned in (True, False):  # not once there are keys
-        with subprocess.Popen(SERVE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            running.stdout.readline()
+        with serving() as (running, _):
             running.terminate()
             _, printed = running.communicate(timeout=60)
         assert printed.startswith("exaul: new keys: most answers are withheld at first; --warm-start LOG") == warned

@@ -65,18 +65,6 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     assert (traced == expected).all()
 
 
-@pytest.mark.parametrize("size", [1, 7, 300, 5000])
-def test_stochastic_draws_each_lap_without_replacement(size):
-    records, _ = met("stochastic", [size], 1000)
-    for i in range(3):
-        for lap in range(0, 1000, size):
-            part = records[lap : lap + size, i]
-            assert len(set(part)) == len(part)
-    if size == 300:
-        assert (records[:300, 0] != records[300:600, 0]).any()
-        assert (records[:300, 0] != records[:300, 1]).any()
-
-
 def test_replay_keeps_the_order_of_the_log():
     records, _ = met("replay", [900], 900)
     assert (records == np.arange(1, 901)[:, None]).all()
@@ -91,16 +79,6 @@ def test_shifts_stand_where_the_segments_end(name, count, horizon):
         assert (pools[first:last] == j % 2).all()
 
 
-@pytest.mark.parametrize("name", [name for name, x in OBLIVIOUS.items() if x.shuffled and x.sources == 2])
-def test_shifts_use_each_pool_in_its_own_order_until_spent(name):
-    records, pools = met(name, [100, 30], 1000)
-    for p, size in enumerate([100, 30]):
-        mine = records[pools[:, 0] == p, 0]
-        for lap in range(0, len(mine), size):
-            part = mine[lap : lap + size]
-            assert len(set(part)) == len(part)
-
-
 def test_gradual_shift_draws_the_second_pool_with_probability_t_over_horizon():
     """Hoeffding over each tenth of 2,000 rounds x 50 trials: fails by chance below 1e-9."""
     horizon, trials = 2000, 50
@@ -111,14 +89,6 @@ def test_gradual_shift_draws_the_second_pool_with_probability_t_over_horizon():
         slack = np.sqrt(np.log(2 * 10 / 1e-9) / (2 * 200 * trials))
         assert abs(pools[rows].mean() - expected) < slack
     assert (pools[-1] == 1).all()
-
-
-@pytest.mark.parametrize("name", OBLIVIOUS)
-def test_records_do_not_depend_on_chunks_or_other_trials(name):
-    sizes = [2000, 150][: OBLIVIOUS[name].sources]
-    one, many = met(name, sizes, 1500, trials=2, chunk=256), met(name, sizes, 1500, trials=9, chunk=1024)
-    for a, b in zip(one, many, strict=True):
-        assert (a == b[:, :2]).all()
 
 
 def test_seeds_differ():

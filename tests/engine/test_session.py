@@ -24,7 +24,6 @@ from exaul.engine.run import Mismatch
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
 from tests.conftest import draw_few_figures
-from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
@@ -239,33 +238,6 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
     resume(str(out), batches=5)
     assert simulated == [5]
     assert files_in(out) == files_in(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
-def test_resuming_after_a_change_is_refused(change, tmp_path, capsys, small_chunks):
-    log, out = tmp_path / "log.csv", tmp_path / "out"
-    log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
-    stop_at_first_save(GAME | {"logs": (str(log),)}, out)
-    manifest, argv = json.loads((out / "manifest.json").read_text()), []
-    if change == "configuration":
-        manifest["configuration"]["colour"] = "blue"
-        words = "colour"
-    elif change == "flag":
-        argv, words = ["--trials", "6"], "trials is 6 here, 5 in"
-    elif change == "log":
-        log.write_text("score,error\n" + "0.5,1\n0.9,1\n" * 50)
-        words = "records: 1: sha256"
-    elif change == "version":
-        manifest["versions"]["jax"] = "0.1"
-        words = "versions: jax is"
-    else:
-        (state,) = out.glob("batches/now-*.npz")
-        state.write_bytes(b"not a state")
-        words = "unreadable"
-    (out / "manifest.json").write_text(json.dumps(manifest))
-    before = sorted(out.rglob("*"))
-    assert words in refusal_of(["sweep", "--resume", str(out), *argv], capsys)
-    assert sorted(out.rglob("*")) == before
 
 
 def test_one_process_a_folder(tmp_path):

@@ -237,8 +237,6 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
         patch.setattr(SweepFolder, "save", stopped(save))
         with pytest.raises(Stop):
             main([*argv, "--out", "out", "--save-every", "0"])
-        with pytest.raises(BadInput, match="in use"):
-            run(Sweep(logs="logs", out="out", **GAME))
         while ends.count("save") < 3:
             with pytest.raises(Stop):
                 main(["sweep", "--resume", "out", "--save-every", "0"])

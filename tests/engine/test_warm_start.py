@@ -293,19 +293,6 @@ def test_a_table_may_lack_labels_in_any_form_of_pandas():
     assert "(warm_start: 2 rows, 50.0% wrong" in Abstainer(alpha=0.1, warm_start=table, drop_missing=True).started
 
 
-def test_a_saved_start_of_something_else_is_refused():
-    state = json.loads(json.dumps(Abstainer(alpha=0.1, warm_start=([0.5], [0])).state()))
-    for path, value in (
-        ("log", {}),
-        ("log", {"name": 3, "records": 1, "error_rate": 0}),
-        ("grid", [0.0, 2.0]),
-        ("grid", "00"),
-        ("numbers", "x"),
-    ):
-        with pytest.raises(BadInput, match="state: "):
-            Abstainer.of(state | {"start": state["start"] | {path: value}})
-
-
 def test_an_abstainer_starts_from_a_file_a_table_or_arrays(tmp_path):
     log = records_of(400, seed=1)
     path = written(log, tmp_path / "log.csv")

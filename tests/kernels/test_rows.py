@@ -32,14 +32,19 @@ def drawn(trials):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("arms", [2, 32, ARMS])
-def test_a_game_is_that_of_a_sweep(name, arms):
+@pytest.mark.parametrize(("arms", "anytime"), [(2, False), (32, False), (ARMS, False), (ARMS, True)])
+def test_a_game_is_that_of_a_sweep(name, arms, anytime):
+    """With the rates for a known horizon, and for an unknown one; the last block is not full."""
     scores, errors = records()
-    learner, params = exaul.make(name, arms, alpha=ALPHA, horizon=T)
+    learner, params = exaul.make(name, arms, alpha=ALPHA, horizon=T, anytime=anytime)
+    if name in ("exaul", "exaul-known", "ew", "exp3-ix"):
+        assert np.shape(params.eta) == ((3,) if anytime else ())
+        assert not anytime or np.ptp(params.eta) > 0
     cuts = exaul.cuts(exaul.grid("uniform", arms), scores)
     games = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
     answers = np.asarray(games(params, cuts, errors, drawn(4)))
-    sweep = Sweep(environment="replay", learners=(name,), alphas=(ALPHA,), arms=arms, trials=4, checkpoints=T)
+    numbers = {"alphas": (ALPHA,), "arms": arms, "trials": 4, "checkpoints": T}
+    sweep = Sweep(environment="replay", learners=(name,), anytime=anytime, **numbers)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     np.testing.assert_array_equal(answers.sum(axis=1), result.trials["answered"])
     np.testing.assert_allclose(
@@ -50,28 +55,6 @@ def test_a_game_is_that_of_a_sweep(name, arms):
     np.testing.assert_allclose(
         regrets.mean(axis=0) / np.arange(1, T + 1), result.curves["regret_per_round_mean"], atol=1e-9
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_rates_for_an_unknown_horizon_are_those_of_a_sweep(name):
-    rounds = 700  # the last block is not full
-    scores, errors = records(rounds=rounds)
-    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=rounds, anytime=True)
-    cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
-    game = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
-    answers = np.asarray(game(params, cuts, errors, drawn(4)[:, :rounds]))
-    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": 4, "checkpoints": (rounds,), "horizon": rounds}
-    sweep = Sweep(environment="replay", learners=(name,), anytime=True, **numbers)
-    result = run(sweep, [Records("log", scores, errors, 0, None)])
-    np.testing.assert_allclose(
-        result.curves["inefficiency_mean"] * np.arange(1, rounds + 1), np.cumsum(~answers, axis=1).mean(axis=0)
-    )
-    if name in ("exaul", "exaul-known", "ew", "exp3-ix"):
-        assert params.eta.shape == (3,)
-        assert not (
-            answers
-            == game(exaul.make(name, ARMS, alpha=ALPHA, horizon=rounds)[1], cuts, errors, drawn(4)[:, :rounds])
-        ).all()
 
 
 def test_falling_rates_may_be_an_axis_too():

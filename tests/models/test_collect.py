@@ -34,9 +34,9 @@ def collected(stub, sums, out, **more):
     return pd.read_csv(out / "log.csv"), found
 
 
-def unreachable(sums, out):
-    """A command whose endpoint is not there."""
-    return ["collect", str(sums), "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]
+def command(sums, out, endpoint="http://127.0.0.1:9/v1"):
+    """Its usual endpoint is not there."""
+    return ["collect", str(sums), "--endpoint", endpoint, "--model", "m", "--out", str(out)]
 
 
 def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, sums, tmp_path):
@@ -152,8 +152,8 @@ def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
         return None
 
     stub.rule = rule
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--judge", "both", "--retries", "0"]
-    argv += ["--out", str(tmp_path / "out"), "--progress", "quiet"]
+    argv = command(sums, tmp_path / "out", stub.url)
+    argv += ["--judge", "both", "--retries", "0", "--progress", "quiet"]
     assert main(argv) == 3
     printed = capsys.readouterr().out
     assert "10 of 12 questions answered, 9 with all scores and an error" in printed
@@ -231,7 +231,7 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
 
 
 def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    argv = command(sums, tmp_path / "out", stub.url)
     for _ in range(2):
         assert main([*argv, "--price", "1", "1", "--budget", "1e-6"]) == 3
         out = capsys.readouterr().out
@@ -250,7 +250,7 @@ def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path,
         return completion("10", [3.5], model="\x1b[31m\nred") if "What is 5 plus 5?" in str(body) else None
 
     stub.rule = rule
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    argv = command(sums, tmp_path / "out", stub.url)
     assert main([*argv, "--price", "1", "1", "--progress", "quiet"]) == 3
     printed = capsys.readouterr().out
     assert "11 of 12 questions answered, 10 with all scores and an error" in printed
@@ -283,7 +283,7 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
         return completion(f"The sum is {2 * int(found[1])}.") if found else None
 
     stub.rule = rule
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    argv = command(sums, tmp_path / "out", stub.url)
     assert main([*argv, "--progress", "quiet"]) == 0
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
@@ -299,7 +299,7 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
 
 def test_a_dry_run_predicts_calls(sums, tmp_path, capsys):
     """No model is called, and nothing is written."""
-    argv = unreachable(sums, tmp_path / "o")
+    argv = command(sums, tmp_path / "o")
     argv += ["--score", "logprob", "entail", "--judge", "llm", "--dry-run"]
     assert main(argv) == 0
     # 12 calls per question: 1 + 5 answers, 5 + 1 verdicts
@@ -345,7 +345,7 @@ def test_several_scores_side_by_side(tmp_path, capsys):
 def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores, monkeypatch):
     """The advice is a command as it was typed."""
     monkeypatch.setenv("UV", "uv")
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    argv = command(sums, tmp_path / "out", stub.url)
     assert main([*argv, "--score", *scores, "--progress", "quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
     told = [line.partition(": uv run exaul ")[2].split() for line in lines if ": uv run exaul " in line]
@@ -389,7 +389,7 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
 )
 def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "the-secret-key")
-    argv = unreachable(sums, tmp_path / "o")
+    argv = command(sums, tmp_path / "o")
     said = refusal_of([*argv, *flags], capsys)
     assert sentence in said
     assert "secret" not in said
@@ -398,7 +398,7 @@ def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence, mon
 
 def test_missing_packages_are_named_with_the_command_of_a_checkout(sums, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("exaul.llm.flags.find_spec", lambda name: None)
-    assert main(unreachable(sums, tmp_path / "o")) == 2
+    assert main(command(sums, tmp_path / "o")) == 2
     assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in capsys.readouterr().err
 
 
@@ -460,7 +460,7 @@ def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
     assert found.manifest["usage"]["dollars"] >= 60e-6
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, sums, tmp_path, number):
     stub.delay = 0.3
     argv = [sys.executable, "-c", MAIN, "collect", str(sums), "--endpoint", stub.url, "--model", "m"]

@@ -69,17 +69,6 @@ def test_reading_does_not_change_which_keys_were_used_last(service, tmp_path, mo
     assert ([row["key"] for row in overview["keys"]], overview["total"]) == (["d", "b", "a"], 5)
 
 
-def test_texts_are_in_memory_only_unless_they_wait_for_an_audit(service, tmp_path):
-    service.decide(0.5, "a", "x", question="a secret question", text="a secret answer")
-    (row,) = service.overview()["latest"]
-    assert (row["question"], row["text"]) == ("a secret question", "a secret answer")
-    again = reopened(service, tmp_path)
-    (row,) = again.overview()["latest"]
-    assert (row["question"], row["text"]) == (None, None)
-    again.close()
-    assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
-
-
 def test_what_changes_nothing_is_no_change(service):
     shown = next(decision.id for decision in iter(lambda: service.decide(1.0), None) if decision.answer)
     before = service.changes

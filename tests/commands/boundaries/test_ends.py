@@ -116,13 +116,6 @@ def test_advice_names_the_command_as_it_was_typed(called, path, uv, command, mon
     assert resume_advice("my out") == f"continue with: {command} sweep --resume 'my out'"
 
 
-def test_a_device_that_is_not_there():
-    done = process(["sweep", *SMALL], env={"JAX_PLATFORMS": "rocm"})
-    assert done.returncode == 2
-    assert b"JAX_PLATFORMS: 'rocm' found; JAX finds no such device here" in done.stderr.splitlines()[-1]
-    assert b"Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize(("name", "value"), [("DISABLE_JIT", "1"), ("NUM_THREADS", "0"), ("NUM_THREADS", "x")])
 def test_settings_of_numba_that_exaul_cannot_run_with(name, value, monkeypatch):
     monkeypatch.setenv(f"NUMBA_{name}", value)

@@ -185,11 +185,16 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys):
     assert main(["journal", "verify", "state"]) == 0
 
 
-def test_a_key_with_a_carriage_return_is_exported(state):
+def test_rated_answers_are_exported_to_a_new_file(state, capsys):
+    """Also with a carriage return in the name of a key."""
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
     assert main(["journal", "export", "state", "rated.csv"]) == 0
-    assert "a\rb" in files.read(Path("rated.csv"), ["key"]).columns["key"]
+    read = files.read(Path("rated.csv"), ["key"])
+    assert "a\rb" in read.columns["key"]
+    assert f"{len(read.columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
+    refused(capsys, ["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
+    refused(capsys, ["journal", "verify", "none"], "none")
 
 
 def replay_in_memory(path):

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from exaul import Abstainers
 from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
-from exaul.serving.http.server import listen
+from exaul.serving.http.server import address_of, listen
 from exaul.serving.service import LEAST_BYTES
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
@@ -408,5 +408,6 @@ def test_a_page_of_keys_does_not_read_all_keys(client, monkeypatch):
 
 def test_connections_send_at_once():
     """Without TCP_NODELAY, a reply waits some 40 ms for the acknowledgement of its head."""
-    with listen("127.0.0.1", 0) as listener:
+    with listen("localhost", 0) as listener:
+        assert address_of(listener).startswith("http://127.0.0.1:")
         assert listener.proto == socket.IPPROTO_TCP

@@ -478,7 +478,7 @@ FAILURES = {  # name: reply, status, part of the message
     "null": (lambda: Response("null"), 502, "not a chat completion"),
     "huge": (lambda: Response(b" " * (LARGEST + 1)), 502, "more than 16 MiB"),
     "broken": (Broken, 502, "no connection"),
-    "cut": (lambda: Response(b'{"choices": [', media_type="application/json"), 502, "not JSON"),
+    "cut": (lambda: StreamingResponse(iter(["{"]), media_type="application/json"), 502, "not JSON"),
 }
 
 

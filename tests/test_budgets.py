@@ -88,9 +88,9 @@ def measured(tmp_path_factory):
     modules = {Path(name).relative_to(ROOT).parts[1] + name for name, _ in ran if Path(name).is_relative_to(ROOT)}
     return {
         "product lines": lines(product),
-        "test lines": 22_295lines(files("tests", suffixes=(".py",))),
+        "test lines": lines(files("tests", suffixes=(".py",))),
         "product tokens": tokens(product),
-        "test tokens": 205_643tokens(files("tests")),
+        "test tokens": tokens(files("tests")),
         "engine and commands, lines": lines(engine),
         "engine and commands, files": len(engine),
         "longest file": max(lines([path]) for path in product if path.suffix == ".py"),

@@ -88,8 +88,8 @@ def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[s
         rows.append({"weeks": weeks, "limit": AUDITED, "answers": answers, "audits": audits, "fdr": limit})
         for share in SHARES:
             of = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
-            row = {"weeks": weeks, "limit": f"guarantee, {share:.0%} answered", "answers": of.answered}
-            rows.append(row | {"audits": 0, "fdr": guarantee(learner, of).fdr})
+            name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, of).fdr
+            rows.append({"weeks": weeks, "limit": name, "answers": of.answered, "audits": 0, "fdr": fdr})
     return rows
 
 

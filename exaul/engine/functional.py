@@ -105,7 +105,7 @@ def make(
     made = make_game(learner, arms, Rows)
     if isinstance(learner.rule, Fixed):
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if rates is None and (isinstance(learner.rule, Ranked) and learner.rates is not None):
+    if rates is None and isinstance(learner.rule, Ranked) and learner.rates is not None:
         rates = learner.rates(1, arms)  # a step depends on no horizon
     if learner.rates is None and learner.anytime is None:
         eta = gamma = math.nan  # which the learner does not read
@@ -116,11 +116,7 @@ def make(
         state, counts = start_of(learner.rule, arms, [alpha], counted)
         return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
-        gamma = (
-            0.0
-            if rates is not None and rates.gamma is None
-            else _known("gamma", None if rates is None else rates.gamma)
-        )
+        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
         return made, Parameters(eta, gamma, alpha, *loss_costs(params), 1.0)
@@ -233,7 +229,7 @@ class ObliviousGame:
     def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
         """Play one game; see ``play_in``."""
         cuts, errors = self.records(pool, key, horizon)
-        return play(learner, params, cuts, errors, _uniforms(key.learner, horizon)), cuts, errors
+        return kernel.play(learner, params, cuts, errors, _uniforms(key.learner, horizon)), cuts, errors
 
 
 @jax.tree_util.register_static
@@ -265,15 +261,13 @@ class AdaptiveGame:
 
     def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
         """Play one game; see ``play_in``."""
-        width = self.environment.draws
-        parts = [_uniforms(key.environment, horizon, ROUNDS * i) for i in range(width)]
+        parts = [_uniforms(key.environment, horizon, ROUNDS * i) for i in range(self.environment.draws)]
         draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
 
         def one(carry: Any, x: Any) -> tuple[Any, Any]:
             (mine, state), (t, u, draws) = carry, x
             now, mine = at_block(learner, params, mine, t)
-            objective = self._objective(pool, now)
-            given = learner, self.environment, pool.records, (mine, state), now, objective
+            given = learner, self.environment, pool.records, (mine, state), now, self._objective(pool, now)
             return play_round(*given, uniforms.Draws(u), draws, True)
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws

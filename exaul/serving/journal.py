@@ -132,7 +132,7 @@ class Journal(JournalFile):
             named = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
             return [] if named is None else self.entries_of(named[0])
         kinds = [entry.kind for entry in entries]
-        if entries and (kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds)):
+        if kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds):
             raise UnreadableJournal(f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must be it")
         return entries
 

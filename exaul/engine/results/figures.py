@@ -163,10 +163,9 @@ def over_time(
     for axes, rows in panels:
         seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the noise of the first rounds would set the scale
         alpha = rows["alpha"].iloc[0]
-        upper, lower = f"{curve}_q95", f"{curve}_q05"
-        tops = [seen[column].max() for column in (upper, dotted) if column]
-        top = max(*tops, alpha if target else 0.0, 0.0)
-        low = min(seen[lower].min(), 0.0)
+        tops = [seen[column].max() for column in (f"{curve}_q95", dotted) if column]
+        top = max(*tops, alpha * target)
+        low = min(seen[f"{curve}_q05"].min(), 0.0)
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
@@ -314,7 +313,7 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
         x_label: label of the x axis.
         by: columns; one panel per combination of values.
     """
-    figure, panels = panel_grid(table, "mean regret", by=list(by))
+    figure, panels = panel_grid(table, "mean regret", by=by)
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             positive = line[line["regret"] > 0]
@@ -334,7 +333,7 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
 def limits_over_weeks(table: Table, alpha: float) -> Figure:
     """Draw limits of the FDR against the weeks of a service: columns ``weeks``, ``limit`` (a name) and ``fdr``."""
     figure, panels = panel_grid(table, "FDR at most")
-    ((axes, rows),) = panels
+    axes, rows = panels[0]
     for style, name, line in styled_lines(rows, "limit"):
         axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
     axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)

@@ -27,7 +27,7 @@ from exaul.engine.simulation.schedule import (
 from exaul.engine.simulation.simulations import start_simulation
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import ROUNDS, Copies
 from exaul.kernels.learners.start import start_copies
 from exaul.kernels.metrics import Floats
 
@@ -66,7 +66,7 @@ class Rollout(Saved):
         self.asked = None  # counts the records that an adaptive environment asks
         if prepared.is_adaptive:
             self.asked = AskedRecords(copies, len(prepared.trials), records, prepared.checkpoints)
-            records = _questions(prepared, learner, records, padded)
+            records = _questions(prepared, learner, records, copies, padded)
         self.simulation = start_simulation(learner.backend, aimed, start, arms, records)
         points = len(prepared.checkpoints)
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
@@ -101,18 +101,16 @@ class Rollout(Saved):
 
 
 def _questions(
-    prepared: Prepared, learner: PreparedLearner, pool: AdaptivePool, padded: NDArray[np.intp]
+    prepared: Prepared, learner: PreparedLearner, pool: AdaptivePool, copies: Copies, padded: NDArray[np.intp]
 ) -> Questions:
     """Return the questions of an adaptive environment to the copies of a learner, ``padded``."""
     environment, trials, seed = prepared.environment, prepared.trials, prepared.sweep.seed
     assert isinstance(environment, Adaptive)
-    copies = prepared.copies(learner)
     tuning = np.broadcast_to(prepared.tunable_values, (len(copies.alpha), len(environment.tunables)))
-    choices = tunable_choices(environment, tuning[0])
     return Questions(
         environment,
         pool,
-        Objective(*copies.take(padded)[:3], tuning[padded], choices),
+        Objective(*copies.take(padded)[:3], tuning[padded], tunable_choices(environment, tuning[0])),
         uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials),
         uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK),
     )

@@ -149,14 +149,15 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share
     for number in np.unique(group):
         copies = np.flatnonzero(group == number)
         stream = record_stream[copies]
-        count = np.bincount(stream)
-        shares = can_share & (count[stream] >= SHARED)
+        shares = can_share & (np.bincount(stream)[stream] >= SHARED)
         others = copies[~shares]
         width = min(WIDEST[0], max(NARROWEST, -(-len(others) // available())))
         made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
-        together = np.unique(stream[shares])
-        for each in together:
-            x = copies[stream == each]
+        # sorted once: a comparison of all copies with each stream would take their product
+        order = copies[shares]
+        order = order[np.argsort(record_stream[order], kind="stable")]
+        together = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1) if order.size else []
+        for x in together:
             width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
             made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
     return made
@@ -193,10 +194,8 @@ def simulate_tiles(
 
     def run(tile: Tile) -> None:
         numbers, loop = tile.numbers, loops[tile.is_shared]
-        part = state[numbers]
-        mine = np.ascontiguousarray(part.T) if loop.by_arm else part
-        so_far = Sums(*(x[numbers] for x in tally.so_far))
-        sums = CheckpointSums.after(so_far, tally.checkpoint_rounds)
+        mine = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
+        sums = CheckpointSums.after(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
         workspace = scratch(loop.arrays, state.shape[1], len(numbers), precision)
         loop.simulate(
             *(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, workspace),
@@ -204,7 +203,7 @@ def simulate_tiles(
         )
         state[numbers] = mine.T if loop.by_arm else mine
         for to, part_of in zip(
-            (*tally.so_far, *tally.at_checkpoints), (*so_far, *sums.at_checkpoints), strict=True
+            (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True
         ):
             to[..., numbers] = part_of
 

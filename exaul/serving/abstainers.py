@@ -39,16 +39,7 @@ from exaul.serving.abstainer import (
     refuse_copy,
 )
 from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
-from exaul.serving.entries import (
-    DECIDE,
-    FEEDBACK,
-    SHOWN,
-    SNAPSHOT,
-    START,
-    VERDICT,
-    WITHDRAW,
-    JournalEntry,
-)
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer

@@ -3,17 +3,16 @@
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput, quote
 from exaul.serving.configuration import AbstainersConfiguration
-from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.settings import LOOPBACK_HOSTS, ServeFlags, read_keys
+from exaul.serving.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
-OF_APP = "tokens", "on_error", "warm_start", "shadow", "texts", "retain_days", "accept_loss"
-OF_LOGS = "log_score", "log_correct", "log_error"
+OWN = "state", "host", "port", "keys"  # the other flags of the service are arguments of ``app``
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
@@ -39,8 +38,7 @@ def main(given: Mapping[str, Any]) -> int:
             config.state,
             hosts=hosts,
             keys=read_keys(config.keys),
-            **{name: getattr(config, name) for name in OF_APP},
-            **{name.removeprefix("log_"): getattr(config, name) for name in OF_LOGS},
+            **{name.removeprefix("log_"): value for name, value in asdict(config).items() if name not in OWN},
             **configuration,
         )
         try:

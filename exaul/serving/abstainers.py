@@ -39,16 +39,7 @@ from exaul.serving.abstainer import (
     refuse_copy,
 )
 from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
-from exaul.serving.entries import (
-    DECIDE,
-    FEEDBACK,
-    SHOWN,
-    SNAPSHOT,
-    START,
-    VERDICT,
-    WITHDRAW,
-    JournalEntry,
-)
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
@@ -264,9 +255,12 @@ class Abstainers:
         starts = {key: self._start_of_new(key) for key in keys if not self._starts_of(key)}
         return {key: start.describe(config) for key, (config, start) in starts.items()}
 
-    def feedback(self, id: str, error: float | bool | str) -> str:
-        """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``."""
-        return self.close_answer(id, as_error(error))[0]
+    def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
+        """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
+
+        Unless it ``judges``, it is no verdict on an audit: its outcome is ``unaudited``.
+        """
+        return self.close_answer(id, as_error(error), judges)[0]
 
     def withdraw(self, id: str) -> str:
         """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.

@@ -59,19 +59,17 @@ class JournalFile:
         """
         _check_path(path, must_exist=configuration is None)
         self.path = path
-        self._size = 0  # bytes of the file, which SQLite does not shrink
-        # of ``PATH-wal``, which stays until the file is closed, and does not shrink
-        self._wal_inode: int | None = None
-        self._wal_size = 0
+        # device, inode and size of the file and FILE-wal, which stay until the file is closed, and do not shrink
+        self._known = dict[Path, tuple[int, int, int]]()
         self._lock = None
         try:
             with readable(path):
                 self._lock = None if configuration is None else lock(path)
-                self._inode = path.stat().st_dev, path.stat().st_ino
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
                 self._absolute = path.resolve()  # the process may change its folder
+                self._note(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
                 # First without changing it: SQLite would move what is beside the file into it, whatever that is.
                 known = self._look(accept_loss)
@@ -216,7 +214,7 @@ class JournalFile:
                 self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
                 self.commit()
             _set_in_use(self._file, True)
-            self._wal_size = 0
+            self._note(self._wal)
         except BaseException:
             _leave(self._file, os.getpid())
             raise
@@ -244,35 +242,33 @@ class JournalFile:
         It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
         later process reads.
         """
-        self._check_files()
+        self._check_files(self._absolute, self._wal)
         self._file.execute("BEGIN")
 
     def commit(self) -> None:
         """Commit what was written since the last commit, if anything."""
         if self._file.in_transaction:
             self._file.execute("COMMIT")
-            self._wal_size = os.stat(self._wal).st_size
+            self._check_files(self._wal)
 
     def roll_back(self) -> None:
         """Undo what was written since the last commit, if anything."""
         if self._file.in_transaction:
             self._file.execute("ROLLBACK")
 
-    def _check_files(self) -> None:
-        status = os.stat(self._absolute)
-        if (status.st_dev, status.st_ino) != self._inode:
-            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
-        if status.st_size < self._size:
-            raise OSError(errno.EIO, "was cut off while it is open", str(self.path))
-        self._size = status.st_size
-        if self._wal_inode is None and not self._wal.exists():
-            return
-        status = os.stat(self._wal)
-        if self._wal_inode not in (None, status.st_ino):
-            raise OSError(errno.ESTALE, "was replaced while it is open", str(self._wal))
-        if status.st_size < self._wal_size:
-            raise OSError(errno.EIO, "was cut off while it is open", str(self._wal))
-        self._wal_inode = status.st_ino
+    def _note(self, path: Path) -> None:
+        """Note which file is at a path; its size is noted when it is first checked."""
+        status = os.stat(path)
+        self._known[path] = status.st_dev, status.st_ino, 0
+
+    def _check_files(self, *paths: Path) -> None:
+        for path in self._known.keys() & paths:
+            (*known, size), status = self._known[path], os.stat(path)
+            if known != [status.st_dev, status.st_ino]:
+                raise OSError(errno.ESTALE, "was replaced while it is open", str(path))
+            if status.st_size < size:
+                raise OSError(errno.EIO, "was cut off while it is open", str(path))
+            self._known[path] = status.st_dev, status.st_ino, status.st_size
 
     def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
         """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import quote
-from exaul.serving.abstainer import AbstainerDecision, as_error
+from exaul.engine.checks import check_holds, check_known, quote
+from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
@@ -24,6 +24,7 @@ LONGEST = 4000  # characters of a question and an answer in memory, for the late
 READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
+TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
@@ -35,11 +36,8 @@ class Conflict(ValueError):
     """An id was decided before, with another score or key."""
 
 
-class Service:
-    """Decisions and feedback for many keys, in one file. All methods are thread-safe.
-
-    ``all_keys``, ``count_keys``, ``figures``, ``fdr_limit`` and ``close`` are those of ``Abstainers``.
-    """
+class Service(Abstainers):
+    """The Abstainers of one file, as a service needs them. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -54,25 +52,24 @@ class Service:
 
         Args:
             path: of the file.
-            shadow: show every answer, as ``Abstainers.show``.
+            shadow: show every answer, as ``show``.
             texts: one of TEXTS, the answers of which texts are kept; None: the audited ones.
             retain_days: days to keep a text after its verdict, >= 0.
             configuration: as of ``Abstainers``, whose errors these are, too.
         """
-        self._abstainers = made = Abstainers(path, **configuration)
-        self.all_keys, self.count_keys, self.close = made.all_keys, made.count_keys, made.close
-        self.count_open_audits, self.beginnings = made.count_open_audits, made.beginnings
-        self.figures, self.fdr_limit, self.configuration = made.figures, made.fdr_limit, made.configuration
-        self._folder = made.path.resolve().parent  # now: the process may change its folder
-        self.metrics = ServiceMetrics(made.all_keys(MOST_KEYS))
+        check_known("texts", () if texts is None else (texts,), TEXTS)
+        check_holds("retain_days", retain_days, 0 <= retain_days < math.inf, "a number of at least 0")
+        super().__init__(path, **configuration)
+        self._folder = self.path.resolve().parent  # now: the process may change its folder
+        self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
         self.shadow, self._kept = shadow, texts or "audited"
         keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
-        self._texts = AnswerTexts(made.path, retain_days) if keeps else None
+        self._texts = AnswerTexts(self.path, retain_days) if keeps else None
         self._ready_at = -math.inf  # when the file was last found usable
         self.changes = 0  # decisions, feedback and withdrawals since the start
-        self._lock = threading.RLock()
+        self._serving = threading.RLock()  # of what is here beside the file; taken before the lock of the file
         self._used = dict[str, None]()  # keys, the one used last at the end
-        for entry in made.latest_entries(3 * LATEST, *OF_ANSWERS):
+        for entry in self.latest_entries(3 * LATEST, *OF_ANSWERS):
             self._note_use(entry.key)
         self._asked = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
 
@@ -97,12 +94,12 @@ class Service:
             Conflict: the id was decided with another score or key.
             OSError: the file cannot be used; do not show the answer. Nothing has changed.
         """
-        with self._lock:
-            for entry in self._abstainers.entries_of(id)[:1] if id is not None and repeats else ():
+        with self._serving:
+            for entry in self.entries_of(id)[:1] if id is not None and repeats else ():
                 if (entry.score, entry.key) != (score, key):  # another client's: they are not named
                     raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
                 return _decision_of(entry)
-            decision = (self._abstainers.show if self.shadow else self._abstainers.decide)(score, key, id, ref)
+            decision = (self.show if self.shadow else super().decide)(score, key, id, ref)
             if text is not None:
                 self._keep_text(decision, AnswerText(question or "", text))
             self.metrics.count_decision(key, score, decision.answer)
@@ -120,29 +117,17 @@ class Service:
         if len(self._asked) > LATEST:
             self._asked.popitem(last=False)
 
-    def is_known(self, name: str) -> bool:
-        """Return whether an answer has this id or ref. ``OSError`` as in ``decide``."""
-        return bool(self._abstainers.entries_of(name))
-
-    def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
-        """Learn from feedback, as ``Abstainers.feedback``; unless it ``judges``, it is no verdict on an audit."""
-        return self._close_answer(id, as_error(error), judges)
-
-    def withdraw(self, id: str) -> str:
-        """Record that an answer was not shown, as ``Abstainers.withdraw``."""
-        return self._close_answer(id, None, True)
-
     def audits(self, limit: int) -> list[dict[str, Any]]:
         """Return the oldest audited answers without a verdict, as rows of ``overview``, at most ``limit``."""
-        with self._lock:
-            waiting = self._abstainers.open_audits(limit)
+        with self._serving:
+            waiting = self.open_audits(limit)
             texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
             return [self._row_of(entry, text) for entry, text in zip(waiting, texts, strict=True)]
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
         """Return a decision, with its text and what became of it."""
         question, answer = text or (None, None)
-        later = self._abstainers.entries_of(entry.id)[1:]
+        later = self.entries_of(entry.id)[1:]
         decision = _decision_of(entry)
         return decision._asdict() | {
             "at": entry.at,  # seconds since 1970
@@ -161,8 +146,8 @@ class Service:
         for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
         ``decide``.
         """
-        with self._lock:
-            latest = reversed(self._abstainers.latest_entries(LATEST, DECIDE, SHOWN))
+        with self._serving:
+            latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
             keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._used)]
             for each in keys:
                 each["fdr_interval"] = wilson_interval(each["fdr_observed"], each["observed"])
@@ -174,10 +159,6 @@ class Service:
                 "latest": [self._row_of(entry, self._asked.get(entry.id) if texts else None) for entry in latest],
             }
 
-    def has_key(self, key: str) -> bool:
-        """Return whether a key was used before. ``OSError`` as in ``decide``."""
-        return bool(self._abstainers.latest_entries(1, key=key))
-
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
         return shutil.disk_usage(self._folder).free
@@ -187,12 +168,15 @@ class Service:
         if self.free_bytes() < LEAST_BYTES:
             raise OSError(errno.ENOSPC, "less than 64 MiB are free")
         if time.monotonic() - self._ready_at > READY_SECONDS:
-            self._abstainers.check_usable()
+            super().check_usable()
             self._ready_at = time.monotonic()
 
-    def _close_answer(self, id: str, error: float | None, judges: bool) -> str:
-        with self._lock:
-            outcome, answer, changed = self._abstainers.close_answer(id, error, judges)
+    def close_answer(
+        self, id: str, error: float | None, judges: bool = True
+    ) -> tuple[str, JournalEntry | None, bool]:
+        """Learn from feedback or a withdrawal, as ``Abstainers.close_answer``, and count it."""
+        with self._serving:
+            outcome, answer, changed = closed = super().close_answer(id, error, judges)
             if error is not None:
                 self.metrics.count_feedback(answer and answer.key, outcome, error)
             if answer is not None and changed:
@@ -201,7 +185,13 @@ class Service:
                         self._texts.close_text(answer.id)
                 self._note_use(answer.key)
                 self.changes += 1
-        return outcome
+        return closed
+
+    def close(self) -> None:
+        """Close the files, as ``Abstainers.close``."""
+        super().close()
+        if self._texts is not None:
+            self._texts.close()
 
     def _note_use(self, key: str) -> None:
         self._used.pop(key, None)
@@ -224,10 +214,12 @@ def wilson_interval(share: float, count: float) -> list[float]:
     return [max(0.0, center - half), min(1.0, center + half)]
 
 
-def without_nan(value: Any) -> Any:
-    """Return a value for JSON, which has no NaN: None stands for it."""
+def for_json(value: Any, secret: str = "") -> Any:
+    """Return a value for JSON, which has no NaN: None stands for it. ``[key]`` stands for a secret text in it."""
     if isinstance(value, dict):
-        return {name: without_nan(each) for name, each in value.items()}
+        return {for_json(name, secret): for_json(each, secret) for name, each in value.items()}
     if isinstance(value, list):
-        return [without_nan(each) for each in value]
+        return [for_json(each, secret) for each in value]
+    if isinstance(value, str):
+        return value.replace(secret, "[key]") if secret else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

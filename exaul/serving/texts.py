@@ -44,14 +44,16 @@ class AnswerTexts:
                 "CREATE TABLE IF NOT EXISTS texts"
                 " (id TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, judged REAL)"
             )
+            self._file.execute("CREATE INDEX IF NOT EXISTS by_time ON texts (judged)")
             self._delete_old()
         except (OSError, sqlite3.Error) as error:
             raise BadInput(f"{file}: cannot be used ({error})") from error
 
     def add(self, id: str, text: AnswerText) -> None:
-        """Keep the text of a decision, cut after LONGEST characters each."""
+        """Keep the text of a decision, cut after LONGEST characters each, and delete old texts."""
         query = "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)"
         self._file.execute(query, (id, *map(_storable, text)))
+        self._delete_old()
 
     def of(self, id: str) -> AnswerText | None:
         """Return the text of a decision, or None if it was not kept, or no longer is."""
@@ -59,11 +61,12 @@ class AnswerTexts:
         return None if row is None else AnswerText(*row)
 
     def close_text(self, id: str) -> None:
-        """Note that a decision has its verdict, and delete the texts whose verdicts are older than is allowed."""
+        """Note that a decision has its verdict, and delete old texts."""
         self._file.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
         self._delete_old()
 
     def _delete_old(self) -> None:
+        """Delete the texts whose verdicts are older than is allowed."""
         self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from exaul.serving import service as module
-from exaul.serving.service import Service, without_nan
+from exaul.serving.service import Service, for_json
 
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 
@@ -44,7 +44,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
     again.close()
     times = [row.pop("at") for row in before["latest"]]
     assert [row.pop("at") for row in after["latest"]] == pytest.approx(times, abs=1)
-    assert without_nan(after) == without_nan(before)
+    assert for_json(after) == for_json(before)
     assert len(after["latest"]) == module.LATEST
     assert {row["withdrawn"] for row in after["latest"]} == {True, False}
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
@@ -93,7 +93,7 @@ def test_a_fault_leaves_everything_as_it_was(service, tmp_path):
         service.check_usable()
     (tmp_path / "aside").rename(tmp_path / "state")
     service.check_usable()
-    assert without_nan(service.overview()) == without_nan(before)
+    assert for_json(service.overview()) == for_json(before)
     assert service.changes == changes
     assert service.feedback(still_open[0], 1) == "counted"
 

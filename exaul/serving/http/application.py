@@ -34,7 +34,7 @@ from exaul.serving.http.bodies import (
 )
 from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
-from exaul.serving.service import ACCEPTED, Service, without_nan
+from exaul.serving.service import ACCEPTED, Service, for_json
 from exaul.serving.settings import ON_ERROR, Tokens
 
 MOST_KEYS = 100  # keys in one reply
@@ -137,7 +137,8 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
     async def decide(request: Request, body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
         try:
-            if body.key and "keys" not in request.state.scopes and not await state.call(service.has_key, body.key):
+            may_be_new = not body.key or "keys" in request.state.scopes
+            if not may_be_new and not await state.call(service.latest_entries, 1, key=body.key):
                 raise HTTPException(403, f"key: {quote(body.key)} is new; the token lacks the scope keys")
             with state.metrics.decide_seconds.time():
                 decision = await state.call(service.decide, body.score, body.key, body.id)
@@ -182,13 +183,13 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         """Return the figures of keys in the order of first use, and the number of all keys."""
         page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
         figures = [{"key": key} | await state.call(service.figures, key) for key in page]
-        return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
+        return {"total": await state.call(service.count_keys), "keys": for_json(figures)}
 
     @application.get("/v1/keys/{key:text}", dependencies=[require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
         """Return the figures of a key, as ``Abstainer.figures``."""
         try:
-            return {"key": key} | without_nan(await state.call(service.figures, key))
+            return {"key": key} | for_json(await state.call(service.figures, key))
         except BadInput as error:
             raise HTTPException(404, str(error)) from error
 
@@ -196,7 +197,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
     async def audits(limit: Annotated[int, Query(ge=1, le=MOST_AUDITS)] = MOST_AUDITS) -> dict[str, Any]:
         """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
         rows = await state.call(service.audits, limit)
-        return {"total": await state.call(service.count_open_audits), "audits": without_nan(rows)}
+        return {"total": await state.call(service.count_open_audits), "audits": for_json(rows)}
 
     @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))
     async def judge(body: FeedbackBody) -> Accepted:
@@ -213,7 +214,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
             if tag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers={"ETag": tag})
             if latest[0] != tag:
-                latest = tag, json.dumps(without_nan(await state.call(service.overview, texts)))
+                latest = tag, json.dumps(for_json(await state.call(service.overview, texts)))
             return Response(latest[1], media_type="application/json", headers={"ETag": tag})
 
     @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT})

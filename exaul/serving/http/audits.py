@@ -13,7 +13,8 @@ import httpx2
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
-from exaul.serving.http.upstream import CompletionFailed, Upstream
+from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.upstream import Upstream
 from exaul.serving.service import Service
 
 MOST = 100  # audits at a time, the oldest

@@ -7,7 +7,6 @@ from typing import Any
 
 from exaul.llm.replies import content_text, text_of
 
-MODES = "auto", "text", "refusal", "json", "error"  # of a withheld answer
 STRUCTURED = "json_object", "json_schema"  # types of ``response_format`` with JSON
 THOUGHTS = "reasoning", "reasoning_content"  # texts of a message beside its content
 LONGEST_SCHEMA = 64 * 1024  # characters of a JSON schema that is checked in some milliseconds
@@ -48,7 +47,7 @@ def form_of(mode: str, request: Mapping[str, Any], fixed: Any) -> str:
     """Return how an answer to a request is withheld: text, refusal, json or error.
 
     Args:
-        mode: one of MODES; ``auto`` is a refusal where the client parses JSON, else a text.
+        mode: one of WITHHELD; ``auto`` is a refusal where the client parses JSON, else a text.
         request: of the client.
         fixed: what ``json`` sends; where the client's schema refuses it, a refusal is sent.
     """

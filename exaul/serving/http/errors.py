@@ -1,6 +1,8 @@
 """Errors of the service in OpenAI's form, and the headers of every reply."""
 
+import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +32,7 @@ SENTENCES = {  # for Starlette's and FastAPI's own words
     "Method Not Allowed": "the path does not allow this method",
     "There was an error parsing the body": "the body is not JSON",
 }
-HANDLED = StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError
+FINAL = 409, 502, 503, 504  # statuses of the gateway's own errors that clients of OpenAI would retry
 SECURITY_HEADERS = {  # of every reply; one that the application sets stays as it is
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -74,6 +76,33 @@ def error_reply(
     return JSONResponse(error_body(status, message, param), status, every)
 
 
+class CompletionFailed(Exception):
+    """A request without a completion for the client."""
+
+    def __init__(
+        self, status: int, message: str, wait: float = 0, final: bool = True, /, exaul: Any = None, **fields: Any
+    ) -> None:
+        """Take the reply.
+
+        Args:
+            status: of the reply.
+            message: one sentence.
+            wait: seconds of the header Retry-After; there is none if it is 0 or not finite.
+            final: a retry would only ask the upstream again, so the reply advises against it.
+            exaul: field beside the error; there is none if it is None.
+            fields: replace those of ``error_body``.
+        """
+        super().__init__(message)
+        self.status, self.body = status, error_body(status, message)
+        self.body["error"] |= fields
+        self.body |= {} if exaul is None else {"exaul": exaul}
+        self.headers = {"Retry-After": str(math.ceil(wait))} if 0 < wait < math.inf else {}
+        self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
+
+
+HANDLED = StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError, CompletionFailed
+
+
 async def reply_to_error(request: Request, error: Exception) -> Response:
     """Return the reply with an error of a request."""
     match error:
@@ -85,6 +114,8 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
             return error_reply(400, str(error), str(error).partition(":")[0])
         case Conflict():
             return error_reply(409, str(error), "id")
+        case CompletionFailed():  # by json, since a text of the endpoint may have half a surrogate pair
+            return Response(json.dumps(error.body), error.status, error.headers, "application/json")
         case RecursionError():
             return error_reply(400, "the body is nested too deeply")
     log.error("the journal cannot be used: %s", getattr(error, "strerror", error))

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Body, FastAPI, Request
+from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -24,11 +25,11 @@ from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
-from exaul.serving.http.errors import error_reply
-from exaul.serving.http.gateway_flags import GatewayFlags
+from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
-from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream
+from exaul.serving.http.upstream import NO_COMPLETION, Upstream
 from exaul.serving.service import Conflict
+from exaul.serving.settings import WITHHELD, GatewayFlags
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -72,18 +73,8 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     state = application.state
     if flags.key == "token" and state.tokens is None:
         raise BadInput("tokens: missing; --key token requires them, with a key for each")
-    upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
-    second, address = flags.second
-    fallback = upstream
-    if address:  # whose key is not that of clients
-        fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
-        state.closing.append(fallback.close)
-    handover = None if flags.program is None else Handover(flags.program, flags.fallback_key_variable)
-    if handover is not None:
-        state.closing.append(handover.close)
-    gateway = Gateway(application, flags, upstream, None if second is None else (second, fallback), handover)
-    state.closing.append(upstream.close)
-    allowed = [state.require("ask", "decide")]
+    gateway = Gateway(state, flags)
+    upstream, allowed = gateway.upstream, [state.require("ask", "decide")]
 
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
@@ -110,11 +101,6 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         reply, _ = await _unless_left(passing, request.receive)
         return reply or Response(status_code=499)  # nobody reads it
 
-    async def fail(_: Request, failure: Exception) -> Response:
-        assert isinstance(failure, CompletionFailed)
-        return Response(json.dumps(failure.body), failure.status, failure.headers, "application/json")
-
-    application.add_exception_handler(CompletionFailed, fail)
     if flags.pass_routes:  # the last of all routes: it takes what no other one does
         trusted = [state.require("pass")]
         application.add_api_route(
@@ -167,9 +153,8 @@ def checked_request(
     check_holds("n", n, n is None or (type(n) is int and n == 1), "1, since one choice is decided")
     for name in ("stream", "logprobs"):
         check_holds(name, body.get(name), isinstance(body.get(name), bool | None), "true or false")
-    messages = body.get("messages")
-    few = not isinstance(messages, list) or len(messages) <= MOST_MESSAGES
-    check_holds("messages", f"{0 if few else len(messages or ())}", few, f"at most {MOST_MESSAGES}")
+    count = len(messages) if isinstance(messages := body.get("messages"), list) else 0
+    check_holds("messages", count, count <= MOST_MESSAGES, f"at most {MOST_MESSAGES}")
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
     key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
     if flags.key == "header":
@@ -185,7 +170,7 @@ def checked_request(
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
-    check_known(WITHHELD_HEADER, (mode,), set(completions.MODES) - (set() if flags.withheld_json else {"json"}))
+    check_known(WITHHELD_HEADER, (mode,), set(WITHHELD) - (set() if flags.withheld_json else {"json"}))
     id = PREFIX + secrets.token_hex(16)
     return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
 
@@ -204,21 +189,22 @@ def _refused_ref() -> CompletionFailed:
 class Gateway:
     """Asks the endpoint and decides on its answers."""
 
-    def __init__(
-        self,
-        application: FastAPI,
-        flags: GatewayFlags,
-        upstream: Upstream,
-        second: tuple[str, Upstream] | None,
-        handover: Handover | None,
-    ) -> None:
-        """Take the application, whose service decides; a second model with its endpoint, or None; and a program."""
-        self._flags, self._upstream, self._state = flags, upstream, application.state
-        self._second, self._handover = second, handover
+    def __init__(self, state: State, flags: GatewayFlags) -> None:
+        """Take the state of the application, whose service decides. ``BadInput`` as in ``add_gateway``."""
+        self._flags, self._state = flags, state
+        self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
-        self._shadow: bool = application.state.service.shadow
-        self.has_fallback = second is not None
+        self._shadow: bool = state.service.shadow
         self._asked = set[str]()  # refs of requests in progress
+        self.second, address = flags.second  # a second model
+        self._fallback, self._handover = self.upstream, None
+        state.closing.append(self.upstream.close)
+        if address and self.second:  # whose key is not that of clients
+            self._fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
+            state.closing.append(self._fallback.close)
+        elif address:
+            self._handover = Handover(address, flags.fallback_key_variable)
+            state.closing.append(self._handover.close)
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
@@ -229,7 +215,7 @@ class Gateway:
         self._asked.add(chat.ref)
         try:
             with suppress(OSError):  # then the decision will fail, too
-                if await self._state.call(self._state.service.is_known, chat.ref):
+                if await self._state.call(self._state.service.entries_of, chat.ref):
                     raise _refused_ref()
             return await self._complete(chat)
         finally:
@@ -239,15 +225,14 @@ class Gateway:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
         flags = self._flags
         # feedback by ``ref`` concerns the answer that is shown
-        gated = await self._ask(chat._replace(ref=None) if self._second else chat, self._upstream)
-        if self._second and not gated.show and gated.exaul.get("decided", True):
-            model, upstream = self._second
-            body, key = chat.body | {"model": model}, f"{chat.key}{FALLBACK}"
+        gated = await self._ask(chat._replace(ref=None) if self.second else chat, self.upstream)
+        if self.second and not gated.show and gated.exaul.get("decided", True):
+            body, key = chat.body | {"model": self.second}, f"{chat.key}{FALLBACK}"
             other = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
-                answer = await self._ask(other, upstream)
+                answer = await self._ask(other, self._fallback)
                 if answer.show:
-                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": model})
+                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": self.second})
         exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
         if self._handover and not gated.show and exaul.get("decided", True):
             answer = gated.completion["choices"][0]["message"]["content"]
@@ -305,7 +290,7 @@ class Gateway:
 
                 async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
                     # --score-model is one of the first endpoint
-                    chosen = upstream if body["model"] == request["model"] else self._upstream
+                    chosen = upstream if body["model"] == request["model"] else self.upstream
                     return await chosen.reply(chat.headers, body)
 
                 score = await self._scorer.score(request, scored_reply(completion), ask)
@@ -385,7 +370,7 @@ class GatedReply(Response):
         if not self._started:  # the head may go out before the decision, and has the id alone
             self._started = True
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-            if not self._gateway.has_fallback:  # else the id may be that of the second answer
+            if not self._gateway.second:  # else the id may be that of the second answer
                 headers.append((b"x-exaul-id", self._chat.id.encode()))
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text.encode(), "more_body": not last})

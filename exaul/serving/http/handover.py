@@ -5,10 +5,8 @@ import json
 import logging
 from typing import Any
 
-import httpx2
-
-from exaul.llm.endpoint import read_key
-from exaul.llm.http import BoundedClient
+from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.upstream import Upstream
 
 MOST_WAITING = 1000  # answers; each may have some kilobytes of text
 TIMEOUT_SECONDS = 10.0  # of a try
@@ -17,22 +15,12 @@ PAUSES = 0.0, 1.0, 5.0  # seconds before each try
 log = logging.getLogger("exaul.serving")
 
 
-class Handover:
+class Handover(Upstream):
     """Posts to one address in the background, each answer up to three times."""
 
     def __init__(self, url: str, key_variable: str | None) -> None:
-        """Prepare; connect at the first answer.
-
-        Args:
-            url: where to post.
-            key_variable: environment variable that holds a bearer token of that program, or None.
-
-        Raises:
-            BadInput: the token or a proxy of the environment is invalid.
-        """
-        key = read_key(key_variable)
-        self._url, self._client = url, BoundedClient(TIMEOUT_SECONDS)
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        """Prepare, as ``Upstream``; the key is a bearer token of that program."""
+        super().__init__(url, key_variable, TIMEOUT_SECONDS, True)
         self._waiting = set[asyncio.Task[None]]()
 
     def add(self, answer: dict[str, Any]) -> str:
@@ -51,17 +39,17 @@ class Handover:
             for task in (await asyncio.wait(tasks, timeout=CLOSE_SECONDS))[1]:
                 task.cancel()
                 log.error("an answer was not handed over: the service stopped")
-        await self._client.aclose()
+        await super().close()
 
     async def _post(self, answer: dict[str, Any]) -> None:
         content, trouble = json.dumps(answer).encode(), ""
         for pause in PAUSES:
             await asyncio.sleep(pause)
             try:
-                response = await self._client.post(self._url, headers=self._headers, content=content)
+                response = await self._exchange("POST", "", {}, True, content)
                 if response.is_success:
                     return
                 trouble = f"status {response.status_code}"
-            except httpx2.HTTPError as error:
-                trouble = type(error).__name__
+            except CompletionFailed as failure:
+                trouble = str(failure)
         log.error("an answer was not handed over: %s (%s)", answer["id"], trouble)

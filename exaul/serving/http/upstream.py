@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
@@ -17,39 +16,15 @@ from exaul.engine.checks import BadInput, join_lines
 from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
-from exaul.serving.http.errors import error_body
+from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.service import for_json
 
 MOST_CALLS = 256  # to the endpoint at a time
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message that are passed on
 SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 CREDENTIALS = "authorization", "openai-organization", "openai-project"  # headers of a client that are passed on
 UNAUTHORIZED = 401, 403, 407
-FINAL = 409, 502, 503, 504  # statuses of ours that clients of OpenAI would retry
 NO_COMPLETION = "the upstream's reply is not a chat completion with one choice"
-
-
-class CompletionFailed(Exception):
-    """A request without a completion for the client."""
-
-    def __init__(
-        self, status: int, message: str, wait: float = 0, final: bool = True, /, exaul: Any = None, **fields: Any
-    ) -> None:
-        """Take the reply.
-
-        Args:
-            status: of the reply.
-            message: one sentence.
-            wait: seconds of the header Retry-After; there is none if it is 0 or not finite.
-            final: a retry would only ask the upstream again, so the reply advises against it.
-            exaul: field beside the error; there is none if it is None.
-            fields: replace those of ``error_body``.
-        """
-        super().__init__(message)
-        self.status, self.body = status, error_body(status, message)
-        self.body["error"] |= fields
-        self.body |= {} if exaul is None else {"exaul": exaul}
-        self.headers = {"Retry-After": str(math.ceil(wait))} if 0 < wait < math.inf else {}
-        self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
 
 
 class Upstream:
@@ -88,13 +63,11 @@ class Upstream:
         Raises:
             CompletionFailed: there is none, or there are too many calls.
         """
-        completion = await self._send("POST", "chat/completions", headers, waits, request)
-        choices = completion.get("choices") if isinstance(completion, dict) else None
-        if not isinstance(choices, list) or len(choices) != 1:  # of several, only one would be decided
-            raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
-        if not isinstance(choices[0], dict) or not isinstance(choices[0].get("message"), dict):
-            raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
-        return dict(completion)
+        completion = await self._send("POST", "/chat/completions", headers, waits, request)
+        match completion:
+            case {"choices": [{"message": {}}]}:  # of several choices, only one would be decided
+                return dict(completion)
+        raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
 
     async def reply(self, headers: Mapping[str, str], body: Mapping[str, Any], sample: int = 0) -> Reply:
         """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
@@ -102,18 +75,14 @@ class Upstream:
 
     async def models(self, headers: Mapping[str, str], name: str = "") -> Any:
         """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is none."""
-        if {".", ".."} & set(name.split("/")):  # another path
-            raise CompletionFailed(404, "no such model")
-        return await self._send("GET", f"models/{quote(name)}" if name else "models", headers)
+        return await self._send("GET", f"/models/{quote(name)}" if name else "/models", headers)
 
     async def forward(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes
     ) -> Response:
         """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
-        if {".", ".."} & set(path.split("/")):  # another path
-            raise CompletionFailed(404, "no such route")
-        target = f"{quote(path)}?{query}" if query else quote(path)
-        response = await self._exchange(method, target, headers, False, content or None)
+        target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
+        response = await self._exchange(method, target, headers, content=content or None)
         key = (self._key or "").encode()
         body = response.content.replace(key, b"[key]") if len(key) >= SECRET else response.content
         return Response(body, response.status_code, media_type=response.headers.get("content-type"))
@@ -141,15 +110,22 @@ class Upstream:
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
 
     async def _exchange(
-        self, method: str, path: str, headers: Mapping[str, str], waits: bool, content: bytes | None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        waits: bool = False,
+        content: bytes | None = None,
     ) -> httpx2.Response:
         """Return the response to a request, whatever its status is; ``content`` is JSON."""
+        if {".", ".."} & set(path.partition("?")[0].split("/")):
+            raise CompletionFailed(404, "no such path")
         if self._calls.locked() and not waits:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
         sent = self._credentials(headers) | ({} if content is None else {"Content-Type": "application/json"})
         try:
             async with self._calls:
-                response = await self._client.request(method, f"{self._url}/{path}", headers=sent, content=content)
+                response = await self._client.request(method, f"{self._url}{path}", headers=sent, content=content)
             check_size(response.content)
             return response
         except httpx2.TimeoutException:
@@ -178,7 +154,8 @@ class Upstream:
 
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is none."""
-        return _cleaned(json.loads(body), self._key if self._key and len(self._key) >= SECRET else "")
+        key = self._key or ""  # which some endpoints repeat
+        return for_json(json.loads(body), key if len(key) >= SECRET else "")
 
 
 def retry_after(header: str) -> float:
@@ -188,17 +165,6 @@ def retry_after(header: str) -> float:
     with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
     return 0.0
-
-
-def _cleaned(value: Any, key: str) -> Any:
-    """Return a value without NaN, which JSON has not, and without the key, which some endpoints repeat."""
-    if isinstance(value, dict):
-        return {_cleaned(name, key): _cleaned(each, key) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_cleaned(each, key) for each in value]
-    if isinstance(value, str):
-        return value.replace(key, "[key]") if key else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _error_fields(value: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def lasting(tmp_path_factory):
 
 def entries(client):
     """The entries of the journal of a service."""
-    with sqlite3.connect(client.app.state.service._abstainers.path) as file:
+    with sqlite3.connect(client.app.state.service.path) as file:
         rows = file.execute(
             "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
         ).fetchall()
@@ -241,7 +241,7 @@ FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "
 
 def break_file(client, path, fault):
     """Break the file under a running service; return what repairs it, or None."""
-    connection = client.app.state.service._abstainers._journal._file
+    connection = client.app.state.service._journal._file
     if fault == "full":
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -398,7 +398,7 @@ def test_a_page_of_keys_does_not_read_all_keys(client, monkeypatch):
     """With 100,000 keys that would take 40 ms, in which nobody gets a decision."""
     for n in range(3):
         client.post("/v1/decide", json={"score": 0.5, "key": str(n)})
-    journal, read = client.app.state.service._abstainers._journal, []
+    journal, read = client.app.state.service._journal, []
     all_keys = journal.all_keys
     monkeypatch.setattr(journal, "all_keys", lambda *given: read.append(all_keys(*given)) or read[-1])
     assert client.get("/v1/keys?limit=1&offset=1").json()["total"] == 3

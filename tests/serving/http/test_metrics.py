@@ -74,7 +74,7 @@ def test_counters_of_a_key_are_its_figures(client):
     assert values["exaul_feedback_total", ("key", "other"), ("outcome", "unknown")] == 1
     assert values["exaul_wrong_total", a] == figures["wrong"] == 1
     assert values["exaul_wrong_total", ("key", "b")] == 0  # before its first feedback
-    with sqlite3.connect(client.app.state.service._abstainers.path) as file:
+    with sqlite3.connect(client.app.state.service.path) as file:
         (journaled,) = file.execute("SELECT count(*) FROM journal WHERE kind = 'decide'").fetchone()
     file.close()
     assert values["exaul_decide_seconds_count",] == journaled + 1  # the repeated one took its time, too

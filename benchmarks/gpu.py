@@ -3,15 +3,13 @@
     uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
 Without a device, the programs are compiled for an H100 and an A100 (``launches.py``), and nothing is measured.
-The cases run in a separate process, so a kernel that fails or hangs does not stop the others. Each case, failed or
-not, appends a line to the results. Cases that do not fit into the time are listed.
+Each case, failed or not, appends a line to the results. Cases that do not fit into the time are listed.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -20,14 +18,13 @@ from typing import Any, NamedTuple
 from benchmarks import launches, results
 from benchmarks.launches import CHIPS
 from benchmarks.results import Row
-from benchmarks.worker import TOO_LONG, Worker
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, shorten
+from exaul.engine.executors import describe_error
 
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536, 8192  # the most useful numbers first
-LONGEST = 300.0  # time limit of a case, in seconds
 BACKENDS = ("blocks", "rows", "dense")
 
 
@@ -52,8 +49,7 @@ def cases() -> list[GpuCase]:
 
 
 def measure(case: GpuCase) -> Row:
-    """Measure a case. Only this function, in the worker process, uses the device."""
-    _use_stored_programs()
+    """Measure a case."""
     import jax
 
     from benchmarks import peers, throughput
@@ -66,33 +62,23 @@ def measure(case: GpuCase) -> Row:
     return {"rounds_per_second": row["value"]}
 
 
-def _use_stored_programs() -> None:
-    from exaul.engine import machine
-
-    machine.use_compilation_cache()
-
-
-def describe() -> tuple[Row, list[GpuCase]]:
-    """Return device, driver, clocks, CUDA, commit and date; and the cases."""
-    _use_stored_programs()
-    return results.stamp() | results.nvidia(), cases()
-
-
 def run(
-    todo: Sequence[Any], measure: Callable[[Any], Row], path: Path, stamp: Row, minutes: float, worker: Worker
+    todo: Sequence[Any], measure: Callable[[Any], Row], path: Path, stamp: Row, minutes: float
 ) -> tuple[list[Row], list[Any]]:
-    """Measure cases in the worker until the time is over. Return the rows, and the cases that were left out.
+    """Measure cases until the time is over. Return the rows, and the cases that were left out.
 
     ``path`` gets one line for the stamp and one per case, so an interrupted run keeps its finished cases.
     """
     end, rows = monotonic() + 60 * minutes, list[Row]()
     _append(path, stamp)
     for number, case in enumerate(todo):
-        left = end - monotonic()
-        result, failure = worker.call(measure, case, seconds=min(left, LONGEST)) if left > 0 else (None, TOO_LONG)
-        if failure == TOO_LONG and left < LONGEST:
+        if monotonic() >= end:
             return rows, list(todo[number:])
-        rows.append(case._asdict() | (result if failure is None else {"failure": failure}))
+        try:
+            result = measure(case)
+        except Exception as error:  # such as too little memory
+            result = {"failure": shorten(describe_error(error))}
+        rows.append(case._asdict() | result)
         _append(path, rows[-1])
     return rows, []
 
@@ -108,20 +94,22 @@ def main(minutes: float) -> int:
     """Measure and print the table. Return 1 if a case failed, else 0."""
     if not minutes > 0:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
-    with closing(Worker()) as worker:
-        described, failure = worker.call(describe, seconds=LONGEST)
-        machine, todo = described or ({"device": ""}, [])
-        has_gpu = machine["device"].startswith("gpu")
-        if failure is not None or not (has_gpu or find_spec("jax_plugins")):
-            device = failure or f"JAX computes on {machine['device']}"
-            raise BadInput(f"gpu: no GPU is found ({device})")
-        path = results.path_of("gpu", machine).with_suffix(".jsonl")
-        if not has_gpu:
-            print(f"no GPU is found (JAX computes on {machine['device']}): nothing is measured", file=sys.stderr)
-            todo = [case for case in todo if case.kind.startswith("launches")]
-            worker.close()  # the next call starts another process
-            os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
-        rows, left = run(todo, measure, path, machine, minutes, worker)
+    driver = results.nvidia()
+    if not driver:
+        os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
+    from exaul.engine import machine  # imports JAX
+
+    machine.use_compilation_cache()
+    stamp, todo = results.stamp() | driver, cases()
+    has_gpu = stamp["device"].startswith("gpu")
+    if not has_gpu:
+        found = f"no GPU is found (JAX computes on {stamp['device']})"
+        if find_spec("jax_plugins") is None:
+            raise BadInput(f"gpu: {found}")
+        print(f"{found}: nothing is measured", file=sys.stderr)
+        todo = [case for case in todo if case.kind.startswith("launches")]
+    path = results.path_of("gpu", stamp).with_suffix(".jsonl")
+    rows, left = run(todo, measure, path, stamp, minutes)
     print(results.table(rows))
     for case in left:
         print("left out, no time:", *case, file=sys.stderr)

@@ -18,7 +18,7 @@ from exaul.kernels.metrics import Floats
 from experiments.claims import Claims, Judged, Tables, judge
 from experiments.paper import Paper
 
-MIXED = (np.arange(20) + 0.5) / 20  # shares of the second source in a gradual shift
+MIXED = tuple(((np.arange(20) + 0.5) / 20).tolist())  # shares of the second source in a gradual shift
 
 
 class ExperimentPart(NamedTuple):
@@ -87,39 +87,33 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advi
 
 def coverage_rows(part: ExperimentPart) -> Iterator[dict[str, Any]]:
     """Yield the rows of coverage of each source, and under a gradual shift of the mixtures of both, by alpha."""
-    sweep, arms = part.sweep, part.sweep.arms or ARMS
-    pools = [(source.name, source, source, np.zeros(1)) for source in part.records]
+    sweep = part.sweep
+    pools: list[tuple[tuple[Records, ...], tuple[float, ...]]] = [((source,), (0.0,)) for source in part.records]
     if sweep.environment == "gradual-shift":
-        first, second = part.records
-        pools.append((f"{first.name} -> {second.name}", first, second, MIXED))
-    for alpha, (name, first, second, shares) in product(sweep.alphas, pools):
-        scores = first.scores if first is second else np.concatenate([first.scores, second.scores])
-        grids = GRIDS[sweep.grid](arms, scores), every_threshold(scores)
-        covered = [mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for grid in grids]
-        for second_share, on_grid, anywhere in zip(shares, *covered, strict=True):
+        pools.append((part.records, MIXED))
+    for alpha, (sources, seconds) in product(sweep.alphas, pools):
+        scores = np.concatenate([source.scores for source in sources])
+        grids = {"on_grid": GRIDS[sweep.grid](sweep.arms or ARMS, scores), "anywhere": every_threshold(scores)}
+        curves = {
+            name: [risk_coverage(grid, source.scores, source.errors) for source in sources]
+            for name, grid in grids.items()
+        }
+        for second in seconds:
+            shares = (1 - second, second)[: len(sources)]
             yield {
                 "alpha": alpha,
                 "grid": sweep.grid,
-                "source": name,
+                "source": " -> ".join(source.name for source in sources),
                 "records": len(scores),
-                "error_rate": (1 - second_share) * first.errors.mean() + second_share * second.errors.mean(),
-                "second": second_share,
-                "on_grid": on_grid,
-                "anywhere": anywhere,
-            }
+                "error_rate": sum(share * x.errors.mean() for share, x in zip(shares, sources, strict=True)),
+                "second": second,
+            } | {name: mixed_coverage(each, shares, alpha) for name, each in curves.items()}
 
 
-def mixed_coverage(
-    grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], shares: Floats, alpha: float
-) -> Floats:
-    """Return [S] ``best_coverage`` of records drawn from ``first`` and ``second`` (scores, errors).
-
-    ``grid`` [H] is non-decreasing from 0 to 1; ``shares`` [S] are the probabilities of the second log.
-    """
-    answered, wrong = np.zeros((2, len(shares), len(grid)))
-    for weights, (scores, errors) in ((1 - shares, first), (shares, second)):
-        coverage, risk = risk_coverage(grid, scores, errors)
-        answered += np.outer(weights, coverage)
-        wrong += np.outer(weights, coverage * np.nan_to_num(risk))
-    allowed = wrong <= alpha * answered + 1e-12  # tolerance for rounded weights
-    return np.where(allowed, answered, 0.0).max(axis=1)
+def mixed_coverage(curves: Sequence[tuple[Floats, Floats]], shares: Sequence[float], alpha: float) -> float:
+    """Return ``best_coverage`` of records drawn from logs with probabilities, by their ``risk_coverage``."""
+    answered, wrong = np.zeros((2, len(curves[0][0])))
+    for share, (coverage, risk) in zip(shares, curves, strict=True):
+        answered += share * coverage
+        wrong += share * (coverage * np.nan_to_num(risk))
+    return float(answered[wrong <= alpha * answered + 1e-12].max())  # tolerance for rounded shares

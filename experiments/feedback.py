@@ -83,14 +83,6 @@ def _share_of_all(cell: Cell) -> float:
     return cell.mean("answered", cell.values["learner"]) / whole if whole else math.nan
 
 
-def _share_of_alpha(cell: Cell) -> float:
-    return 0.45 * alpha_of(cell)
-
-
-def _largest_above(cell: Cell) -> float:
-    return float((cell.rows()["fdr"] - cell.rows()["alpha"]).max())
-
-
 CASE = ("case",)
 CONTROLLED = (RARE, LATE, *CORRECTED)
 CLAIMS = {
@@ -98,7 +90,7 @@ CLAIMS = {
         mean_of("fdr"), "<=", alpha_of, CASE, where={"case": (ALL, *CONTROLLED)}
     ),
     "exaul: mean FDR at T is at most .45 of alpha": Claim(
-        mean_of("fdr"), "<=", _share_of_alpha, CASE, "", REGRESSION, {"case": ALL}, why=MARGINAL
+        mean_of("fdr"), "<=", lambda cell: 0.45 * alpha_of(cell), CASE, "", REGRESSION, {"case": ALL}, why=MARGINAL
     ),
     f"{{learner}}: answers, as a share of those when {ALL}": Claim(
         _share_of_all, ">=", 0.9, ("learner", "case"), "", REGRESSION, {"case": (RARE, LATE)}
@@ -117,7 +109,12 @@ CLAIMS = {
         mean_of("fdr"), "<", mean_of("fdr", case=THIRD), CASE, where={"case": CORRECTED[1]}
     ),
     f"{{learner}}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped": Claim(
-        _largest_above, "<=", WITHIN, ("learner",), "", REGRESSION, {"learner": LEARNERS[1:], "case": CONTROLLED}
+        lambda cell: float((cell.rows()["fdr"] - cell.rows()["alpha"]).max()),
+        "<=",
+        WITHIN,
+        ("learner",),
+        kind=REGRESSION,
+        where={"learner": LEARNERS[1:], "case": CONTROLLED},
     ),
 }
 CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, claim in CLAIMS.items()}

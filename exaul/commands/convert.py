@@ -10,8 +10,7 @@ from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, 
 from exaul.engine.folder import write_beside
 from exaul.engine.logs import files
 from exaul.llm import benchmarks, exports
-from exaul.llm.joining import join_notes
-from exaul.llm.table import Columns, read_table
+from exaul.llm.tables import Columns, read_table
 
 RESULTS = "lm-eval", "inspect"  # functions in exaul.llm.benchmarks of all files, --metric and --filter
 FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # functions in exaul.llm.exports, of a file and a score
@@ -61,7 +60,7 @@ def main(given: Mapping[str, Any]) -> int:
     else:
         read = getattr(exports, function)
         notes = (note for path in config.files for note in read(Path(path), config.score_name))
-        rows, summary = join_notes(notes, config.score_name, config.thumb_name, config.down)
+        rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
     write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool not in RESULTS:

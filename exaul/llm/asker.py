@@ -40,10 +40,7 @@ class Asker:
     def __init__(self, config: EndpointFlags, path: Path, remembers: bool = False) -> None:
         """Open the file of replies; send nothing yet.
 
-        Args:
-            config: endpoints, models and scores.
-            path: SQLite file of the stored replies.
-            remembers: whether refusals are stored, so that a refused request is not sent again.
+        If it ``remembers`` refusals, a refused request is not sent again.
 
         Raises:
             BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
@@ -116,8 +113,7 @@ class Asker:
     async def probe(self, other_role: bool = False) -> None:
         """Ask each model for one reply, so that an unusable model is reported before the run starts.
 
-        Args:
-            other_role: whether the judging model also has another role, such as the user.
+        With ``other_role`` the judging model has another role, too, such as the user.
 
         Raises:
             BadInput: a model does not reply, or returns no log-probabilities although a score needs them.
@@ -146,14 +142,10 @@ class Asker:
     async def answer(
         self, question: str, answers: Sequence[str], given: str = "", context: str = "", before: Messages = ()
     ) -> Answer:
-        """Answer a question, score the answer, and judge it.
+        """Answer a question that follows the messages ``before``, score the answer, and judge it.
 
-        Args:
-            question: the question.
-            answers: right answers; if there are none, ``context`` decides.
-            given: text that the answering model reads.
-            context: text that the judge reads.
-            before: messages before the question.
+        The answering model reads the text ``given``, the judge the text ``context``, which decides if there are no
+        right ``answers``.
         """
         request = self.answer_request([*before, self.answer_prompt(question, given)])
         reply = await self._answers.ask(request)

@@ -9,7 +9,7 @@ from typing import Any
 from exaul.engine.checks import BadInput, check_legible, quote, typed
 from exaul.engine.logs.log import parse_number, parse_score
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
-from exaul.llm.rows import Row, read_rows, require_fields
+from exaul.llm.tables import Row, read_rows, require_fields
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 
@@ -18,12 +18,8 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
     """Read ``samples_*.jsonl`` of ``lm_eval --log_samples``.
 
     The score of a multiple-choice answer is its probability among all choices. The score of a text is the share of
-    its repeats with the same text, since these files hold no log-probabilities of texts.
-
-    Args:
-        paths: the files.
-        metric: the field with 1 for right; None: ``acc`` or ``exact_match``.
-        chosen: the filter to read; required if a file has several.
+    its repeats with the same text, since these files hold no log-probabilities of texts. The ``metric`` is a field
+    with 1 for right. Of several filters, one must be ``chosen``.
 
     Raises:
         BadInput: a file has another format or several filters, or gives no score.
@@ -88,10 +84,7 @@ def _share(row: Row) -> dict[str, float]:
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
     """Read logs of Inspect: one row per sample, from its first epoch; further epochs give the share that agrees.
 
-    Args:
-        paths: ``.eval`` or ``.json`` logs.
-        metric: the scorer; required if a log has several.
-        chosen: not used; Inspect has no filters.
+    The ``metric`` is the scorer, which must be given if a log has several. Inspect has no filters to be ``chosen``.
 
     Raises:
         BadInput: Inspect is not installed, or a log is unreadable or has several scorers or no scores.

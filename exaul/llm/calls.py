@@ -55,11 +55,7 @@ class Calls:
     """Replies by key, and what all calls took. A reply is stored before any caller sees it."""
 
     def __init__(self, path: Path, budget: float | None = None) -> None:
-        """Open or create the file.
-
-        Args:
-            path: of the file.
-            budget: maximum dollars of all runs that use it; None: no limit.
+        """Open or create the file; ``budget`` is the maximum dollars of all runs that use it, if there is one.
 
         Raises:
             BadInput: the file is not usable, or there is a budget and an earlier call has no price.
@@ -111,27 +107,24 @@ class Calls:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
         raise CallRefused(f"status {status}", message, status)
 
-    def put(self, key: str | None, reply: Reply, dollars: float) -> None:
-        """Store the reply to a call and its cost in dollars, NaN if unknown.
+    def put(self, key: str | None, outcome: Reply | CallRefused, dollars: float = 0.0) -> None:
+        """Store the outcome of a call and its cost in dollars, NaN if unknown. A refusal costs nothing.
 
         ``key`` None stores an unreadable reply, which counts in ``usage`` and is not used again.
 
         Raises:
             OSError: the file is not writable.
         """
-        self._insert(key, reply, reply.prompt_tokens, reply.reply_tokens, dollars)
-        self.spent += dollars
-
-    def put_refusal(self, key: str, refused: CallRefused) -> None:
-        """Store a refusal, which costs nothing; OSError if the file is not writable."""
-        self._insert(key, [refused.status, refused.reply_text], None, None, None)
-
-    def _insert(self, key: str | None, outcome: Any, *paid: float | None) -> None:
-        row = key, json.dumps(outcome), *paid
+        if isinstance(outcome, Reply):
+            row: list[Any] = [outcome, outcome.prompt_tokens, outcome.reply_tokens, dollars]
+        else:
+            row = [[outcome.status, outcome.reply_text], None, None, None]
+        values = key, json.dumps(row[0]), *row[1:]
         try:
-            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", row)
+            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", values)
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
+        self.spent += dollars
 
     def usage(self) -> dict[str, Any]:
         """Return what all runs took, and the counts of this one, for the manifest; unknown dollars are None.

@@ -100,15 +100,10 @@ class Endpoint:
         prices: Mapping[str, tuple[float, ...]],
         remembers: bool = False,
     ) -> None:
-        """Prepare an endpoint; send nothing yet.
+        """Prepare an endpoint, of an address up to ``/v1``; send nothing yet.
 
-        Args:
-            url: address, up to ``/v1``.
-            key: environment variable that holds the key.
-            calls: the stored replies.
-            limits: of its calls.
-            prices: by model, dollars per million tokens of prompts and of replies.
-            remembers: whether refusals are stored.
+        The environment variable ``key`` holds the key. ``prices`` are, by model, dollars per million tokens of
+        prompts and of replies. Refusals are stored only if it ``remembers`` them.
 
         Raises:
             BadInput: the address, the key or a proxy of the environment is invalid.
@@ -138,11 +133,7 @@ class Endpoint:
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
-        """Return the reply to a request.
-
-        Args:
-            request: the body of a chat completion.
-            number: the sample, among several replies to the same request.
+        """Return the reply to the body of a chat completion; of equal ones, each ``number`` is another sample.
 
         Raises:
             CallFailed: there is no reply after all retries.
@@ -183,7 +174,7 @@ class Endpoint:
                 reply = reply_of(await self._send(request), self.redact)
             except CallRefused as refused:
                 if self._remembers:
-                    self._calls.put_refusal(key, refused)
+                    self._calls.put(key, refused)
                 raise
             except Unreadable as error:  # it costs what a reply costs
                 most = request.get("max_tokens")

@@ -51,13 +51,9 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
 
 
 def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return the manifest of a run before its first call.
+    """Return the manifest of a run before its first call, with ``more``, its sources.
 
-    Args:
-        command: the command with its kind.
-        config: the configuration; no field holds a key.
-        programs: distributions whose versions are recorded, besides exaul and openai.
-        more: the sources of the run.
+    Besides those of exaul and openai, the versions of the distributions ``programs`` are recorded.
     """
     texts = prompts(config.files).items()
     return {

@@ -1,7 +1,6 @@
 """HTTP without redirects and cookies, of which no reply is larger or slower than allowed."""
 
 import asyncio
-import ssl
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -11,6 +10,8 @@ import httpx2
 
 from exaul.engine.checks import BadInput
 from exaul.llm.replies import LARGEST
+
+_certificates = cache(httpx2.create_ssl_context)  # takes 15 ms
 
 
 class BoundedClient(httpx2.AsyncClient):
@@ -66,8 +67,3 @@ class BoundedClient(httpx2.AsyncClient):
         for name in ("content-encoding", "content-length", "transfer-encoding"):  # of the body as it was sent
             headers.pop(name, None)
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()  # takes 15 ms

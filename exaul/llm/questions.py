@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
 from exaul.engine.logs import files
 from exaul.engine.logs.log import file_hash, is_missing, text_of
-from exaul.llm.rows import unpacked
+from exaul.llm.tables import unpacked
 
 HUB = "hf:"
 KNOWN = {  # short names of datasets
@@ -37,11 +37,8 @@ def questions(
 ) -> tuple[list[Question], list[dict[str, Any]]]:
     """Return the questions of some sources in order; and name, digest and number of rows of each source.
 
-    Args:
-        names: paths of JSON lines, CSV or Parquet, or ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``.
-        column: column of the questions; None: ``question`` or ``problem``.
-        answers: column of the right answers; None: ``answers`` or ``answer``.
-        limit: maximum questions per source; None: all.
+    A source is a file of JSON lines, CSV or Parquet, ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``. The columns of
+    questions and right answers are by default one of QUESTION and of ANSWERS. ``limit`` is the maximum per source.
 
     Raises:
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
@@ -77,11 +74,7 @@ def _source(name: str, others: Sequence[Mapping[str, Any]]) -> tuple[str, list[s
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the distinct texts of some sources in order, and the sources as ``questions`` does.
-
-    Args:
-        names: see ``questions``.
-        column: column of the texts; None: ``context``.
+    """Return the distinct texts of some sources in order, and the sources, as ``questions`` does.
 
     Raises:
         BadInput: a source is unreadable, lacks the column or has no text.

@@ -56,11 +56,7 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
     """Return the checked reply of a chat completion.
 
     Only logprobs of tokens of the returned text are kept. There are none if the text is not found among the tokens,
-    as with endpoints that change it afterwards, or if one of them is not a logprob.
-
-    Args:
-        raw: the body of the response.
-        redact: removes the key from a text.
+    as with endpoints that change it afterwards, or if one of them is not a logprob. ``redact`` removes the key.
 
     Raises:
         Unreadable: the body is not a chat completion, or a part that is used is not as it must be.

@@ -23,7 +23,7 @@ from exaul.engine.folder import lock
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import guarantee
-from exaul.kernels.coverage import best_coverage
+from exaul.kernels.coverage import best_coverage, risk_coverage
 from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
 from experiments import run as running
 from experiments.__main__ import main
@@ -371,9 +371,10 @@ def test_fixed_thresholds_do_the_same_on_a_mixture_and_on_pooled_records():
     logs = [(score := rng.random(400), (rng.random(400) > score**power).astype(float)) for power in (0.3, 1)]
     for times, share in (((1, 1), 0.5), ((2, 1), 1 / 3), ((1, 0), 0.0)):
         pooled = [np.concatenate([np.tile(log[i], n) for log, n in zip(logs, times, strict=True)]) for i in (0, 1)]
+        curves = [risk_coverage(grid, *log) for log in logs]
         for alpha in (0.05, 0.1, 0.3):
             expected = best_coverage(grid, *pooled, alpha)
-            assert mixed_coverage(grid, *logs, np.array([share]), alpha) == pytest.approx([expected])
+            assert mixed_coverage(curves, (1 - share, share), alpha) == pytest.approx(expected)
     assert expected > 0.2
 
 

@@ -72,6 +72,10 @@ def test_a_user_prompt_replaces_the_default(tmp_path):
     path.write_text("Is {anwser} right?")
     with pytest.raises(BadInput, match=r"mine\.txt: \{anwser\} found; the prompt of judge can be filled with"):
         prompts({"judge": path})
+    for role, name in (("user", "context"), ("answer", "question"), ("adversary", "history")):
+        path.write_text("Well?")
+        with pytest.raises(BadInput, match=rf"mine\.txt: no \{{{name}\}}; the prompt of {role} needs it"):
+            prompts({role: path})
     with pytest.raises(BadInput, match="prompt: 'jugde' is unknown; one of"):
         prompts({"jugde": path})
     with pytest.raises(BadInput, match=r"none\.txt: unreadable"):

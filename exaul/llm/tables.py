@@ -1,0 +1,229 @@
+"""Read files that other tools wrote: rows with nested fields, and tables of scored answers as rows of a log."""
+
+import ast
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_legible, quote, setting, typed
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, scale_hint
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)  # the time of what has none
+RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
+SCALAR = str, int, float, type(None)
+REPLACED = "score", "error", "correct"  # columns of a table that a log would take for its own
+LABELS = "0 or 1, true or false, yes or no, correct or incorrect, or a number in [0, 1]"
+
+
+class Row(NamedTuple):
+    """A row of a file, or an object within one. Fields can be nested: ``a.b`` is also the field b of a."""
+
+    where: str  # file and number of the row, for messages
+    cells: Mapping[str, Any]
+
+    def get(self, *names: str) -> Any:
+        """Return the first of some fields that is not empty, or None."""
+        return next((value for name in names if not is_missing(value := self._field(name))), None)
+
+    def _field(self, name: str) -> Any:
+        if name in self.cells:
+            return self.cells[name]
+        for n, character in enumerate(name):
+            if character == "." and name[:n] in self.cells:
+                inner = unpacked(self.cells[name[:n]])
+                value = Row(self.where, inner).get(name[n + 1 :]) if isinstance(inner, dict) else None
+                if value is not None:
+                    return value
+        return None
+
+    def text(self, name: str) -> str:
+        """Return a field as a text, "" if it is empty. Raise BadInput if it holds something else."""
+        cell = self.get(name)
+        if cell is None:
+            return ""
+        if not isinstance(cell, (str, int)) or isinstance(cell, bool):
+            raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a text")
+        return check_legible(f"{self.where}: {name}", str(cell))
+
+    def time(self, *names: str) -> datetime:
+        """Return the first of some fields that is not empty as a time, EARLIEST if all are.
+
+        A time is a number since 1970, or ISO 8601 (UTC without an offset). Raise BadInput if it is something else.
+        """
+        cell = self.get(*names)
+        if cell is None:
+            return EARLIEST
+        try:
+            if isinstance(cell, str) and not cell.strip().replace(".", "", 1).isdigit():
+                cell = datetime.fromisoformat(cell.strip())
+            if isinstance(cell, datetime):
+                return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).astimezone(UTC)
+            if not isinstance(cell, bool):
+                since = float(cell)
+                for _ in range(3):  # in seconds, ms, us or ns
+                    since /= 1000 if since >= 1e11 else 1
+                return datetime.fromtimestamp(since, UTC)
+        except (ValueError, TypeError, OverflowError, OSError):
+            pass
+        name = " or ".join(names)
+        raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a time, as 2026-01-31T12:00:00Z")
+
+    def rows(self, name: str) -> "list[Row]":
+        """Return the objects of a list, none if the field is empty. Raise BadInput if it holds something else."""
+        cell = unpacked(self.get(name))
+        cells = [] if cell is None else cell if isinstance(cell, list) else [cell]
+        objects = [Row(self.where, each) for each in map(unpacked, cells) if isinstance(each, dict)]
+        if len(objects) < len(cells) or isinstance(cell, dict):
+            raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a list of objects")
+        return objects
+
+
+def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
+    """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
+    present = files.columns(path)
+    cells, names = files.read(path, present), list(map(rename, present))
+    each = zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True)
+    return names, (
+        Row(f"{path}, row {number}", dict(zip(names, map(_plain, values), strict=True))) for number, values in each
+    )
+
+
+def _plain(cell: Any) -> Any:
+    """Return the text of a cell that is binary, as in Parquet, and None for pandas' missing time."""
+    if isinstance(cell, bytes):
+        return cell.decode(errors="replace")
+    return None if isinstance(cell, datetime) and cell != cell else cell  # that time is unequal to itself
+
+
+def unpacked(cell: Any) -> Any:
+    """Return the list or object that a text holds, in JSON or as Python prints it; other cells as they are."""
+    if hasattr(cell, "tolist"):  # a list in Parquet is an array
+        return cell.tolist()
+    if not isinstance(cell, str) or cell[:1] not in ("{", "["):
+        return cell
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in the text
+            return ast.literal_eval(cell)  # pandas writes lists and objects to CSV as Python prints them
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return cell
+
+
+def require_fields(path: Path, present: Sequence[str], fields: Iterable[str], why: str = "") -> None:
+    """Raise BadInput unless a file has all fields, which may be nested: the column ``a`` can hold ``a.b``.
+
+    The sentence says what the file has and, if there is a ``why``, how to read any table.
+    """
+    for field in fields:
+        if not any(f"{field}.".startswith(f"{name}.") for name in present):
+            how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
+            hint = f"; for a table of answers use {how}" if why else ""
+            raise BadInput(f"{path}: no column {field}{why}; {listed(present)}{hint}")
+
+
+def comparable(value: Any) -> str:
+    """Return a value as a text that is equal for equal values: " A" and "a" are "a"; 1, 1.0 and "1" are "1"."""
+    text = str(value).strip().casefold()
+    try:
+        return f"{float(text):.15g}"
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(Configuration):
+    """What the columns of a table mean. Every field is a flag of ``exaul convert table``."""
+
+    score: str | None = setting(None, "table: column of the confidence; a.b is the field b of the object a", "COL")
+    scale: str | None = setting(None, "its least and most confident value, as 0:10; 85% needs none", "LOW:HIGH")
+    correct: str | None = setting(None, "table: column of labels that say whether the answer is right", "COL")
+    error: str | None = setting(None, "table: column of labels that say whether it is wrong", "COL")
+    equal: tuple[str, ...] = setting((), "table: two columns; the answer is right if they are equal", "COL")
+    drop_missing: bool = setting(False, "table: leave out rows with an empty score or label, and count them")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.range()
+        check_holds("scale", self.scale, low != high and math.isfinite(high - low), "two numbers, as 0:10")
+        check_holds("equal", self.equal, len(self.equal) in (0, 2), "two columns")
+
+    def range(self) -> tuple[float, float]:
+        """Return the least and the most confident score; NaN if ``scale`` has another form."""
+        low, _, high = (self.scale or "0:1").partition(":")
+        return parse_number(low), parse_number(high)
+
+
+def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows of a log, and lines that say what was read.
+
+    A row has ``score`` in [0, 1], ``error``, and those columns of the table that hold only texts, numbers and truth
+    values.
+
+    Raises:
+        BadInput: a file is unreadable or lacks a column, or a cell is empty or has no meaning.
+    """
+    ways = [way for way in (columns.equal, (columns.correct,), (columns.error,)) if any(way)]
+    names = [str(name) for name in (columns.score, *ways[0])] if len(ways) == 1 and columns.score else []
+    rows, dropped = list[dict[str, Any]](), 0
+    for path in map(Path, paths):
+        present, each = read_rows(path)
+        if not names:
+            flags = "--score COL and one of --correct COL, --error COL and --equal COL COL"
+            raise BadInput(f"{path}: {flags} must name its columns; {listed(present)}")
+        require_fields(path, present, names)
+        every = list(each)
+        others = [name for name in present if name not in REPLACED]
+        kept = [name for name in others if all(isinstance(row.cells[name], SCALAR) for row in every)]
+        for row in every:
+            empty = [name for name in names if row.get(name) is None]
+            dropped += bool(empty)
+            if not empty:
+                other = {_writable(name): _writable(row.cells[name]) for name in kept}
+                score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
+                rows.append(other | {"score": score, "error": error})
+            elif not columns.drop_missing:
+                raise BadInput(f"{row.where}: {empty[0]} is empty; --drop-missing leaves out such rows")
+    if not rows:
+        raise BadInput(f"{', '.join(paths)}: no row has both a score and a label; at least one is needed")
+    wrong = sum(row["error"] for row in rows)
+    how = "; equal apart from case, surrounding spaces and the form of numbers" * bool(columns.equal)
+    return rows, [f"wrong: {wrong:g}{how}", f"left out for an empty score or label: {dropped}"]
+
+
+def _score(row: Row, name: str, columns: Columns) -> float:
+    if isinstance(cell := unpacked(row.get(name)), list):
+        raise BadInput(f"{row.where}: {name} is a list; each answer must have a row of its own (DataFrame.explode)")
+    text = str(cell).strip()
+    low, high = (0.0, 100.0) if text.endswith("%") else columns.range()
+    score = (parse_number(text.removesuffix("%")) - low) / (high - low)
+    if not 0 <= score <= 1:
+        hint = scale_hint(text) if columns.scale is None else ""
+        raise BadInput(f"{row.where}: {name} is {quote(cell)}; it must be a number from {low:g} to {high:g}{hint}")
+    return score
+
+
+def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
+    label, *other = map(row.get, names)
+    if other:
+        return float(comparable(label) != comparable(other[0]))
+    right = RIGHT.get(comparable(label))
+    if right is None:
+        right = parse_label(label) if columns.correct else 1 - parse_label(label)
+    if math.isnan(right):
+        raise BadInput(f"{row.where}: {names[0]} is {quote(label)}; it must be {LABELS}")
+    return 1 - right
+
+
+def _writable(cell: Any) -> Any:
+    """Return a cell without what no UTF-8 file can hold."""
+    return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

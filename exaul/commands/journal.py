@@ -33,8 +33,8 @@ class JournalStart(Layout):
     """The key to begin anew. Every field is a flag of ``exaul journal start``."""
 
     path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
-    key: str = setting("", "the key whose model has changed", "KEY")
-    warm_start: str | None = setting(None, "log of the new model to start from; without one, it starts cold", "LOG")
+    key: str = setting("", "the key to begin anew", "KEY")
+    warm_start: str | None = setting(None, "log to start from; without one, it starts cold", "LOG")
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
 
 

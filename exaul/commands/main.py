@@ -21,7 +21,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "verify": ("verify", "check a sweep's precision and backends against dense in float64"),
     "plan": ("plan", "print the guarantees of each learner, and the horizon that a better one needs"),
     "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
-    "journal start": ("journal", "begin a key anew, because its model has changed"),
+    "journal start": ("journal", "begin a key anew, from a log or because its model has changed"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),
     "collect": ("collect", "ask a language model questions, and write a log of scored answers"),
     "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),

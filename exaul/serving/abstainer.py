@@ -30,7 +30,7 @@ from exaul.kernels.learners.learner import bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.rates import rates_of
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
-from exaul.serving.configuration import AbstainerConfiguration, learner_of
+from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, learner_of
 from exaul.serving.entries import digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
 
@@ -100,7 +100,7 @@ class Abstainer:
         Raises:
             BadInput: a field is out of its range, or the log cannot be read.
         """
-        check_known("abstainer", configuration, [f.name for f in fields(AbstainerConfiguration)])
+        check_known("abstainer", configuration, [*OF_LOG, *(f.name for f in fields(AbstainerConfiguration))])
         config = AbstainerConfiguration(**configuration)
         log, layout = None, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         if warm_start is not None:

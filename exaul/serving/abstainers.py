@@ -38,7 +38,7 @@ from exaul.serving.abstainer import (
     limit_of,
     refuse_copy,
 )
-from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, AbstainersConfiguration
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
@@ -114,7 +114,8 @@ class Abstainers:
         """
         check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
-        check_known("abstainers", configuration, [f.name for f in fields(AbstainersConfiguration)])
+        names = [f.name for f in fields(AbstainersConfiguration)]
+        check_known("abstainers", configuration, [*OF_LOG, "keys", "accept_loss", *names])
         AbstainersConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
@@ -254,6 +255,13 @@ class Abstainers:
         keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)])
         starts = {key: self._start_of_new(key) for key in keys if not self._starts_of(key)}
         return {key: start.describe(config) for key, (config, start) in starts.items()}
+
+    @_uses_file
+    def cold_keys(self, limit: int) -> list[str]:
+        """Return which of the first ``limit`` keys began without a log, though new ones start from one."""
+        begun = {key: self._starts_of(key)[-1:] for key in self._journal.all_keys(limit)}
+        cold = [key for key, latest in begun.items() for each in latest if self._journal.start_of(each)[1] is None]
+        return [key for key in cold if self._logs.get(key, self._logs[""]) is not None]
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.

@@ -11,6 +11,7 @@ from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
 
 LEARNERS = "aci-rank", "exaul"  # that a program can use
+OF_LOG = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
 @dataclass(frozen=True, kw_only=True)

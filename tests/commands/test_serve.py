@@ -210,3 +210,11 @@ def test_a_start_without_a_log_is_warned_of(folder):
         assert printed.startswith("exaul: new keys: most answers are withheld at first; --warm-start LOG") == warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
+    (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
+    for begun in (True, False):  # with a log, which a key that has begun does not use
+        with serving("--warm-start", "log.csv") as (running, _):
+            running.terminate()
+            _, printed = running.communicate(timeout=60)
+        assert ("exaul: key '': it began without a log" in printed) == begun
+        with Abstainers("s") as abstainers:
+            abstainers.begin("", warm_start="log.csv")

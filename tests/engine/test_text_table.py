@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exaul.engine.results.text_table import COMMAND, SHORT, align_decimals, fitting, format_table, wrap
+from exaul.engine.results.text_table import COMMAND, SHORT, columns_of, format_table, wrap
 
 WIDTHS = st.integers(40, 200)
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
@@ -21,6 +21,11 @@ def cells(line):
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
+def rows_of(columns):
+    """The rows of a table that is given by columns."""
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
 @st.composite
 def tables(draw):
     """One or two names, and up to nine columns of numbers, such as a summary's; and how many are names."""
@@ -29,26 +34,34 @@ def tables(draw):
     for n in range(names + draw(st.integers(0, 9))):
         texts = st.lists(NAMES if n < names else NUMBERS, min_size=rows, max_size=rows)
         columns[f"{draw(NAMES) if n < names else ''}{n}"] = draw(texts)
-    return columns, {title: draw(NAMES) for title in columns}, names
+    return rows_of(columns), {title: draw(NAMES) for title in columns}, names
 
 
 @given(tables(), WIDTHS)
 def test_no_line_is_longer_than_the_terminal(table, width):
-    columns, meanings, names = table
-    for line in format_table(columns, width, meanings, names).split("\n"):
+    rows, meanings, names = table
+    for line in format_table(rows, width, meanings, names).split("\n"):
         assert cells(line) <= width
         assert line.isprintable()
 
 
-@given(st.lists(st.integers(1, 30), min_size=3, max_size=9), WIDTHS, st.integers(1, 2), st.integers(1, 3))
-def test_the_last_columns_are_left_out_and_no_other(sizes, width, names, kept):
-    count = fitting(sizes, width, names, kept)
+@given(
+    st.integers(1, 30),
+    st.lists(st.integers(1, 12), min_size=2, max_size=8),
+    WIDTHS,
+    st.integers(1, 2),
+    st.integers(1, 3),
+)
+def test_the_last_columns_are_left_out_and_no_other(first, others, width, names, kept):
+    sizes = [first, *others]
+    titles = [f"{'abcdefghi'[n] * size}" for n, size in enumerate(sizes)]
+    shown = format_table([dict.fromkeys(titles, "1")], width, names=names, kept=kept).split("\n")[0].split()
     lengths = [
         sum(min(x, SHORT) if n < names else x for n, x in enumerate(sizes[:m])) + 2 * (m - 1)
         for m in range(kept, len(sizes) + 1)
     ]
-    assert count == kept + max((n for n, length in enumerate(lengths) if length <= width), default=0)
-    assert fitting(sizes, None, names, kept) == len(sizes)
+    assert len(shown) == kept + max((n for n, length in enumerate(lengths) if length <= width), default=0)
+    assert format_table([dict.fromkeys(titles, "1")]).split("\n")[0].split() == titles
 
 
 def test_a_table():
@@ -58,7 +71,8 @@ def test_a_table():
         "regret": ["-1", "12"],
     }
     meanings = {"FDR": "share of wrong among answered", "regret": "loss above that of best-fixed"}
-    assert format_table(columns, 43, meanings).splitlines() == [
+    rows = rows_of(columns)
+    assert format_table(rows, 43, meanings).splitlines() == [
         "learner                         FDR  regret",
         "exaul                          0.05      -1",
         "my_package.le…caying:ranked  0.1234      12",
@@ -66,7 +80,7 @@ def test_a_table():
         "FDR: share of wrong among answered",
         "regret: loss above that of best-fixed",
     ]
-    assert format_table(columns, 35, meanings).splitlines() == [
+    assert format_table(rows, 35, meanings).splitlines() == [
         "learner                         FDR",
         "exaul                          0.05",
         "my_package.le…caying:ranked  0.1234",
@@ -76,13 +90,13 @@ def test_a_table():
         "",
         "FDR: share of wrong among answered",
     ]
-    assert "my_package.learners.decaying:ranked" in format_table(columns)
+    assert "my_package.learners.decaying:ranked" in format_table(rows)
 
 
 def test_wide_characters_take_two_cells():
-    columns = {"name": ["学习者", "abc"], "n": ["1", "2"]}
-    assert format_table(columns) == "name    n\n学习者  1\nabc     2"
-    assert format_table(columns, 7) == "name  n\n学…   1\nabc   2"  # half of 者 would fit
+    rows = rows_of({"name": ["学习者", "abc"], "n": ["1", "2"]})
+    assert format_table(rows) == "name    n\n学习者  1\nabc     2"
+    assert format_table(rows, 7) == "name  n\n学…   1\nabc   2"  # half of 者 would fit
 
 
 @given(st.text(CHARACTERS, max_size=300), WIDTHS)
@@ -99,7 +113,7 @@ def test_explanations_keep_their_words(text, width):
 def test_long_words_of_wide_characters_are_broken_and_cut_between_characters(width):
     name = "a" + "语" * 60
     assert max(map(cells, wrap(name, width).split("\n"))) <= width
-    table = format_table({"name": [name]}, width).split("\n")
+    table = format_table([{"name": name}], width).split("\n")
     assert max(map(cells, table)) <= width
 
 
@@ -119,4 +133,4 @@ def test_a_command_stays_whole():
     ],
 )
 def test_decimals(values, texts):
-    assert align_decimals(values) == texts
+    assert columns_of([{"alpha": value} for value in values]) == {"alpha": texts}

@@ -74,8 +74,7 @@ def test_the_threshold_of_the_log_is_the_lowest_that_holds_alpha_there():
     assert found.answered.tolist() == [1, 2, 4]  # from .9, from .5, all
     assert found.wrong.tolist() == [0.0, 1.0, 2.0]
     hopeless = log._replace(errors=np.ones(4))
-    nothing = advice.hold_threshold(hopeless, rest, np.array([0.5]))
-    assert nothing.answered.tolist() == [0]
+    assert advice.hold_threshold(hopeless, rest, np.array([0.5])).answered.tolist() == [0]
 
 
 def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_the_share():

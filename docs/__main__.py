@@ -8,14 +8,16 @@ import json
 import os
 import subprocess
 import sys
-from argparse import _SubParsersAction
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, rmtree
 from tempfile import TemporaryDirectory
 
 from zensical.main import cli
 
-from exaul.commands.main import COMMANDS, parser
+from exaul.commands.main import COMMANDS
+from exaul.commands.main import main as run_command
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
@@ -55,10 +57,9 @@ def gallery(names: list[str]) -> None:
 
 def help_of(name: str) -> str:
     """Return the help of a command."""
-    command = parser(name.split())
-    for word in name.split():
-        command = next(a for a in command._actions if isinstance(a, _SubParsersAction)).choices[word]
-    return command.format_help()
+    with redirect_stdout(StringIO()) as printed:
+        run_command([*name.split(), "--help"])
+    return printed.getvalue()
 
 
 def notebook_page(path: Path) -> str:

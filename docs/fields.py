@@ -6,14 +6,7 @@ from typing import Any
 
 import griffe
 
-from exaul.engine import registry
-
-NAMES = {  # what fills the braces of help texts
-    "environments": ", ".join(registry.ENVIRONMENTS),
-    "learners": ", ".join(registry.LEARNERS),
-    "backends": ", ".join(registry.BACKENDS),
-    "exaul": "exaul",
-}
+from exaul.commands.main import NAMES
 
 
 def comment_of(node: ast.stmt, lines: list[str]) -> str:
@@ -36,9 +29,7 @@ class FieldTexts(griffe.Extension):
         text, value = comment_of(node, agent.code.splitlines()), node.value
         if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "setting":
             owner = getattr(import_module(agent.current.module.path), agent.current.name)
-            text = owner.__dataclass_fields__[attr.name].metadata["help"]
-            for name, words in NAMES.items():
-                text = text.replace(f"{{{name}}}", words)
+            text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul", **NAMES)
             attr.value = ast.unparse(value.args[0])
         if text:
             attr.docstring = griffe.Docstring(text, parent=attr)

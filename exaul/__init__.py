@@ -33,26 +33,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0.dev0"
 
-_HOMES = {
-    "Abstainer": "serving.abstainer",
-    "Abstainers": "serving.abstainers",
-    "BadInput": "engine.checks",
-    "Result": "engine.results.result",
-    "Sweep": "engine.sweep",
-    "cuts": "engine.functional",
-    "environment": "engine.functional",
-    "grid": "engine.functional",
-    "keys": "engine.functional",
-    "make": "engine.functional",
-    "merge": "engine.run",
-    "play": "engine.functional",
-    "play_in": "engine.functional",
-    "regret": "kernels.play",
-    "regret_scaling": "engine.scaling",
-    "rerun": "engine.run",
-    "resume": "engine.run",
-    "run": "engine.run",
+_MODULES = {  # the names of each module
+    "engine.checks": "BadInput",
+    "engine.functional": "cuts environment grid keys make play play_in",
+    "engine.results.result": "Result",
+    "engine.run": "merge rerun resume run",
+    "engine.scaling": "regret_scaling",
+    "engine.sweep": "Sweep",
+    "kernels.play": "regret",
+    "serving.abstainer": "Abstainer",
+    "serving.abstainers": "Abstainers",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = list(_HOMES)
 
 

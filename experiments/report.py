@@ -76,13 +76,12 @@ def agreement(table: Table) -> Table:
 
 def describe_agreement(table: Table) -> str:
     """Return the ``agreement`` of a ``claims_table`` as text, and below it each claim that differs."""
-    agreed = agreement(table)
-    columns = {str(name): [str(cell) for cell in agreed[name]] for name in agreed}
+    rows = agreement(table).map(str).to_dict("records")
     differs = table[(table["quote"] != "") & (table["holds"] == "false")]
     lines = [
         f"{row.experiment}: {row.claim}: {row.measured:.4g}, not {row.expected}" for row in differs.itertuples()
     ]
-    return "\n".join([format_table(columns, names=2), "", "What differs:", *lines])
+    return "\n".join([format_table(rows, names=2), "", "What differs:", *lines])
 
 
 def page(

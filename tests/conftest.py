@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
-from exaul.engine.results import advice, figures, trials
+from exaul.engine.results import advice, figures, totals, trials
 from exaul.kernels import metrics
 from exaul.serving import configuration
 
@@ -104,15 +104,17 @@ def _float64():
 def _risk_is_bounded(monkeypatch):
     """Check in every sweep of every test that R_t is within its bound, and the risk of feedback within its own."""
 
-    def checked(counts):
-        for name, bound in counts.risk_bound.items():
-            t = counts.checkpoints[: len(bound), None, None]
-            risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.cells[name]["alpha"][:, None])
-            assert (risk <= bound + 1e-9 * t).all(), name
-        for name, found in counts.feedback_sums.items():
-            risk = metrics.fdr_risk(found["settled"], found["learned_errors"], found["aim"])
-            assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
-        return trials.trials_table(counts)
+    def checked(found):
+        for of in totals.of_learners(found):
+            of["target"] = of["alpha"][:, None]
+            for *names, bound in (
+                ("answered", "wrong", "target", "risk_bound"),
+                ("settled", "learned_errors", "aim", "feedback_risk_bound"),
+            ):
+                if bound in of:
+                    risk = metrics.fdr_risk(*(of[name] for name in names))
+                    assert not (risk > of[bound] + 1e-9 * of["checkpoints"][-1]).any(), of["learner"]
+        return trials.trials_table(found)
 
     monkeypatch.setattr(engine_run, "trials_table", checked)
 

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show
 from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting
-from exaul.engine.results.text_table import wrap
 from exaul.llm.endpoint import as_address, check_variable
 
 
@@ -41,15 +40,13 @@ class AuditsFlags(Configuration):
 
 def main(given: Mapping[str, Any]) -> int:
     """Print the open audits, or the verdicts of a model on them."""
-    config, width = AuditsFlags(**given), terminal_width()
+    config = AuditsFlags(**given)
     from exaul.serving.http.audits import MOST, errors_by_model, open_queue
 
     with open_queue(config.where, config.token_variable) as queue:
         if config.judge_model is None:
-            for row in queue.rows:
-                print(f"{wrap(_describe(row), width)}\n")
             shown = f"{queue.total} open audits" + (f", the oldest {MOST} above" if queue.total > MOST else "")
-            print(wrap(shown, width))
+            show(*map(_describe, queue.rows), shown)
             return 0
         errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, queue.rows)
         verdicts = asyncio.run(errors)
@@ -63,7 +60,7 @@ def main(given: Mapping[str, Any]) -> int:
                 counts[outcome] += 1
     each = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
     judged = counts["right"] + counts["wrong"]
-    print(wrap(f"{config.judge_model} judged {judged} of {queue.total} open audits ({each or 'none'})", width))
+    show(f"{config.judge_model} judged {judged} of {queue.total} open audits ({each or 'none'})")
     return 0
 
 

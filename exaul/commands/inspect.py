@@ -1,21 +1,21 @@
 """``exaul inspect``: describe a log before a sweep."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
-from exaul.engine.results.text_table import COMMAND, align_decimals, format_table, wrap
+from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import ARMS
 
@@ -50,7 +50,7 @@ def main(given: Mapping[str, Any]) -> int:
     present = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
     has_scores = config.score not in present and sum(name.startswith(f"{config.score}_") for name in present) > 1
     if config.each or is_folder(config.log) or has_scores:
-        print(_compare(config, "trace" if config.each or is_folder(config.log) else "score"))
+        _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)
     words = _typed_log(config, config.log, config.score)
@@ -58,52 +58,45 @@ def main(given: Mapping[str, Any]) -> int:
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
-    # the lowest threshold that holds alpha answers most
-    lowest = {alpha: np.flatnonzero(risk <= alpha)[:1] for alpha in config.alphas}
-    reached = {alpha: index[0] for alpha, index in lowest.items() if len(index)}
-    shortest = {
-        alpha: shortest_between(thresholds[index - 1] if index else -1.0, thresholds[index])
-        for alpha, index in reached.items()
-    }
+    rows, best = list[dict[str, Any]](), dict[float, tuple[str, float]]()
+    for alpha in config.alphas:
+        row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
+        for at in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
+            shortest = shortest_between(thresholds[at - 1] if at else -1.0, thresholds[at])
+            best[alpha] = shortest, coverage[at]
+            row = {"alpha": alpha, "answer from\na score of": shortest, "answered": f"{coverage[at]:.1%}"}
+            row["FDR"] = f"{risk[at]:.2%}"
+        rows.append(row)
     if config.out is not None:
         folder.check_output_folder(config.out)
         from exaul.engine.results import figures
 
-        best = {alpha: (shortest[alpha], coverage[index]) for alpha, index in reached.items()}
         table = files.frame({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": figures.risk_coverage(table, float(errors.mean()), best)}
         drawn["reliability"] = figures.reliability(scores, errors)
         folder.write(config.out, {"risk-coverage": table}, drawn)
-    rows = [
-        ("log", records.name),
-        ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
-        ("error rate", f"{errors.mean():.4f}"),
-        ("distinct scores", f"{len(np.unique(scores))}"),
-        ("ties at 1", f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})"),
-        ("above 0.999", f"{(scores > 0.999).mean():.1%}"),
-    ]
-    width = terminal_width()
-    print(wrap("\n".join(f"{name:<18}{value}" for name, value in rows), width))
-    for finding in findings:
-        print(f"\n{wrap(finding.text, width)}")
-        if finding.command:
-            print(f"{COMMAND}{finding.command}")
-    columns = {
-        "alpha": align_decimals(config.alphas),
-        "answer from\na score of": [shortest.get(alpha, "-") for alpha in config.alphas],
-        "answered": [f"{coverage[reached[x]] if x in reached else 0:.1%}" for x in config.alphas],
-        "FDR": [f"{risk[reached[x]]:.2%}" if x in reached else "-" for x in config.alphas],
+    numbers = {
+        "log": records.name,
+        "rows": f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else ""),
+        "error rate": f"{errors.mean():.4f}",
+        "distinct scores": f"{len(np.unique(scores))}",
+        "ties at 1": f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})",
+        "above 0.999": f"{(scores > 0.999).mean():.1%}",
     }
-    print(f"\n{wrap(CHOICE, width)}\n\n{format_table(columns, width, kept=4)}")
-    for alpha in config.alphas:
-        if alpha not in reached:
-            text = f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
-            print(f"\n{wrap(text, width)}")
     shares = {alpha: coverage_by_grid(ARMS, scores, errors, alpha) for alpha in config.alphas}
-    if advice := recommend_grid(shares):
-        print(f"\n{wrap(advice, width)}")
-    if config.out is not None:
-        print(f"\nfigures and table: {config.out}")
+    show(
+        "\n".join(f"{name:<18}{value}" for name, value in numbers.items()),
+        *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
+        CHOICE,
+        format_table(rows, terminal_width(), kept=4),
+        *(
+            f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
+            for alpha in config.alphas
+            if alpha not in best
+        ),
+        recommend_grid(shares),
+        f"figures and table: {config.out}" if config.out is not None else "",
+    )
     return 0
 
 
@@ -129,55 +122,52 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
     )
 
 
-def _compare(config: Inspect, title: str) -> str:
-    """Return a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
+def _compare(config: Inspect, title: str) -> None:
+    """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
     if config.out is not None:
         folder.check_output_folder(config.out)
-    rows, extra = list[dict[str, Any]](), dict[str, list[str]]()
+    rows, lines, advice = list[dict[str, Any]](), list[dict[str, str]](), ""
     for file in log_files(config.log):
-        columns, traces = categories(file, config), load_traces(file, config, config.each)
-        rows += [_row(config, trace, columns) for trace in traces]
+        columns = categories(file, config)
+        for trace in load_traces(file, config, config.each):
+            rows.append(_row(config, trace, columns))
+            lines.append(_line(title, trace, rows[-1]))
     if config.out is not None:
         folder.write(config.out, {"inspection": files.frame(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
-    advice = ""
     if title == "score":
-        each = [trace.records for trace in traces]
-        extra["right above wrong"] = [f"{separation(x.scores, x.errors):.3f}" for x in each]
-        extra["distinct scores"] = [f"{len(np.unique(x.scores))}" for x in each]
-        extra["ties at 1"] = [f"{(x.scores == 1).mean():.1%}" for x in each]
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         totals = [sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows]
-        chosen = traces[int(np.argmax(totals))].score
+        chosen = lines[int(np.argmax(totals))][title]
         command = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
         advice = f"{join_lines(chosen)} answers most:\n{COMMAND}{join_lines(command)}"
         if not max(totals) > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
-        rows = [row | {"trace": trace.score} for row, trace in zip(rows, traces, strict=True)]
-    width = terminal_width()
-    parts = [
-        f"{wrap(SHARES, width)}\n{format_table(_trace_columns(title, rows) | extra, width, names=2)}",
-        wrap("\n".join([*meanings, *with_numbers]), width),
-        wrap(advice, width),
+    show(
+        f"{SHARES}\n{format_table(lines, terminal_width(), names=2)}",
+        "\n".join([*meanings, *with_numbers]),
+        advice,
         f"table: {config.out}" if config.out is not None else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+    )
 
 
-def _trace_columns(title: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the columns of a table with a line per trace, or per column of scores."""
-    answerable = {name.removeprefix(ANSWERABLE): name for name in rows[0] if name.startswith(ANSWERABLE)}
-    shares = {
-        shown: ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for row in rows]
-        for shown, name in (answerable | {"error rate": "error_rate"}).items()
+def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the line of a trace, whose row is given, in the table of traces or of scores."""
+    answerable = {name.removeprefix(ANSWERABLE): name for name in row if name.startswith(ANSWERABLE)}
+    shares = answerable | {"error rate": "error_rate"}
+    line = {
+        title: trace.name if title == "trace" else trace.score,
+        "defects": row["defects"],
+        **{shown: "-" if math.isnan(row[name]) else f"{row[name]:.1%}" for shown, name in shares.items()},
+        "rows": f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else ""),
     }
-    return {
-        title: [row["trace"] for row in rows],
-        "defects": [row["defects"] for row in rows],
-        **shares,
-        "rows": [f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "") for row in rows],
-    }
+    if title == "score":
+        scores = trace.records.scores
+        line["right above wrong"] = f"{separation(scores, trace.records.errors):.3f}"
+        line["distinct scores"] = f"{len(np.unique(scores))}"
+        line["ties at 1"] = f"{(scores == 1).mean():.1%}"
+    return line
 
 
 def _row(config: Inspect, trace: Trace, columns: Categories) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show
 from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
 from exaul.engine.logs.log import Layout
-from exaul.engine.results.text_table import wrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def verify(given: Mapping[str, Any]) -> int:
     for what, numbers in (("decisions", differ[False]), ("snapshots", differ[True])):
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
         lines.append(f"same {what}: {verdict}")
-    print(wrap("\n".join(lines), terminal_width()))
+    show("\n".join(lines))
     return int(any(differ.values()))
 
 
@@ -83,7 +82,7 @@ def start(given: Mapping[str, Any]) -> int:
     check_holds("path", config.path, Path(config.path).exists(), "that of a journal")
     with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
         started = abstainers.begin(config.key, config.alpha, config.warm_start)
-    print(wrap(f"key {quote(config.key)} begins anew{': ' * bool(started)}{started}", terminal_width()))
+    show(f"key {quote(config.key)} begins anew{': ' * bool(started)}{started}")
     return 0
 
 

@@ -46,6 +46,11 @@ FIRST = """exaul decides when a language model says "I don't know", so that few 
                                      put a learner between your model and its users
 
 {exaul} --help lists all commands, and {exaul} COMMAND --help the flags of one."""
+NAMES = {  # what fills the braces of help texts
+    "environments": ", ".join(registry.ENVIRONMENTS),
+    "learners": ", ".join(registry.LEARNERS),
+    "backends": ", ".join(registry.BACKENDS),
+}
 GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
 
 
@@ -62,11 +67,6 @@ def parser(argv: Sequence[str]) -> Parser:
     root.words = [name.partition(" ")[0] for name in COMMANDS]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": _commands(root)}
-    names = {
-        "environments": ", ".join(registry.ENVIRONMENTS),
-        "learners": ", ".join(registry.LEARNERS),
-        "backends": ", ".join(registry.BACKENDS),
-    }
     words = [word for word in argv if not word.startswith("-")]
     for name, (module, text) in COMMANDS.items():
         *group, verb = name.split()
@@ -78,7 +78,7 @@ def parser(argv: Sequence[str]) -> Parser:
         sub = groups["".join(group)].add_parser(verb, help=text, description=text, allow_abbrev=False)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
-            add_flags(sub, called.configurations, names)
+            add_flags(sub, called.configurations, NAMES)
             root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root

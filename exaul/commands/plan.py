@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.results.text_table import format_table, wrap
+from exaul.engine.results.text_table import format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
@@ -93,19 +93,15 @@ def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[s
     return rows
 
 
-def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | None) -> str:
-    """Return the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
+def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
+    """Print the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
     probability, limits = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
-    rows = [row for row in limits if row["limit"] == AUDITED and row["weeks"] in PRINTED]
-    columns = {name: [f"{row[name]:,.0f}" for row in rows] for name in ("weeks", "answers", "audits")}
-    columns["FDR at most"] = [rounded_up(row["fdr"]) for row in rows]
-    head = f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`)."
-    rest = (
-        f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
-        f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit "
-        "has a result. An audit without one counts as wrong."
-    )
-    parts = [wrap(head, width), format_table(columns, width, names=1, kept=4), wrap(rest, width)]
+    rows = [
+        {name: f"{row[name]:,.0f}" for name in ("weeks", "answers", "audits")}
+        | {"FDR at most": round_up(row["fdr"])}
+        for row in limits
+        if row["limit"] == AUDITED and row["weeks"] in PRINTED
+    ]
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas
         from exaul.engine.logs.files import frame
@@ -113,8 +109,14 @@ def planned_audits(plan: Plan, per_day: int, audits_per_day: int, width: int | N
 
         table = frame(limits)
         folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha)})
-        parts.append(f"figure and table: {plan.out}")
-    return "\n\n".join(parts)
+    show(
+        f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`).",
+        format_table(rows, terminal_width(), kept=4),
+        f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
+        f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit "
+        "has a result. An audit without one counts as wrong.",
+        "" if plan.out is None else f"figure and table: {plan.out}",
+    )
 
 
 def learners() -> dict[str, Learner[Any]]:
@@ -162,62 +164,43 @@ def conditions(plan: Setting) -> Iterator[str]:
     yield "no answer is withdrawn" + (" after its feedback" if plan.always else "")
 
 
-def rounded_up(value: float) -> str:
-    """Return a number as text with four decimals that is not below it."""
-    text = f"{value:.4f}"
-    return text if float(text) >= value else f"{value + 1e-4:.4f}"
-
-
 def main(given: Mapping[str, Any]) -> int:
     """Print the guarantee of each learner and, with ``slack``, the horizon that it needs; or plan audits."""
-    config = Plan(**given)
-    if config.slack is not None and config.alpha + config.slack >= 1:
-        raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
-    if config.per_day is not None and config.audits_per_day is not None:
-        print(planned_audits(config, config.per_day, config.audits_per_day, terminal_width()))
+    plan = Plan(**given)
+    if plan.slack is not None and plan.alpha + plan.slack >= 1:
+        raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
+    if plan.per_day is not None and plan.audits_per_day is not None:
+        show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0
-    shown = {name: x for name, x in learners().items() if config.setting.perfect or x.risk_bound}
-    left_out = [name for name in learners() if name not in shown]
-    width = terminal_width()
+    shown = {name: x for name, x in learners().items() if plan.setting.perfect or x.risk_bound}
+    left_out = ", ".join(name for name in learners() if name not in shown)
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
-    head = (
-        f"at alpha = {config.alpha}, T = {config.horizon:,}, H = {config.arms:,}, "
-        f"a share {config.coverage} answered: "
-        "FDR at most alpha + abstaining + learning"
+    show(
+        f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, a share {plan.coverage} answered: "
+        "FDR at most alpha + abstaining + learning",
+        format_table([_row(plan, *each) for each in shown.items()], terminal_width(), names=2, kept=3),
+        f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
+        "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.setting))]),
+        "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.",
     )
-    print(f"{wrap(head, width)}\n\n{format_table(_columns(config, shown), width, names=2, kept=3)}")
-    if left_out:
-        text = f"Nothing is proved for {', '.join(left_out)} under imperfect feedback (docs/promises.md)."
-        print(f"\n{wrap(text, width)}")
-    print(
-        "",
-        *(
-            wrap(text, width)
-            for text in ("Each guarantee holds if", *(f"- {x}" for x in conditions(config.setting)))
-        ),
-        sep="\n",
-    )
-    end = "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller."
-    print(f"\n{wrap(end, width)}")
     return 0
 
 
-def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> dict[str, list[str]]:
-    """Return the columns of the guarantees, one line per learner."""
-    guarantees = [guarantee(learner, plan.setting) for learner in shown.values()]
-    always = [plan.setting.always and learner.risk_bound is not None for learner in shown.values()]
-    columns = {
-        "learner": list(shown),
-        "holds": ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always],
-        "FDR at most": [rounded_up(x.fdr) for x in guarantees],
+def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
+    """Return the guarantee of a learner as a row of the table."""
+    bound, always = guarantee(learner, plan.setting), plan.setting.always and learner.risk_bound is not None
+    row = {
+        "learner": name,
+        "holds": "on every sequence" if always else f"with probability 1 - {plan.delta}",
+        "FDR at most": round_up(bound.fdr),
     }
     if plan.slack is not None:
-        horizons = [shortest(learner, plan.setting, plan.slack) for learner in shown.values()]
-        columns[f"T for alpha + {plan.slack}"] = ["none" if x is None else f"{x:,}" for x in horizons]
-    return columns | {
-        "abstaining": [rounded_up(x.abstaining) for x in guarantees],
-        "learning": [rounded_up(x.learning) for x in guarantees],
-        "larger term": ["learning" if x.learning > x.abstaining else "abstaining" for x in guarantees],
+        horizon = shortest(learner, plan.setting, plan.slack)
+        row[f"T for alpha + {plan.slack}"] = "none" if horizon is None else f"{horizon:,}"
+    return row | {
+        "abstaining": round_up(bound.abstaining),
+        "learning": round_up(bound.learning),
+        "larger term": "learning" if bound.learning > bound.abstaining else "abstaining",
     }
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.commands.terminal import refuse, terminal_width
+from exaul.commands.terminal import refuse, show, terminal_width
 from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
-from exaul.engine.results.text_table import format_table, wrap
+from exaul.engine.results.text_table import format_table
 from exaul.engine.sweep import Sweep
 
 BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost batch is cheap
@@ -90,7 +90,7 @@ def sweep(given: Mapping[str, Any]) -> int:
     if flags.theory and prepared.manifest["left_out"] is not None:
         raise BadInput("theory: given, but a sweep over traces prints no regrets; `trials.csv` has them")
     if flags.dry_run:
-        print(wrap(run.describe(prepared), terminal_width()))
+        show(run.describe(prepared))
         return 0
     with flags.workers() if flags.named else nullcontext((None, 0)) as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
@@ -132,11 +132,9 @@ def rerun(given: Mapping[str, Any]) -> int:
 
 def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
-    width = terminal_width()
-    print(result.summary(width, theory) if theory else result.summary(width))
     more = "" if theory or result.traces is not None else "; regrets and bounds: --theory"
     saved = "nothing is saved: add --out DIR" if out is None else f"tables, figures and manifest: {out}"
-    print(f"\n{wrap(saved + more, width)}")
+    show(result.summary(terminal_width(), theory), saved + more)
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
     for what in (what for what, holds in checks.items() if not holds):
         print(f"{what} is broken: this is a bug in exaul; please report it", file=sys.stderr)
@@ -155,16 +153,13 @@ def figures(given: Mapping[str, Any]) -> int:
 
 def profiles(given: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
-    records = {name: load_profile(name) for name in PROFILES}
-    columns = {
-        "profile": list(records),
-        "error rate": [f"{x.errors.mean():.3f}" for x in records.values()],
-        "records": [f"{len(x.scores)}" for x in records.values()],
-        "ties at 1": [f"{(x.scores == 1).mean():.3f}" for x in records.values()],
-    }
-    width = terminal_width()
-    descriptions = "\n".join(f"{name}: {profile.description}" for name, profile in PROFILES.items())
-    print(f"{format_table(columns, width)}\n\n{wrap(descriptions, width)}")
+    rows = []
+    for name in PROFILES:
+        records = load_profile(name)
+        row = {"profile": name, "error rate": f"{records.errors.mean():.3f}", "records": f"{len(records.scores)}"}
+        rows.append(row | {"ties at 1": f"{(records.scores == 1).mean():.3f}"})
+    descriptions = [f"{name}: {profile.description}" for name, profile in PROFILES.items()]
+    show(format_table(rows, terminal_width()), "\n".join(descriptions))
     return 0
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any, NoReturn, TextIO
 
 from exaul.engine.checks import BadInput, join_lines
+from exaul.engine.results.text_table import wrap
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
@@ -78,6 +79,11 @@ def terminal_width() -> int | None:
     import shutil  # imported here: a file or a pipe does not need it
 
     return shutil.get_terminal_size().columns
+
+
+def show(*parts: str) -> None:
+    """Print texts and tables, as wide as the terminal, with a blank line between; leave out empty ones."""
+    print(wrap("\n\n".join(part for part in parts if part), terminal_width()))
 
 
 def refuse(program: str, text: str, status: int = REFUSED) -> int:

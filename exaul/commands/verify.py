@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show, terminal_width
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
@@ -115,23 +115,22 @@ def report(
     certificates: Sequence[Certificate], fixed: Sequence[str], precision: str, width: int | None = None
 ) -> str:
     """Return certificates, the names of fixed arms, and the verdict as text; ``width`` as of ``format_table``."""
-    columns = {
-        "learner": [c.learner for c in certificates],
-        "backend": [c.backend for c in certificates],
-        "copies that differ": [f"{c.parted:,}" for c in certificates],
-        "decisions": [f"{c.decisions:,}" for c in certificates],
-    }
-    changes = {f"change in {x}": [_interval(c.changes[x]) for c in certificates] for x in certificates[0].changes}
-    meanings = dict.fromkeys(changes, "mean over copies ±half of its 95% interval")
+    rows = [
+        {"learner": c.learner, "backend": c.backend, "copies that differ": f"{c.parted:,}"}
+        | {"decisions": f"{c.decisions:,}"}
+        | {f"change in {name}": _interval(changes) for name, changes in c.changes.items()}
+        for c in certificates
+    ]
+    meanings = {f"change in {x}": "mean over copies ±half of its 95% interval" for x in certificates[0].changes}
     accepted = f"accepted: {TOLERANCE[precision]:g} of the decisions"
     meanings["copies that differ"] = f"from dense in some decision, given the same uniforms ({accepted})"
     parts = [
-        wrap(f"decisions in {precision}, compared with dense in float64", width),
-        format_table(columns | changes, width, meanings, names=2, kept=3),
-        wrap(f"{', '.join(fixed)}: of fixed arms there is nothing to compare", width) if fixed else "",
+        f"decisions in {precision}, compared with dense in float64",
+        format_table(rows, width, meanings, names=2, kept=3),
+        f"{', '.join(fixed)}: of fixed arms there is nothing to compare" if fixed else "",
         _verdict([c for c in certificates if not c.holds(precision)]),
     ]
-    return "\n\n".join(filter(None, parts))
+    return wrap("\n\n".join(filter(None, parts)), width)
 
 
 def _verdict(refused: Sequence[Certificate]) -> str:
@@ -173,7 +172,7 @@ def main(given: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    print(report(certificates, fixed, sweep.precision, terminal_width()))
+    show(report(certificates, fixed, sweep.precision, terminal_width()))
     return int(not all(each.holds(sweep.precision) for each in certificates))
 
 

@@ -200,7 +200,7 @@ class Batches:
         except MemoryError:
             self.report(-reported)
             return False
-        self._save(batch, totals.arrays(result))
+        self._save(batch, result)
         return True
 
     def run_on(self, executor: Executor) -> None:
@@ -286,7 +286,7 @@ def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arr
     if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
     result = simulate_batch(_trials_of(prepared.sources, batch), lambda rounds: None)
-    return identity(prepared.manifest, batch.source), totals.arrays(result)
+    return identity(prepared.manifest, batch.source), result
 
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once

@@ -25,18 +25,6 @@ def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     return leaves
 
 
-def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo ``flatten``, except for empty dictionaries, which leave no trace."""
-    whole: dict[str, Any] = {}
-    for name, value in leaves.items():
-        *outer, last = name.split("/")
-        level = whole
-        for key in outer:
-            level = level.setdefault(key, {})
-        level[last] = value
-    return whole
-
-
 def name_with_values(name: str, values: Mapping[str, str]) -> str:
     """Return ``name:a=1,b=2``."""
     return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name

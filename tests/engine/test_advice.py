@@ -57,26 +57,24 @@ def test_a_half_is_answered_as_the_reference_answers_it():
     alphas = np.array([0.05, 0.2])
     found = advice.simulate_half(log, rest, alphas, 1 / 40)
     grid = log_grid(LOG_ARMS, log.scores)
-    for alpha, answered, fdr in zip(alphas, *found, strict=True):
+    for alpha, answered, wrong in zip(alphas, *found, strict=True):
         learner = reference.AciRank(grid, alpha, log=(log.scores, log.errors))
         decisions = []
         for score, error in zip(rest.scores, rest.errors, strict=True):
             decisions.append(learner.decide(score, 0.5)[0])
             learner.learn(None, decisions[-1], error)
-        assert answered == np.mean(decisions)
-        assert fdr == pytest.approx(rest.errors[decisions].mean())
+        assert answered == np.sum(decisions)
+        assert wrong == pytest.approx(rest.errors[decisions].sum())
 
 
 def test_the_threshold_of_the_log_is_the_lowest_that_holds_alpha_there():
     log = Records("log", np.array([0.1, 0.5, 0.5, 0.9]), np.array([1.0, 1.0, 0.0, 0.0]), 0, None)
     rest = Records("rest", np.array([0.05, 0.1, 0.6, 0.95]), np.array([0.0, 1.0, 1.0, 0.0]), 0, None)
     found = advice.hold_threshold(log, rest, np.array([0.01, 0.34, 0.6]))
-    assert found.answered.tolist() == [0.25, 0.5, 1.0]  # from .9, from .5, all
-    assert found.fdr.tolist() == [0.0, 0.5, 0.5]
+    assert found.answered.tolist() == [1, 2, 4]  # from .9, from .5, all
+    assert found.wrong.tolist() == [0.0, 1.0, 2.0]
     hopeless = log._replace(errors=np.ones(4))
-    nothing = advice.hold_threshold(hopeless, rest, np.array([0.5]))
-    assert nothing.answered.tolist() == [0.0]
-    assert np.isnan(nothing.fdr[0])
+    assert advice.hold_threshold(hopeless, rest, np.array([0.5])).answered.tolist() == [0]
 
 
 def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_the_share():

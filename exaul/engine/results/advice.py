@@ -8,16 +8,15 @@ over random halves or, if that is larger, the FDR in the order of the log. Nothi
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
-from exaul.engine.results.text_table import COMMAND, align_decimals, format_table, wrap
+from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
@@ -36,13 +35,6 @@ BETWEEN = "; "  # cautions
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
-class HalfResult(NamedTuple):
-    """What was answered of the half that was played, at each alpha."""
-
-    answered: Floats  # [alphas] share of the records
-    fdr: Floats  # [alphas], NaN if nothing was answered
-
-
 def is_near(fdr: Any, alpha: Any) -> Any:
     """Return whether an FDR counts as held at alpha: at most alpha + .01, and 1.5 alpha."""
     return fdr <= alpha + np.minimum(NEAR, np.asarray(alpha) / 2)
@@ -54,7 +46,7 @@ def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
     return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
 
 
-def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> HalfResult:
+def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> Sums:
     """Start ``aci-rank`` from a log at each alpha, and let it play the rest, each record rated at once."""
     *start, grid = start_from(log, alphas)
     copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
@@ -72,22 +64,16 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> H
     costs = np.zeros(len(alphas))
     for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):
         part.result()
-    return _half_result(*sums, rounds)
+    return sums
 
 
-def hold_threshold(log: Records, rest: Records, alphas: Floats) -> HalfResult:
+def hold_threshold(log: Records, rest: Records, alphas: Floats) -> Sums:
     """Answer what the lowest threshold with an FDR of at most alpha on a log answers of the rest."""
     thresholds = every_threshold(log.scores)
     _, risk = risk_coverage(thresholds, log.scores, log.errors)
     reached = [thresholds[risk <= alpha] for alpha in alphas]
     shown = [rest.scores >= (each[0] if len(each) else np.inf) for each in reached]
-    wrong = np.array([rest.errors[x].sum() for x in shown])
-    return _half_result(np.array([x.sum() for x in shown]), wrong, len(rest.scores))
-
-
-def _half_result(count: NDArray[np.integer], wrong: Floats, rounds: int) -> HalfResult:
-    with np.errstate(invalid="ignore"):
-        return HalfResult(count / rounds, wrong / count)
+    return Sums(np.array([x.sum() for x in shown]), np.array([rest.errors[x].sum() for x in shown]))
 
 
 def halves(records: Records) -> list[tuple[Records, Records]]:
@@ -122,8 +108,9 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     for i, alpha in enumerate(alphas):
         best = best_coverage(every_threshold(source.scores), source.scores, source.errors, alpha)
         for name, each in ways.items():
-            answered, fdr = (np.array([getattr(x, field)[i] for x in each]) for field in HalfResult._fields)
-            spread = _spread("answered", answered) | _spread("fdr", fdr)
+            count, wrong = (np.array([x[i] for x in sums]) for sums in zip(*each, strict=True))
+            with np.errstate(invalid="ignore"):
+                spread = _spread("answered", count / len(cuts[0][1].scores)) | _spread("fdr", wrong / count)
             most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"])
             holds = name == LEARNER and best >= FEASIBLE and bool(is_near(most, alpha))
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
@@ -191,14 +178,15 @@ def describe_halves(table: Table, is_perfect: bool, width: int | None = None) ->
         "on questions not seen before: started from a random half of the log, on its other half "
         f"(mean of {HALVES} halves, and 5% to 95% of them){unlike}"
     )
-    logs = {"log": table["source"]} if table["source"].nunique() > 1 else {}
-    names = {**logs, "learner": table["learner"]}
-    alphas = {"alpha": align_decimals(table["alpha"])} if table["alpha"].nunique() > 1 else {}
-    columns = {title: list(each) for title, each in {**names, **alphas}.items()}
-    kept = len(columns) + 1
-    for column, name in (("FDR", "fdr"), ("answered", "answered")):
-        columns[column] = [describe_range(row, name) for _, row in table.iterrows()]
-    return f"{wrap(title, width)}\n\n{format_table(columns, width, names=len(names), kept=kept)}"
+    keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
+    keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
+    rows = [
+        {title: row[name] for title, name in keys.items()}
+        | {"FDR": describe_range(row, "fdr"), "answered": describe_range(row, "answered")}
+        for _, row in table.iterrows()
+    ]
+    names = len(keys) - ("alpha" in keys)
+    return f"{title}\n\n{format_table(rows, width, names=names, kept=len(keys) + 1)}"
 
 
 def _sentence(row: Any, step: str) -> str:

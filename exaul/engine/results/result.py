@@ -106,7 +106,7 @@ class Result:
         names = [x["learner"] for x in played["learners"]]
         best = registry.FROM_LOG if registry.FROM_LOG in names else advice.LEARNER
         parts = [
-            wrap(summary.describe_sweep(sweep, played, given, is_log), width),
+            summary.describe_sweep(sweep, played, given, is_log),
             summary.summarize(
                 trials,
                 advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),
@@ -115,22 +115,22 @@ class Result:
                 width=width,
             ),
             summary.describe_feedback_sums(trials, width),
-            wrap(summary.describe_warm_start(played), width),
+            summary.describe_warm_start(played),
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
-        parts.append(wrap(advice.describe(self.advice, self._step, is_log), width))
+        parts.append(advice.describe(self.advice, self._step, is_log))
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best
             known = self.sources if self.asked is None else ()
             answerable = self._answerable(known[0], played["horizon"]) if known else {}
             parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
-            parts.append(wrap(checks, width))
-            parts.append(wrap(summary.describe_backends(self.manifest, played["learners"]), width))
-        elif summary.BROKEN in checks:  # which ends the command with status 1
-            parts.append(wrap(checks, width))
-        return "\n\n".join(part for part in parts if part)
+        if theory or summary.BROKEN in checks:  # which ends the command with status 1
+            parts.append(checks)
+        if theory:
+            parts.append(summary.describe_backends(self.manifest, played["learners"]))
+        return wrap("\n\n".join(filter(None, parts)), width)
 
     def to_latex(self) -> str:
         """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.
@@ -149,7 +149,7 @@ class Result:
         if self.sweep.out is not None:
             texts.append(f"figures over time:\n{COMMAND}{typed('figures', self.sweep.out)}")
         table = summary.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
-        return "\n\n".join([table, *(wrap(text, width) for text in texts)])
+        return wrap("\n\n".join([table, *texts]), width)
 
     @property
     def _step(self) -> str:

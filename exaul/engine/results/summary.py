@@ -1,8 +1,7 @@
 """The summary of a sweep as text: its tables, and what can be answered and was simulated where."""
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import NOTHING, align_decimals, format_table, with_rates, wrap
+from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage
@@ -84,7 +83,8 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     )
 
 
-Cell = tuple[str, float, float]  # learner, alpha, lambda
+CELL = "learner", "alpha", "lambda"
+TAIL = 0.025  # of a 95% interval
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 BROKEN = "BROKEN"  # a bound that was proved
@@ -109,20 +109,25 @@ def summarize(
         width: of the terminal, or None for all columns.
     """
     parts, is_limited = list[str](), bool((trials["risk_bound"] > 0).any())
-    for alpha, rows in trials.groupby("alpha", sort=False):
-        cells = _by_cell(rows)
-        columns = _keys(cells, [advised.get(alpha) == learner for learner, *_ in cells])
-        del columns["alpha"]  # it is that of the block
-        count = len(columns)
-        columns |= {
-            "FDR": [_percent(each["fdr"], 2) for each in cells.values()],
-            "answered": [_percent(_answered(each), 1) for each in cells.values()],
-            "trials at or\nbelow target": [f"{(~(each['fdr'] > alpha)).mean():.0%}" for each in cells.values()],
-        }
-        if is_limited:
-            columns["wrong above the\ntarget, at most"] = _limits(cells, "risk_bound")
-        target = f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
-        parts += [wrap(target, width), format_table(columns, width, kept=count + 1)]
+    for alpha, block in trials.groupby("alpha", sort=False):
+        keys = [key for key in _keys(block) if key != "alpha"]  # it is that of the block
+        cells, best, rows = list(_cells(block, keys)), advised.get(alpha), []
+        indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
+        for cell, each in cells:
+            name = cell.pop("learner")
+            row = {
+                f"{indent}learner": f"{ADVISED if name == best else indent}{name}",
+                **cell,
+                "FDR": _text(each["fdr"].mean(), "{:.2%}"),
+                "answered": f"{_answered(each).mean():.1%}",
+                "trials at or\nbelow target": f"{(~(each['fdr'] > alpha)).mean():.0%}",
+            }
+            limit = {"wrong above the\ntarget, at most": _limit(each["risk_bound"])} if is_limited else {}
+            rows.append(row | limit)
+        parts.append(
+            f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
+        )
+        parts.append(format_table(rows, width, kept=len(keys) + 1))
     legend = f"{ADVISED.strip()}: advised (below); " if set(trials["learner"]) & set(advised.values()) else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = " with as many answers as here" if by_answers else ""
@@ -130,28 +135,29 @@ def summarize(
         legend += f"-: nothing shown, or nothing proven\nwrong above the target, at most: {meaning}{few}{waiting}"
     if "best-fixed" in set(trials["learner"]):
         legend += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
-    if legend:
-        parts.append(wrap(legend.removesuffix("; ").strip(), width))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
 
 
 def as_latex(trials: Table) -> str:
     """Return FDR, answers, R_T and its proven limit per learner and cell as a LaTeX table."""
-    cells = _by_cell(trials)
-    columns = _keys(cells) | {
-        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        "answered": [_percent(_answered(rows), 1) for rows in cells.values()],
-        "$R_T$": [f"{rows['fdr_risk'].mean():z.0f}" for rows in cells.values()],
-        "at most": _limits(cells, "risk_bound"),
-    }
+    rows = [
+        cell
+        | {
+            "FDR": _spread(rows["fdr"]),
+            "answered": f"{_answered(rows).mean():.1%}",
+            "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
+            "at most": _limit(rows["risk_bound"]),
+        }
+        for cell, rows in _cells(trials, _keys(trials))
+    ]
+    columns, minus = columns_of(rows), re.compile(r"^-(?=\d)")
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
-    minus = re.compile(r"^-(?=\d)")
-    rows = (
+    texts = (
         [minus.sub("$-$", text.translate(LATEX)) for text in row] for row in zip(*columns.values(), strict=True)
     )
-    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *rows))
+    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *texts))
     lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
-    return f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+    return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def summarize_theory(
@@ -165,34 +171,37 @@ def summarize_theory(
         answerable: as ``shares_answerable`` returns it.
         width: of the terminal, or None for all columns.
     """
-    cells = _by_cell(trials)
-    bounds = [_regret_bound(rows) for rows in cells.values()]
-    columns = key_columns(cells) | {
-        "FDR": [_spread(rows["fdr"]) for rows in cells.values()],
-        "R_T": [f"{rows['fdr_risk'].mean():z.0f}" for rows in cells.values()],
-        "FDR at most": [_rounded_up(rows["fdr_bound"].mean(skipna=False)) for rows in cells.values()],
-        "by the paper": [_rounded_up(rows["fdr_bound_paper"].mean(skipna=False)) for rows in cells.values()],
-        "regret": [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
-        "Lemma 1": [_held(lemma_holds(rows)) for rows in cells.values()],
-        "limit of R_T": [_held(risk_holds(rows)[_limited(rows)]) for rows in cells.values()],
-        "of bound": [ratio for ratio, _ in bounds],
-        "above bound": [broken for _, broken in bounds],
-        "of answerable": [
-            _share_of_answerable(rows, answerable.get(alpha, 0.0)) for (_, alpha, _), rows in cells.items()
-        ],
-    }
+    table = []
+    for cell, rows in _cells(trials, CELL):
+        part, broken = _regret_bound(rows)
+        can = answerable.get(cell["alpha"], np.nan)
+        verdicts = {
+            "Lemma 1": _held(lemma_holds(rows)),
+            "limit\nof R_T": _held(risk_holds(rows)[_limited(rows)]),
+            "above\nbound": broken,
+        }
+        numbers = {
+            "R_T": f"{rows['fdr_risk'].mean():z.0f}",
+            "FDR at most": _rounded_up(rows["fdr_bound"]),
+            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+            "regret": f"{rows['regret'].mean():z.1f}",
+            "of bound": part,
+            # at most 100% in each trial
+            "of answerable": _text((_answered(rows) / can).clip(upper=1).mean() if can > 0 else np.nan, "{:.0%}"),
+        }
+        table.append({**cell, "FDR": _spread(rows["fdr"])} | verdicts | numbers)
     meanings = {
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
+        "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
         "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1 of docs/proofs.md)",
         "by the paper": "the same by its theorem (eq. 6)",
         "regret": "loss above that of best-fixed (mean)",
         "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: above T",
-        "above bound": "trials with a larger regret (95% interval)",
         "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",
     }
-    return format_table(columns, width, meanings, kept=4)
+    return format_table(table, width, meanings, kept=4)
 
 
 def describe_checks(trials: Table, delta: float) -> str:
@@ -220,18 +229,18 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     observed = trials.dropna(subset="observed")
     if observed.empty:
         return ""
-    cells = _by_cell(observed)
-    keys = _keys(cells)
-    columns = keys | {
-        "observed": [f"{rows['observed'].mean():.0f}" for rows in cells.values()],
-        "above aim": [f"{rows['feedback_risk'].mean():z.0f}" for rows in cells.values()],
-        "at most": _limits(cells, "feedback_risk_bound"),
-        "FDR observed": [
-            f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
-            for rows in cells.values()
-        ],
-        "aim": [f"{rows['aim'].mean():.4f}" for rows in cells.values()],
-    }
+    keys = _keys(observed)
+    table = [
+        {
+            **cell,
+            "observed": f"{rows['observed'].mean():.0f}",
+            "above aim": f"{rows['feedback_risk'].mean():z.0f}",
+            "at most": _limit(rows["feedback_risk_bound"]),
+            "FDR observed": _text(rows["fdr_observed"].mean(), "{:.4f}"),
+            "aim": f"{rows['aim'].mean():.4f}",
+        }
+        for cell, rows in _cells(observed, keys)
+    ]
     meanings = {
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
@@ -239,22 +248,23 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         "FDR observed": "the FDR among them, by that feedback",
         "aim": "the FDR observed at which the FDR of all answers is alpha",
     }
-    return format_table(columns, width, meanings, kept=len(keys) + 1)
+    return format_table(table, width, meanings, kept=len(keys) + 1)
 
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
-    keys = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
-    cells = dict(iter(with_rates(table).groupby(keys, sort=False)))
-    feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
-    shares = [rows["of_answerable"] for rows in feasible]
-    columns = key_columns(cells) | {
-        "of answerable": [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
-        f"FDR<=alpha+{NEAR:g}": [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
-        "traces": [f"{len(rows)}" for rows in feasible],
-        "largest R_T": [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
-        "10% of answerable": [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
-    }
+    keys, lines = CELL if by_lambda else CELL[:2], []
+    for cell, every in _cells(table, keys):
+        rows = every[~(every["answerable"] < FEASIBLE)]  # also where it is unknown
+        share = rows["of_answerable"]
+        row = {
+            "of answerable": _text(share.mean(), "{:.1%}"),
+            f"FDR<=alpha+{NEAR:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
+            "traces": f"{len(rows)}",
+            "largest R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
+            "10% of answerable": _text(share.quantile(0.1), "{:.1%}"),
+        }
+        lines.append(cell | row)
     meanings = {
         "of answerable": "share answered, divided by what the best such threshold answers (mean over traces)",
         f"FDR<=alpha+{NEAR:g}": "share of the traces",
@@ -263,7 +273,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         "largest R_T": "of the traces; R_T is the sum of e - alpha over answers, mean over trials",
         "10% of answerable": "its 10% quantile over the traces",
     }
-    return format_table(columns, width, meanings, kept=len(keys) + 1)
+    return format_table(lines, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
@@ -276,70 +286,54 @@ def advise_traces(table: Table) -> str:
     return "\n".join(lines)
 
 
-def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> dict[str, Sequence[str]]:
-    """Return the columns of learner, alpha and, if the cells have it, lambda."""
-    names, *numbers = zip(*cells, strict=True)
-    title = "learner"
-    if any(is_advised):
-        names = tuple((ADVISED if x else UNMARKED) + name for name, x in zip(names, is_advised, strict=True))
-        title = UNMARKED + title
-    values = {name: align_decimals(each) for name, each in zip(("alpha", "lambda"), numbers, strict=False)}
-    return {title: names, **values}
+def _keys(trials: Table) -> tuple[str, ...]:
+    """Return the columns that tell cells apart: lambda only if an alpha has several."""
+    return CELL if (trials.groupby("alpha")["lambda"].nunique() > 1).any() else CELL[:2]
 
 
-def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> dict[str, Sequence[str]]:
-    """Return the columns of learner, alpha and, if an alpha has several, lambda."""
-    several = len({cell[1:] for cell in cells}) > len({alpha for _, alpha, _ in cells})
-    return key_columns(cells if several else [cell[:2] for cell in cells], is_advised)
+def _cells(table: Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], Table]]:
+    """Yield the values of the keys of each cell, and its rows."""
+    for values, rows in with_rates(table).groupby(list(keys), sort=False):
+        yield dict(zip(keys, values, strict=True)), rows
 
 
-def _by_cell(trials: Table) -> dict[Cell, Table]:
-    return dict(iter(with_rates(trials).groupby(["learner", "alpha", "lambda"], sort=False)))
+def _text(value: float, form: str) -> str:
+    """Return a number as text; "-" if there is none, as for the FDR without an answer."""
+    return "-" if np.isnan(value) else form.format(value)
 
 
 def _spread(values: Any) -> str:
-    """Return mean and standard deviation; "-" if there is no value, as for the FDR without an answer."""
-    return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}" if values.notna().any() else "-"
+    """Return mean and standard deviation; "-" if there is no value."""
+    return _text(values.mean(), f"{{:.4f}} ±{values.std(ddof=0):.4f}")
 
 
-def _percent(shares: Any, digits: int) -> str:
-    """Return the mean of shares in percent; "-" if there is none, as of wrong answers without an answer."""
-    return f"{shares.mean():.{digits}%}" if shares.notna().any() else "-"
+def _limit(bounds: Any) -> str:
+    """Return the mean of bounds, rounded up; "-" if a trial has none."""
+    return _text(np.ceil(bounds.mean(skipna=False)), "{:.0f}")
+
+
+def _rounded_up(bounds: Any) -> str:
+    """Return the mean of bounds of the FDR; "-" without one, or if it says nothing."""
+    bound = bounds.mean(skipna=False)
+    return round_up(bound) if bound < 1 else "-"
 
 
 def _answered(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
 
-def _share_of_answerable(rows: Table, answerable: float) -> str:
-    """Return the mean of answered / answerable, at most 100% per trial; "-" if nothing is answerable."""
-    return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else "-"
-
-
 def _regret_bound(rows: Table) -> tuple[str, str]:
     """Return the mean regret as a part of its bound, and the trials above the bound; "-" without one."""
-    bound = rows["regret_bound"].iloc[0]
+    bound, many = rows["regret_bound"].iloc[0], len(rows)
     if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
         return "-", "-"
-    broken = int((rows["regret"] > bound).sum())
-    low, high = binomial_interval(broken, len(rows))
-    return (
-        f"{rows['regret'].mean() / bound:.2f}",
-        f"{broken}/{len(rows)} ({low:.0%}-{high:.0%})",
-    )
+    above = int((rows["regret"] > bound).sum())
+    from scipy.special import betaincinv  # imported here: it takes half a second and is seldom needed
 
-
-def _limits(cells: Mapping[Cell, Table], bound: str) -> list[str]:
-    return [_limit(rows[bound].mean(skipna=False)) for rows in cells.values()]
-
-
-def _rounded_up(bound: float) -> str:
-    """Return a bound of the FDR, rounded up; "-" without one, or if it says nothing."""
-    return f"{math.ceil(1e4 * bound) / 1e4:.4f}" if bound < 1 else "-"
-
-
-def _limit(bound: float) -> str:
-    return "-" if np.isnan(bound) else f"{math.ceil(bound)}"
+    # the exact interval of a probability (Clopper and Pearson, 1934)
+    low = betaincinv(above, many - above + 1, TAIL) if above else 0.0
+    high = betaincinv(above + 1, many - above, 1 - TAIL) if above < many else 1.0
+    return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{many} ({low:.0%}-{high:.0%})"
 
 
 def _limited(trials: Table) -> NDArray[np.bool_]:
@@ -349,16 +343,3 @@ def _limited(trials: Table) -> NDArray[np.bool_]:
 
 def _held(holds: NDArray[np.bool_]) -> str:
     return "-" if not len(holds) else "held" if holds.all() else BROKEN
-
-
-def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a probability after ``count`` successes (Clopper and Pearson, 1934)."""
-    tail = (1 - confidence) / 2
-    if count in (0, trials):  # closed form: one end is 0 or 1
-        apart = tail ** (1 / trials)
-        return (0.0, 1 - apart) if count == 0 else (apart, 1.0)
-    from scipy.special import betaincinv  # imported here: it takes half a second and is seldom needed
-
-    return float(betaincinv(count, trials - count + 1, tail)), float(
-        betaincinv(count + 1, trials - count, 1 - tail)
-    )

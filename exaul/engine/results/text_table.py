@@ -40,7 +40,7 @@ def as_digits(rate: float) -> str:
 
 
 def format_table(
-    columns: Mapping[str, Sequence[str]],
+    rows: Sequence[Mapping[str, str | float]],
     width: int | None = None,
     meanings: Mapping[str, str] = NOTHING,
     names: int = 1,
@@ -49,53 +49,57 @@ def format_table(
     """Return a table as text, with the titles of the columns that are left out, and what the others mean.
 
     Args:
-        columns: equally many texts by title, the most important column first: a narrow terminal shows no last ones.
-            A title may have several lines.
+        rows: texts, or numbers to align, by title of the column. The most important columns come first: a narrow
+            terminal shows no last ones. A title may have several lines.
         width: of the terminal, in cells; None for all columns.
         meanings: explanations by title.
         names: number of first columns that are aligned left, and cut if they are too long.
         kept: number of first columns that are always shown.
     """
-    heads = [[_pad(line) for line in title.split("\n")] for title in columns]
-    high = max(map(len, heads))
-    heads = [[""] * (high - len(head)) + head for head in heads]
-    padded = [[*head, *map(_pad, texts)] for head, texts in zip(heads, columns.values(), strict=True)]
+    columns = columns_of(rows)
+    titles, high = list(columns), max(title.count("\n") for title in columns)
+    padded = [
+        [""] * (high - title.count("\n")) + [_pad(text) for text in (*title.split("\n"), *texts)]
+        for title, texts in columns.items()
+    ]
     sizes = [max(map(len, texts)) for texts in padded]
-    count = fitting(sizes, width, names, kept)
+    count = len(sizes)
+    # a long name is cut before a column is left out
+    while _is_wide([*(min(x, SHORT) for x in sizes[:names]), *sizes[names:count]], width) and count > kept:
+        count -= 1
     sizes = sizes[:count]
-    while width is not None and _line_length(sizes) > width and max(sizes[:names]) > 1:
+    while _is_wide(sizes, width) and max(sizes[:names]) > 1:
         sizes[sizes.index(max(sizes[:names]))] -= 1
-    cut = [
-        [_cut(text, size).ljust(size) for text in texts] if n < names else texts
+    aligned = [
+        [f"{_cut(text, size):<{size}}" if n < names else f"{text:>{size}}" for text in texts]
         for n, (texts, size) in enumerate(zip(padded, sizes, strict=False))
     ]
-    aligned = [[f"{text:>{size}}" for text in texts] for texts, size in zip(cut, sizes, strict=True)]
     parts = ["\n".join(GAP.join(line).rstrip().replace(FILLER, "") for line in zip(*aligned, strict=True))]
-    titles = [title.replace("\n", " ") for title in columns]
     if count < len(titles):
-        left_out = ", ".join(title.strip() for title in titles[count:])
-        parts.append(wrap(f"a wider terminal, or a pipe, also shows: {left_out}", width))
-    explained = "\n".join(f"{title.strip()}: {meanings[title]}" for title in titles[:count] if title in meanings)
-    return "\n\n".join([*parts, *([wrap(explained, width)] if explained else [])])
+        left_out = ", ".join(" ".join(title.split()) for title in titles[count:])
+        parts.append(f"a wider terminal, or a pipe, also shows: {left_out}")
+    explained = [f"{' '.join(title.split())}: {meanings[title]}" for title in titles[:count] if title in meanings]
+    return wrap("\n\n".join([*parts, *(["\n".join(explained)] if explained else [])]), width)
 
 
-def fitting(sizes: Sequence[int], width: int | None, names: int, kept: int) -> int:
-    """Return how many of the first columns a terminal has space for, or ``kept``; long names count as SHORT."""
-    short = [min(size, SHORT) if n < names else size for n, size in enumerate(sizes)]
-    count = len(sizes)
-    while width is not None and count > kept and _line_length(short[:count]) > width:
-        count -= 1
-    return count
+def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:
+    """Return the columns of rows as texts; numbers have four significant digits and equally many decimals."""
+    columns: dict[str, list[Any]] = {title: [row[title] for row in rows] for title in rows[0]}
+    return {title: x if isinstance(x[0], str) else _align_decimals(x) for title, x in columns.items()}
 
 
 def wrap(text: str, width: int | None) -> str:
-    """Break the lines of an explanation between words; a line that starts with COMMAND stays whole."""
-    lines = map(join_lines, text.split("\n"))
-    return "\n".join(line if width is None or line.startswith(COMMAND) else _wrap(line, width) for line in lines)
+    """Break long lines between words; a line that starts with COMMAND stays whole."""
+    return "\n".join(_wrap(join_lines(line), width) for line in text.split("\n"))
 
 
-def align_decimals(values: Iterable[float]) -> list[str]:
-    """Return numbers as texts of four significant digits, all with as many decimals as the longest needs."""
+def round_up(bound: float) -> str:
+    """Return a bound as text of four decimals that is not below it."""
+    text = f"{bound:.4f}"
+    return text if float(text) >= bound else f"{bound + 1e-4:.4f}"
+
+
+def _align_decimals(values: Iterable[float]) -> list[str]:
     texts = [f"{value:.4g}" for value in values]
     if any("e" in text for text in texts):
         return texts
@@ -103,16 +107,18 @@ def align_decimals(values: Iterable[float]) -> list[str]:
     return [f"{float(text):.{decimals}f}" for text in texts]
 
 
-def _wrap(line: str, width: int) -> str:
+def _wrap(line: str, width: int | None) -> str:
     padded = _pad(line)
+    if width is None or len(padded) <= width or line.startswith(COMMAND):
+        return line
     narrower = width - (FILLER in padded)  # a break may part a wide character from its filler
     indent = "  " if width > 2 * len(GAP) else ""
     lines = textwrap.wrap(padded, max(1, narrower), subsequent_indent=indent, break_on_hyphens=False)
     return "\n".join(lines).replace(FILLER, "")
 
 
-def _line_length(sizes: Sequence[int]) -> int:
-    return sum(sizes) + len(GAP) * (len(sizes) - 1)
+def _is_wide(sizes: Sequence[int], width: int | None) -> bool:
+    return width is not None and sum(sizes) + len(GAP) * (len(sizes) - 1) > width
 
 
 def _pad(text: str) -> str:

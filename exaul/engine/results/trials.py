@@ -1,7 +1,6 @@
 """Make tidy tables from totals. ``docs/results.md`` defines the columns."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
 from exaul.engine.results.text_table import NOTHING, RATES
-from exaul.engine.results.totals import Totals
+from exaul.engine.results.totals import Totals, of_learners
+from exaul.engine.simulation.best_arms import ASKED
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -27,65 +27,57 @@ SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an arra
 
 def trials_table(totals: Totals) -> Table:
     """Return one row per learner, cell and trial: results at T, and their bounds."""
-    return files.stack([_trials_of(totals, name) for name in totals.learners])
+    return files.stack([_trials_of(each) for each in of_learners(totals)])
 
 
-def _trials_of(totals: Totals, name: str) -> Table:
-    answered, wrong = totals.answered[name][-1], totals.wrong[name][-1]
-    best_losses, best_arm = totals.best_of(name)
-    horizon, best = totals.checkpoints[-1], best_losses[-1]
-    cells = {field: values[:, None] for field, values in totals.cells[name].items()}
-    alpha, lam = cells["alpha"], cells["lam"]
-    loss = metrics.loss(answered, wrong, horizon, cells["answer_cost"], cells["abstain_cost"])
-    regret = loss - best
-    best_bound, abstaining_bound, paper_bound = (
-        totals.regret_bounds[name][field][:, None] for field in RegretBounds._fields
+def _trials_of(of: Totals) -> Table:
+    def last(field: str) -> Any:
+        """Return a field at T, [cells, trials]; NaN without one, as of perfect feedback or without a proof."""
+        return of[field][-1] if field in of else np.nan
+
+    answered, wrong, observed, horizon = last("answered"), last("wrong"), last("observed"), of["checkpoints"][-1]
+    best_loss, best_arm = last("best_loss")[of["pair"]], last("best_arm")[of["pair"]]
+    alpha, lam, answer_cost, abstain_cost = (
+        of[name][:, None] for name in ("alpha", "lam", "answer_cost", "abstain_cost")
     )
+    loss = metrics.loss(answered, wrong, horizon, answer_cost, abstain_cost)
+    regret = loss - best_loss
+    best_bound, abstaining_bound, paper_bound = (of[name][:, None] for name in RegretBounds._fields)
     columns: dict[str, Any] = {
-        "learner": name,
-        "environment": totals.environment,
-        "source": totals.source,
+        "learner": of["learner"],
+        "environment": of["environment"],
+        "source": of["source"],
         "alpha": alpha,
         "lambda": lam,
-        "trial": totals.trials[None],
+        "trial": of["trials"][None],
         "horizon": horizon,
-        "arms": len(totals.grid),
-        "grid": totals.grid_name,
-        "eta": cells["eta"],
-        "gamma": cells["gamma"],
+        "arms": len(of["grid"]),
+        "grid": of["grid_name"],
+        "eta": of["eta"][:, None],
+        "gamma": of["gamma"][:, None],
         "answered": answered,
         "fdr": metrics.fdr(answered, wrong, np.nan),
         "inefficiency": metrics.inefficiency(answered, horizon),
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
-        "best_loss": best,
-        "best_threshold": totals.grid[best_arm],
+        "best_loss": best_loss,
+        "best_threshold": of["grid"][best_arm],
         "regret": regret,
         "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, abstaining_bound, alpha, lam),
-        "risk_bound": totals.risk_bound[name][-1] if name in totals.risk_bound else np.nan,
-        **_feedback_columns(totals, name),
+        "risk_bound": last("risk_bound"),
+        "observed": observed,
+        "fdr_observed": metrics.fdr(observed, last("observed_errors"), np.nan),
+        "aim": last("aim"),
+        "feedback_risk": metrics.fdr_risk(last("settled"), last("learned_errors"), last("aim")),
+        "feedback_risk_bound": last("feedback_risk_bound"),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
-        **{rate: cells[rate] for rate in RATES},
-        "warm_start": totals.warm_start.get(name, np.nan),
+        **{rate: of[rate][:, None] for rate in RATES},
+        "warm_start": of.get("warm_start", np.nan),
     }
     return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
-
-
-def _feedback_columns(totals: Totals, name: str) -> dict[str, Any]:
-    """Return the columns of imperfect feedback, [cells, trials]; NaN if feedback is perfect."""
-    if name not in totals.feedback_sums:
-        return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
-    sums = {kind: x[-1] for kind, x in totals.feedback_sums[name].items()}
-    return {
-        "observed": sums["observed"],
-        "fdr_observed": metrics.fdr(sums["observed"], sums["observed_errors"], np.nan),
-        "aim": sums["aim"],
-        "feedback_risk": metrics.fdr_risk(sums["settled"], sums["learned_errors"], sums["aim"]),
-        "feedback_risk_bound": sums["bound"],
-    }
 
 
 def curves_table(totals: Totals) -> Table:
@@ -93,38 +85,34 @@ def curves_table(totals: Totals) -> Table:
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
-    return files.stack([_curves_of(totals, name) for name in totals.learners])
+    return files.stack([_curves_of(each) for each in of_learners(totals)])
 
 
-def _curves_of(totals: Totals, name: str) -> Table:
-    answered, wrong, cells = totals.answered[name], totals.wrong[name], totals.cells[name]
-    alpha, costs = cells["alpha"][:, None], (cells["answer_cost"][:, None], cells["abstain_cost"][:, None])
-    best_loss, _ = totals.best_of(name)
+def _curves_of(of: Totals) -> Table:
+    answered, wrong, best_loss = of["answered"], of["wrong"], of["best_loss"][:, of["pair"]]
+    alpha, *costs = (of[name][:, None] for name in ("alpha", "answer_cost", "abstain_cost"))
 
     def curves(rows: slice) -> dict[str, Floats]:
-        n, w, t = answered[rows], wrong[rows], totals.checkpoints[rows, None, None]
-        loss = metrics.loss(n, w, t, *costs)
+        n, w, t = answered[rows], wrong[rows], of["checkpoints"][rows, None, None]
+        regret = metrics.loss(n, w, t, *costs) - best_loss[rows]
         return {
             "fdr": metrics.fdr(n, w, alpha),
             "inefficiency": metrics.inefficiency(n, t),
-            "regret_per_round": (loss - best_loss[rows]) / t,
-            "regret": loss - best_loss[rows],
+            "regret_per_round": regret / t,
+            "regret": regret,
             "fdr_risk": metrics.fdr_risk(n, w, alpha),
         }
 
-    def rise(some_trials: slice) -> Floats:
-        return metrics.rise(metrics.fdr_risk(answered[..., some_trials], wrong[..., some_trials], alpha)).max(
-            axis=2
-        )
+    def rise(some: slice) -> Floats:
+        return metrics.rise(metrics.fdr_risk(answered[..., some], wrong[..., some], alpha)).max(axis=2)
 
-    bound = totals.risk_bound.get(name)
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
     further = {
-        "regret_bound": totals.regret_bound[name][: len(answered)].T,
-        "risk_bound": np.nan if bound is None else bound.mean(axis=2).T,
-        "rise": np.max([rise(some_trials) for some_trials in slices], axis=0).T,
+        "regret_bound": of["regret_bound"].T,
+        "risk_bound": of["risk_bound"].mean(axis=2).T if "risk_bound" in of else np.nan,
+        "rise": np.max([rise(some) for some in slices], axis=0).T,
     }
-    return _over_time(totals, name, len(answered), curves, further)
+    return _over_time(of, curves, further)
 
 
 def _slices(total: int, per_item: int) -> list[slice]:
@@ -139,49 +127,40 @@ def asked_table(totals: Totals) -> Table | None:
     ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
     right, with a cut below it.
     """
-    if not totals.asked:
-        return None
-    rounds = np.diff(totals.checkpoints, prepend=0)[:, None, None]
-    parts = []
-    for name, kinds in totals.asked.items():
-        shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
-        parts.append(_over_time(totals, name, len(rounds), partial(_part_of, shares)))
-    return files.stack(parts)
+    parts = [_asked_of(each) for each in of_learners(totals) if ASKED[0] in each]
+    return files.stack(parts) if parts else None
 
 
-def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
-    return {name: values[rows] for name, values in curves.items()}
+def _asked_of(of: Totals) -> Table:
+    rounds = np.diff(of["checkpoints"], prepend=0)[:, None, None]
+    shares = {kind: np.diff(of[kind], axis=0, prepend=0) / rounds for kind in ASKED}
+    return _over_time(of, lambda rows: {kind: x[rows] for kind, x in shares.items()})
 
 
 def _over_time(
-    totals: Totals,
-    name: str,
-    points: int,
-    curves: Callable[[slice], dict[str, Floats]],
-    further: Mapping[str, Any] = NOTHING,
+    of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = NOTHING
 ) -> Table:
-    """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints.
+    """Return mean and quantiles over trials of ``curves(rows)``, where ``rows`` are checkpoints, of a learner.
 
-    ``further`` are other columns, [cells, points] each.
+    ``further`` are other columns, [cells, P] each.
     """
-    cells = totals.cells[name]
     columns: dict[str, Any] = {
-        "learner": name,
-        "environment": totals.environment,
-        "source": totals.source,
-        "alpha": cells["alpha"][:, None],
-        "lambda": cells["lam"][:, None],
-        "t": totals.checkpoints[None, :points],
+        "learner": of["learner"],
+        "environment": of["environment"],
+        "source": of["source"],
+        "alpha": of["alpha"][:, None],
+        "lambda": of["lam"][:, None],
+        "t": of["checkpoints"][None],
     }
+    shape = len(of["alpha"]), len(of["checkpoints"])
     pieces: dict[str, list[Floats]] = {}
-    for rows in _slices(points, len(cells["alpha"]) * len(totals.trials)):
+    for rows in _slices(shape[1], shape[0] * len(of["trials"])):
         for curve, values in curves(rows).items():
             pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
     columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
-    columns |= {**further, **{rate: cells[rate][:, None] for rate in RATES}}
-    shape = len(cells["alpha"]), points
+    columns |= {**further, **{rate: of[rate][:, None] for rate in RATES}}
     return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 

@@ -13,8 +13,8 @@ from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.learners.learner import block_lengths
 from exaul.kernels.metrics import Floats
-from exaul.kernels.rates import block_lengths
 
 BY_TRIAL = (  # fields with trials on the last axis
     "trials",

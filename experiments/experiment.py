@@ -12,9 +12,8 @@ from exaul.engine import registry
 from exaul.engine.logs.files import Table, frame, stack
 from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
-from exaul.kernels.coverage import every_threshold, risk_coverage
 from exaul.kernels.game import ARMS, GRIDS
-from exaul.kernels.metrics import Floats
+from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 from experiments.claims import Claims, Judged, Tables, judge
 from experiments.paper import Paper
 

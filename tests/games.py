@@ -12,12 +12,10 @@ from exaul.engine.machine import TILE
 from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.schedule import TrialRecords, rates_of_blocks
 from exaul.engine.simulation.simulations import CompiledSimulation
-from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
-from exaul.kernels.learners.learner import Sided, has_weights
-from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
 from exaul.kernels.native import NativeBackend, RecordBlocks
-from exaul.kernels.play import ByBlocks
+from exaul.kernels.play import ByBlocks, advance_copies, initial_states
 from exaul.kernels.records import make_streams
 from exaul.kernels.uniforms import Draws
 

@@ -16,8 +16,8 @@ from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table
-from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import ARMS
+from exaul.kernels.metrics import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha"

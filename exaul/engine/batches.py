@@ -28,7 +28,7 @@ from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sweep import Sweep
-from exaul.kernels.learners.start import fitted_share
+from exaul.kernels.learners.learner import fitted_share
 
 
 def is_over_traces(sweep: Sweep) -> bool:

@@ -36,10 +36,8 @@ from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_game
 from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid
-from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked, block_rates, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
-from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, StreamPlan, Streams, make_streams, read_block
 from exaul.kernels.rows import Rows
 

@@ -24,11 +24,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backend import Backend
 from exaul.kernels.dense import RankedGame, RankedState, weights_of
 from exaul.kernels.game import ROUNDS, Block, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
-from exaul.kernels.play import ByBlocks
+from exaul.kernels.play import Backend, ByBlocks
 
 BLOCK = 16  # rounds that are written out (chosen; more compile longer)
 

@@ -1,24 +1,225 @@
-"""Bounds of the FDR risk and of the FDR: by the regret (Lemma 1), and by the risk of the observed feedback."""
+"""Bounds of the regret, those of the paper's theorems and sharper ones, and what they say of the FDR (Lemma 1).
+
+Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow, ``rounds``
+[K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast
+shape, or is a float if it does not depend on them.
+s and r are the costs of ``compute_costs``: an answer with error e costs s e, an abstention r. ``docs/proofs.md``,
+section 6, has the proofs, and states how each bound holds against adaptive adversaries.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.feedback import Feedback, aim
-from exaul.kernels.regret_bounds import TILTS
+from exaul.kernels.game import compute_costs
+
+Bound = Callable[..., Any]
+TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose (chosen)
+# of ``exaul-known``, for which its bounds are proved: the first mass of the last arm, and eta x the largest charge
+KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
+
+
+class RegretBounds(NamedTuple):
+    """Bounds of the regret of a learner, which hold with probability 1 - delta, or in the mean if delta is 1.
+
+    Each is called as ``bound(eta, gamma, rounds, arms, delta, alpha, lam)``, with delta in (0, 1], and is NaN if
+    nothing is proved at these rates.
+    """
+
+    best: Bound  # of the regret against the best arm (eq. 3)
+    abstaining: Bound  # of the regret against the arm that always abstains, the only one that Lemma 1 needs
+    paper: Bound  # of the regret against the best arm, by the paper's theorem
+
+
+class Given(NamedTuple):
+    """What a bound depends on."""
+
+    eta: NDArray[np.float64]  # [K]
+    gamma: NDArray[np.float64]  # [K]
+    rounds: NDArray[np.float64]  # [K]
+    arms: int
+    delta: float
+    s: Any  # [cells], cost of an answer per unit of error
+    r: Any  # [cells], cost of an abstention
+    horizon: Any  # T
+    eta_sum: Any  # over the rounds
+    gamma_sum: Any  # over the rounds
+
+    def largest(self, deviation: Callable[[Any, Any], Any]) -> Any:
+        """Return the maximum over the blocks of ``deviation(eta, gamma)``."""
+        eta, gamma = self.eta, self.gamma
+        changed = np.append(True, (np.diff(eta) != 0) | (np.diff(gamma) != 0))  # constant rates are one pair
+        return np.max([deviation(*pair) for pair in zip(eta[changed], gamma[changed], strict=True)], axis=0)
+
+
+def _bound(of: Callable[..., Any], **fixed: Any) -> Bound:
+    """Return a bound as ``RegretBounds`` describes it, from a function of what is given."""
+
+    @wraps(of)
+    def bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> Any:
+        eta, gamma, rounds = (np.atleast_1d(np.asarray(x, np.float64)) for x in (eta, gamma, rounds))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # above the largest float it is inf
+            sums = (np.sum(x) for x in (rounds, eta * rounds, gamma * rounds))
+            return of(Given(eta, gamma, rounds, arms, delta, *compute_costs(alpha, lam), *sums), **fixed)
+
+    return bound
+
+
+def paper_implicit_exploration(of: Given, single: bool = False) -> float:
+    """Bound the regret by the last step in the proofs of the theorems on ExAUL and, if ``single``, on Exp3-IX.
+
+    ``N sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``, where N is 2,
+    the number of sides of a cut, or H if a round reveals the loss of one arm only. It needs ``eta_t <= 2 gamma_t``.
+    In the mean ln(2 / delta) is 0 (``docs/proofs.md``, section 7).
+    """
+    if np.any(of.eta > 2 * of.gamma):
+        return np.nan
+    chance = np.log(2 / of.delta) if of.delta < 1 else 0.0
+    exploration = (of.arms if single else 2) * np.sum((of.eta / 2 + of.gamma) * of.rounds)
+    deviation = (np.log(of.arms) + chance) / (2 * of.gamma[-1]) + chance
+    return float(exploration + np.log(of.arms) / of.eta[-1] + deviation)
+
+
+def paper_exponential_weights(of: Given) -> float:
+    """Bound the regret of exponential weights with full feedback, by the theorem on EW.
+
+    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)``.
+    """
+    return float(of.eta_sum / 8 + np.log(of.arms) / of.eta[-1] + np.sqrt(of.horizon * np.log(1 / of.delta) / 2))
+
+
+def _second_moments(of: Given, single: bool) -> tuple[Any, Any, Any]:
+    """Return the largest sums over the sides, or arms, of squared losses, of losses below, and of all losses."""
+    s, r, arms = of.s, of.r, of.arms
+    most, least = np.maximum(s, r), np.minimum(s, r)
+    if single:  # at least one arm is on each side
+        return (arms - 1) * most**2 + least**2, (arms - 1) * most, (arms - 1) * most + least
+    return s**2 + r**2, s, s + r
+
+
+def implicit_exploration_abstaining(of: Given, single: bool) -> Any:
+    """Bound the regret against the arm that always abstains (``docs/proofs.md``, R1).
+
+    ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t s) + ln(1 / delta) max_t D_t`` with ``V = s^2 + r^2`` and
+    ``D = max(r (1 + gamma + eta r / 2), s (gamma + eta s / 2)) / (2 gamma)``; R1 says what changes if ``single``.
+    """
+    squares, below, _ = _second_moments(of, single)
+    r, other = of.r, np.maximum(of.s, of.r) if single else of.s
+    bound = np.log(of.arms) / of.eta[-1] + of.eta_sum * squares / 2 + of.gamma_sum * below
+    if of.delta == 1:
+        return bound
+    if np.any(of.gamma <= 0):
+        return of.r * np.nan
+
+    def deviation(eta: Any, gamma: Any) -> Any:
+        of_abstaining = r * (1 + gamma + eta * r / 2)
+        return np.maximum(of_abstaining, other * (gamma + eta * other / 2)) / (2 * gamma)
+
+    return bound + np.log(1 / of.delta) * of.largest(deviation)
+
+
+def implicit_exploration_best(of: Given, single: bool) -> Any:
+    """Bound the regret against the best arm (``docs/proofs.md``, R2).
+
+    ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t b) + ln(H / delta) max_t b (1 + gamma_t + eta_t b / 2) / (2
+    gamma_t)`` with ``b = max(s, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``.
+    """
+    squares, below, both = _second_moments(of, single)
+    most = np.maximum(of.s, of.r)
+    bound = np.log(of.arms) / of.eta[-1] + of.eta_sum * squares / 2
+    if np.any(of.gamma <= 0):
+        return of.r * np.nan
+    if of.delta == 1:
+        return bound + of.gamma_sum * both + np.log(of.arms) * most / (2 * of.gamma[-1])
+    largest = of.largest(lambda eta, gamma: most * (1 + gamma + eta * most / 2) / (2 * gamma))
+    return bound + of.gamma_sum * (below if single else most) + np.log(of.arms / of.delta) * largest
+
+
+def exponential_weights_best(of: Given) -> Any:
+    """Bound the regret of ``ew`` against the best arm (``docs/proofs.md``, R3).
+
+    ``ln H / eta_T + D^2 sum_t eta_t / 8 + D sqrt(T ln(1 / delta) / 2)`` with ``D = max(s - r, r)``.
+    """
+    range_ = np.maximum(of.s - of.r, of.r)
+    deviation = range_ * np.sqrt(of.horizon * np.log(1 / of.delta) / 2)
+    return np.log(of.arms) / of.eta[-1] + range_**2 * of.eta_sum / 8 + deviation
+
+
+def exponential_weights_abstaining(of: Given) -> Any:
+    """Bound the regret of ``ew`` against the arm that always abstains (``docs/proofs.md``, R4; or R3 if smaller).
+
+    ``B (exp(x b) - 1) / (x b) + ln(1 / delta) / x - r T``, where ``b = max(s, r)`` and
+    ``B = b (r T + ln H / eta_T) eta_1 / (1 - exp(-b eta_1))`` bounds the expected losses; the best x of ``TILTS``.
+    """
+    first, last, T, most = of.eta[0], of.eta[-1], of.horizon, np.maximum(of.s, of.r)
+    expected = most * (of.r * T + np.log(of.arms) / last) * first / -np.expm1(-most * first)
+    if of.delta < 1:
+        x = TILTS.reshape(-1, *[1] * np.ndim(most))
+        expected = np.min(expected * np.expm1(x * most) / (x * most) + np.log(1 / of.delta) / x, axis=0)
+    return np.minimum(expected - of.r * T, exponential_weights_best(of))
+
+
+def known_abstention_abstaining(of: Given) -> Any:
+    """Bound the regret of ``exaul-known`` against the arm that always abstains (``docs/proofs.md``, R5).
+
+    ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t s / 2) (exp(x s) - 1) / x) + ln(1 / delta)
+    / x``, with the best x of ``TILTS``; in the mean with x = 0. H does not matter, and gamma may be 0.
+    """
+    s, r = of.s, of.r
+    bound = np.log(1 / KNOWN_PRIOR) / of.eta[-1] + of.eta_sum * r**2 / 2
+    charged = of.gamma_sum + of.eta_sum * s / 2
+    if of.delta == 1:
+        return bound + charged * s
+    x = TILTS.reshape(-1, *[1] * np.ndim(s))
+    deviation = x * of.horizon * r**2 / 8 + charged * np.expm1(x * s) / x + np.log(1 / of.delta) / x
+    return bound + np.min(deviation, axis=0)
+
+
+def known_abstention_best(of: Given) -> Any:
+    """Bound the regret of ``exaul-known`` against the best arm (``docs/proofs.md``, R6).
+
+    ``ln(2 (H - 1)) / eta_T + sum_t (eta_t V / 2 + gamma_t s + x r^2 / 8) + ln(H / delta) / x`` with the best
+    ``x <= min_t 2 gamma_t / (s (1 + gamma_t + eta_t s / 2))``; R6 says what changes in the mean. NaN unless gamma
+    is positive and so large that no charge is capped, ``eta_t s <= 2 gamma_t``.
+    """
+    s, r, T = of.s, of.r, of.horizon
+    bound = np.log((of.arms - 1) / (1 - KNOWN_PRIOR)) / of.eta[-1] + of.eta_sum * (s**2 + r**2) / 2
+    bound = bound + of.gamma_sum * s
+    if np.any(of.gamma <= 0):
+        return of.r * np.nan
+    if of.delta == 1:
+        bound = bound + s * np.log(of.arms) / (2 * of.gamma[-1])
+    else:
+        least = of.largest(lambda eta, gamma: s * (1 + gamma + eta * s / 2) / (2 * gamma))  # of 1 / x
+        chance = np.log(of.arms / of.delta)
+        inverse = np.maximum(least, r * np.sqrt(T / (8 * chance)))  # the latter minimizes the sum of both terms
+        bound = bound + T * r**2 / (8 * inverse) + chance * inverse
+    return np.where(np.max(of.eta / of.gamma) * s <= KNOWN_CAP, bound, np.nan)
+
+
+def _of_implicit_exploration(single: bool) -> RegretBounds:
+    each = implicit_exploration_best, implicit_exploration_abstaining, paper_implicit_exploration
+    return RegretBounds(*(_bound(of, single=single) for of in each))
+
+
+EXAUL_BOUNDS, EXP3_IX_BOUNDS = _of_implicit_exploration(False), _of_implicit_exploration(True)
+EW_BOUNDS = RegretBounds(
+    *map(_bound, (exponential_weights_best, exponential_weights_abstaining, paper_exponential_weights))
+)
+KNOWN_BOUNDS = RegretBounds(
+    *map(_bound, (known_abstention_best, known_abstention_abstaining, lambda of: of.r * np.nan))
+)
 
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
     """Bound the FDR risk by the regret, ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam`` (Lemma 1, eq. 5).
 
-    It holds for every sequence and all decisions.
-
-    Args:
-        answered: ``T (1 - Ineff_T)``, the number of answered rounds, any shape.
-        regret: the regret, or a bound of it, broadcasts.
-        lam: >= 0, the weight of the FDR in the loss, broadcasts.
-
-    Returns:
-        The bound of R_T, of the broadcast shape; inf if lam = 0.
+    It holds for every sequence and all decisions. ``answered`` is ``T (1 - Ineff_T)``, the number of answered
+    rounds, ``regret`` the regret or a bound of it, and lam >= 0; all broadcast. It is inf if lam = 0.
     """
     answered, regret, lam = (np.asarray(x, np.float64) for x in (answered, regret, lam))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -33,15 +234,8 @@ def fdr_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR, ``FDR_T <= alpha + (answered + (1 + lam) regret_bound) / (lam answered)`` (eq. 6).
 
-    Args:
-        answered: the number of answered rounds, any shape.
-        regret_bound: a bound of the regret, broadcasts; NaN if nothing is proved.
-        alpha: target FDR in (0, 1), broadcasts.
-        lam: >= 0, the weight of the FDR in the loss, broadcasts.
-
-    Returns:
-        The bound, of the broadcast shape: NaN where ``regret_bound`` is NaN, else inf where ``answered`` or ``lam``
-        is 0.
+    Arguments are as of ``lemma_bound``, alpha in (0, 1) broadcasts. The bound is NaN where ``regret_bound`` is, as
+    nothing is proved there, else inf where ``answered`` or lam is 0.
     """
     answered = np.asarray(answered, np.float64)
     risk = lemma_bound(answered, regret_bound, lam)
@@ -62,15 +256,12 @@ def risk_from_feedback(
     wrong.
 
     Args:
-        bound: B, the bound of the risk of the feedback if none were delayed, any shape.
-        answered: n, the largest possible number of answers, broadcasts.
-        waiting: D, the largest possible number of answers that wait for feedback, broadcasts.
-        alpha: target FDR in (0, 1), broadcasts.
+        bound: B, the bound of the risk of the feedback if none were delayed; this and the next three broadcast.
+        answered: n, the largest possible number of answers.
+        waiting: D, the largest possible number of answers that wait for feedback.
+        alpha: target FDR in (0, 1).
         delta: in (0, 1).
         model: the model of the feedback.
-
-    Returns:
-        The bound, of the broadcast shape.
     """
     right, wrong, false_negative, false_positive, *_ = model.parameters()
     alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)

@@ -11,10 +11,7 @@ from pathlib import Path
 def cache_folder() -> Path | None:
     """Create the folder for compiled programs and return it: ``$XDG_CACHE_HOME/exaul``, or ``~/.cache/exaul``.
 
-    The variable is that of the XDG Base Directory Specification 0.8.
-
-    Returns:
-        The folder, or None if it cannot be created or written.
+    The variable is that of the XDG Base Directory Specification 0.8. None if it cannot be created or written.
     """
     try:
         parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -33,17 +30,9 @@ def kernels_hash() -> str:
 
 
 def hash_of(folder: Path, paths: Iterable[Path]) -> str:
-    """Hash source files, to detect whether their code has changed; comments and docstrings do not count.
+    """Return the SHA-256 (FIPS 180-4) of the code of source files and their names in ``folder``, in hexadecimal.
 
-    Args:
-        folder: the parent of all files; its own path does not affect the hash.
-        paths: the files, in any order.
-
-    Returns:
-        The SHA-256 (FIPS 180-4) of the files' names relative to the folder and their code, in hexadecimal.
-
-    Raises:
-        OSError: a file cannot be read.
+    Comments and docstrings do not count. Raise OSError if a file cannot be read.
     """
     digest = hashlib.sha256()
     for path in sorted(paths):  # file systems list files in different orders
@@ -60,12 +49,9 @@ def _code_of(source: bytes) -> bytes:
     except (SyntaxError, ValueError):  # a package may hold templates
         return source
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                del node.body[0]
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
+            del node.body[0]
     return ast.dump(tree).encode()

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from exaul.kernels.backend import Backend
 from exaul.kernels.feedback import (
     CLOSED,
     WITH_FEEDBACK,
@@ -25,7 +24,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, Start
-from exaul.kernels.play import Decision, Late, reweigh
+from exaul.kernels.play import Backend, Decision, Late, reweigh
 from exaul.kernels.uniforms import Draws
 
 
@@ -41,13 +40,10 @@ class DelayedState(NamedTuple):
 
 
 def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
-    """Make the backend of a learner with bandit feedback. It needs the draws of all three streams.
+    """Make the backend of a learner with bandit feedback from that with immediate feedback, ``inner``.
 
-    Args:
-        inner: its backend with immediate feedback.
-        feedback: the model of the feedback.
-        feedback_rates: the rates [K] of all blocks of the horizon. Those of a block of 256 questions are the rates
-            of the number of rounds learned at its start, not of the number of questions.
+    It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.
+    Those of a block of 256 questions are the rates of the number of rounds learned at its start, not of questions.
     """
     places = feedback.places(ROUNDS * len(feedback_rates.eta))
     how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions

@@ -13,10 +13,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backend import Backend
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided, weight_of_last
-from exaul.kernels.play import Decision, FixedParams, Params, RankedParams, loss_costs
+from exaul.kernels.play import Backend, Decision, FixedParams, Params, RankedParams, loss_costs
 
 
 def _parameters(params: Any, weight: Any) -> Parameters:
@@ -175,14 +174,8 @@ class Dense:
 def weights_of(losses: jax.Array, eta: Any, prior: float | None, precision: str) -> jax.Array:
     """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
 
-    Args:
-        losses: [H] float64, cumulative charges L.
-        eta: [] > 0.
-        prior: as of ``Sided``.
-        precision: dtype of the result.
-
-    Returns:
-        [H]; in [0, 1] without a prior.
+    L are the cumulative charges [H], float64; the prior is as of ``Sided``. The weights [H] have the dtype
+    ``precision``, and are in [0, 1] without a prior.
     """
     # Subtracting the minimum makes the largest weight 1, so nothing overflows.
     weights = jnp.exp((eta * (jnp.min(losses) - losses)).astype(precision))
@@ -285,12 +278,9 @@ class FixedGame(GameLearner):
 
 
 def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
-    """Return a learner as functions of one game; raise TypeError if its rule is of no known type.
+    """Return a learner on H arms as functions of one game; raise TypeError if its rule is of no known type.
 
-    Args:
-        learner: with a rule of any type.
-        arms: H.
-        weights: ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
+    ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
     """
     match rule := learner.rule:
         case Sided():

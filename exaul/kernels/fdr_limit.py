@@ -60,8 +60,7 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
         found_wrong: N >= 0, the audited answers that were found wrong, or whose result is not known. It may be a
             fraction if answers are rated in [0, 1], which needs flips of 0.
         answers: n, all answers, including withdrawn ones.
-        share: see ``mixture``.
-        flips: see ``mixture``.
+        share, flips: as of ``mixture``.
         delta: in (0, 1).
 
     Returns:
@@ -95,12 +94,8 @@ def fdr_limit(
     """Bound the FDR of the answers that were not withdrawn, with probability 1 - delta at all times at once.
 
     Args:
-        found_wrong: see ``wrong_limit``; withdrawn answers that were audited are included.
-        answers: n, all answers, including withdrawn ones.
+        found_wrong, answers, share, flips, delta: as of ``wrong_limit``; withdrawn answers are included.
         remaining: answers that were not withdrawn.
-        share: see ``mixture``.
-        flips: see ``mixture``.
-        delta: in (0, 1).
 
     Returns:
         A limit in [0, 1], which treats all wrong answers as not withdrawn; NaN if there was no answer.

@@ -67,14 +67,11 @@ class Feedback(NamedTuple):
         """Whether an answer that will not get feedback is remembered until it expires."""
         return self.missing != "skip" or self.reserve
 
-    def may_expire(self, horizon: int) -> bool:
-        """Return whether an answer may expire before round T."""
-        return self.expires < horizon and (self.may_be_missing or self.delay > 0)
-
     def bounds_risk(self, horizon: int) -> bool:
         """Return whether R_T is bounded: no answer is treated as better than it is (``docs/proofs.md``, D1, D2)."""
         honest = not self.corrects_aim and self.flips[1] == 0
-        return honest and (self.missing == "wrong" or not (self.may_be_missing or self.may_expire(horizon)))
+        may_expire = self.expires < horizon and self.delay > 0
+        return honest and (self.missing == "wrong" or not (self.may_be_missing or may_expire))
 
     def most_open(self, horizon: int) -> int:
         """Return the largest number of open answers when a question is decided, D (``docs/proofs.md``, D1)."""
@@ -116,32 +113,17 @@ class FeedbackSums(NamedTuple):
 def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     """Compute the share of negative feedback at which the FDR (eq. 2) is alpha (``docs/proofs.md``, N1).
 
-    ``(alpha kappa (1 - r_1) + (1 - alpha) r_0) / (alpha kappa + 1 - alpha)``, where kappa is the bias.
-
-    Args:
-        alpha: target FDR in (0, 1), any shape.
-        bias: how many times as often wrong answers get feedback as right ones, > 0.
-        flips: r_0, the probability of negative feedback on a right answer, and r_1, that of positive feedback on a
-            wrong one; their sum is below 1.
-
-    Returns:
-        The aim in (0, 1), of the shape of ``alpha``.
+    ``(alpha kappa (1 - r_1) + (1 - alpha) r_0) / (alpha kappa + 1 - alpha)``, where kappa is the bias and r_0, r_1
+    the flips of ``Feedback``, with a sum below 1. It is in (0, 1) and of the shape of alpha.
     """
     (down, up), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
     return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
 
 
 def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -> tuple[Any, Any]:
-    """Draw the feedback on an answer (``docs/proofs.md``, N1).
+    """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        error: of the answer, in [0, 1].
-        u: the question's uniform in [0, 1).
-        of: the numbers of the feedback model.
-
-    Returns:
-        ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
+    Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
     """
     # One uniform decides everything:
     #

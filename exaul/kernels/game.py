@@ -103,16 +103,10 @@ class Start(NamedTuple):
 
 
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """Return the paper's grid, ``{k / (H - 1)}`` (section "Online Conformal Abstention").
+    """Return the paper's grid [H], ``{k / (H - 1)}`` (section "Online Conformal Abstention").
 
-    All grids take the same arguments; only ``quantile_grid`` and ``log_grid`` read the scores.
-
-    Args:
-        arms: H >= 2.
-        scores: [N] in [0, 1].
-
-    Returns:
-        [H], non-decreasing from 0 to 1.
+    All grids do not decrease from 0 to 1, and take the same arguments, H = ``arms`` >= 2 and scores [N] in [0, 1];
+    only ``quantile_grid`` and ``log_grid`` read the scores.
     """
     return np.arange(arms) / (arms - 1)
 
@@ -137,12 +131,7 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 def log_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
     """Return 0, the distinct scores of a log from the past, and 1; or at most H - 2 of them, quantiles of the log.
 
-    Args:
-        arms: the largest H, at least 2.
-        scores: [N] in [0, 1], of the log.
-
-    Returns:
-        [at most H], non-decreasing from 0 to 1. All but the first and the last are distinct.
+    H = ``arms`` is the largest number of thresholds. All but the first and the last are distinct.
     """
     inner = np.unique(np.asarray(scores, np.float64))
     if len(inner) > arms - 2:
@@ -184,8 +173,7 @@ def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64]
         lam: weight of the FDR against abstaining, >= 0, broadcasts.
 
     Returns:
-        The cost of an answer per unit of error, and the cost of an abstention, each in [0, 1] and of the broadcast
-        shape.
+        The cost of an answer per unit of error, and that of an abstention, in [0, 1] and of the broadcast shape.
     """
     alpha, lam = np.asarray(alpha, np.float64), np.asarray(lam, np.float64)
     # eq. 4; ``0 * alpha`` broadcasts the first cost.

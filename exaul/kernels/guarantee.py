@@ -1,6 +1,7 @@
 """The guaranteed FDR of a learner at T, and the T that a better one needs."""
 
 import math
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,8 +9,7 @@ import numpy as np
 from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Learner, bound_risk
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.learner import Learner, bound_risk, start_of
 
 LONGEST = 2**62  # longest horizon that is searched; an int64 holds it
 
@@ -46,17 +46,12 @@ class Setting(NamedTuple):
         """Whether answers without feedback are learned when they expire."""
         return self.feedback.may_be_missing and self.feedback.missing != "skip"
 
-    @property
-    def most_open(self) -> int:
-        """The largest number of open answers whose feedback, or imputed error, is still to be learned."""
-        return self.feedback.most_open(self.horizon) if self.imputes else self.open
-
 
 class FdrBound(NamedTuple):
     """The guaranteed FDR at T: ``alpha + abstaining + learning``.
 
     For the paper's learners it holds with probability 1 - delta, at lambda = sqrt(T). For learners with a bound of
-    R_T it holds on every sequence; if only some answers get feedback, with probability 1 - delta
+    R_T it holds on every sequence, or with probability 1 - delta if only some answers get feedback
     (``docs/proofs.md``).
     """
 
@@ -96,8 +91,9 @@ def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
 
 def risk_of_all(of: Setting, bound: float) -> float:
     """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
-    # open answers add at most 1 - alpha each
-    pending = 0 if of.feedback.reserve else min(of.most_open, of.answered)
+    # open answers, whose feedback or imputed error is still to be learned, add at most 1 - alpha each
+    most = of.feedback.most_open(of.horizon) if of.imputes else of.open
+    pending = 0 if of.feedback.reserve else min(most, of.answered)
     if of.always:
         return bound + pending * (1 - of.alpha)
     if of.imputes or (of.feedback.uncorrected and of.feedback.is_biased):
@@ -112,10 +108,5 @@ def shortest(learner: Learner[Any], of: Setting, slack: float) -> int | None:
     def holds(horizon: int) -> bool:
         return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
 
-    if not holds(LONGEST):
-        return None
-    low, high = 0, LONGEST  # the guarantee improves with T: it fails at low and holds at high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    shortest = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
+    return shortest if holds(shortest) else None

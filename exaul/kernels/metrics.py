@@ -1,11 +1,18 @@
-"""Metrics of a trial, computed in float64 from counts of answers and sums of errors.
+"""Metrics of a trial, and of fixed thresholds on a log, computed in float64.
 
-All arguments and results broadcast. ``answered`` is the number of answered rounds, ``wrong`` the sum of their
-errors, ``t`` >= 1 the number of rounds, and ``alpha`` the target FDR in (0, 1).
+Of a trial, ``answered`` is the number of answered rounds, ``wrong`` the sum of their errors, ``t`` >= 1 the number
+of rounds, and ``alpha`` the target FDR in (0, 1); all broadcast. A log has scores and errors, [N] in [0, 1] each; a
+grid has non-decreasing thresholds [H], of which the first is 0, and the last is 1 and always abstains.
+
+The metrics of all thresholds are the risk-coverage curve of selective prediction (El-Yaniv and Wiener, "On the
+foundations of noise-free selective classification", 2010; Geifman and El-Yaniv, "Selective classification for deep
+neural networks", 2017), with the FDR (eq. 2) as the risk.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from exaul.kernels.game import GRIDS, compute_cuts
 
 Floats = NDArray[np.float64]
 
@@ -43,13 +50,54 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
 def rise(risk: Floats) -> Floats:
     """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, as seen at checkpoints.
 
-    ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``.
-
-    Args:
-        risk: [P, ...], R at P checkpoints.
-
-    Returns:
-        [P, ...] >= 0.
+    It is ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``, [P, ...] >= 0 of R at P checkpoints, [P, ...].
     """
     lowest = np.minimum(np.minimum.accumulate(risk, axis=0), 0.0)
     return np.maximum.accumulate(risk - lowest, axis=0)
+
+
+def every_threshold(scores: Floats) -> Floats:
+    """Return the grid of all thresholds that decide differently on the scores: 0, the distinct scores, and 1."""
+    return np.concatenate([[0.0], np.unique(scores), [1.0]])
+
+
+def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """Compute coverage and FDR of every fixed threshold on a log.
+
+    Returns:
+        The share of records that each threshold answers [H], and the FDR of these answers [H], NaN if there are
+        none.
+    """
+    # Arm k answers the records with cut > k: counts come from cumulative sums of a histogram of cuts.
+    place = compute_cuts(grid, scores)
+    answered = len(scores) - np.cumsum(np.bincount(place, minlength=len(grid)))
+    # Summed from high cuts to low ones: no subtraction, so a rounding error cannot leave a negative sum.
+    wrong = np.append(np.cumsum(np.bincount(place, errors, len(grid))[:0:-1])[::-1], 0.0)
+    with np.errstate(invalid="ignore"):
+        return answered / len(scores), wrong / answered
+
+
+def best_coverage(grid: Floats, scores: Floats, errors: Floats, alpha: float) -> float:
+    """Return the largest coverage, in [0, 1], of a threshold whose FDR is at most alpha; 0 if there is none."""
+    coverage, risk = risk_coverage(grid, scores, errors)
+    return float(coverage[risk <= alpha].max(initial=0.0))
+
+
+def separation(scores: Floats, errors: Floats) -> float:
+    """Compute the probability that a right answer scores above a wrong one.
+
+    This is the area under the ROC curve (Hanley and McNeil, "The meaning and use of the area under a receiver
+    operating characteristic (ROC) curve", 1982). Ties count half; an error of e counts as e wrong and 1 - e right
+    answers. It is 1/2 for uninformative scores, and NaN if all answers are right or all are wrong.
+    """
+    _, level = np.unique(scores, return_inverse=True)
+    wrong, right = np.bincount(level, errors), np.bincount(level, 1 - errors)
+    below = np.cumsum(wrong) - wrong / 2  # wrong answers with a lower score, ties half
+    with np.errstate(invalid="ignore"):
+        return float((right * below).sum() / (wrong.sum() * right.sum()))
+
+
+def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) -> dict[str, float]:
+    """Compute ``best_coverage`` by name: of all thresholds first, then of each named grid, H = ``arms`` >= 2."""
+    grids = {"all thresholds": every_threshold(scores)} | {name: make(arms, scores) for name, make in GRIDS.items()}
+    return {name: best_coverage(grid, scores, errors, alpha) for name, grid in grids.items()}

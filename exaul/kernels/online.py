@@ -49,7 +49,7 @@ class Uniforms:
 class SidedCopy:
     """A copy of a learner that charges both sides of the cut (``exaul``), O(H) a question.
 
-    ``table`` has the cumulative charges L of the arms (line "Update" of every algorithm); ``numbers`` is empty.
+    ``table`` has the cumulative charges L of the arms (line "Update" of every algorithm).
     """
 
     def __init__(self, rule: Sided, numbers: Sequence[float], table: Sequence[float]) -> None:

@@ -6,17 +6,25 @@
 
 A learner is static and hashable. ``params`` is a NamedTuple of numbers, each of which may be batched: a sweep over
 eta is a ``vmap`` like one over seeds. ``decide`` draws and, for a rule on ranks, counts the record. ``learn`` is
-called once a round: after an abstention at once, after an answer when its feedback comes. The engine's loop calls
-these functions as well. What a learner does in a round stands in ``dense.py``.
+called once a round: after an abstention at once, after an answer when its feedback comes. What a learner does in a
+round stands in ``dense.py``.
+
+The engine calls the same functions: ``vmap`` adds copies to one game, and ``scan`` rounds. Every module of backends
+has ``make(learner, precision)``, which returns the ``Backend`` of a learner, or None if it has none for the
+learner's rule. ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``. Backends
+differ in rounding and speed only.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from exaul.kernels.game import ROUNDS, Block, Parameters
+from exaul.kernels.game import ROUNDS, Array, Block, ImperfectFeedback, Parameters, Start
 from exaul.kernels.uniforms import Draws
 
 
@@ -69,7 +77,7 @@ class Late:
 class ByBlocks:
     """A learner that computes whole blocks of rounds."""
 
-    advance: Any  # ``advance(state, block, params)``, as of ``backend.advance``
+    advance: Any  # ``advance(state, block, params)``, as of the function of this name
 
 
 def reweigh(game: Any, state: Any, params: Any) -> Any:
@@ -108,7 +116,7 @@ def play_round(
 
     Args:
         game: the learner.
-        environment: the environment, an ``Adaptive``.
+        environment: an ``Adaptive``.
         pool: the ``AdaptivePool`` that it asks from.
         states: of the learner and of the environment.
         params: the learner's numbers.
@@ -156,8 +164,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     Args:
         learner: of the game, whose ``arms`` are the thresholds.
         params: its numbers, of which alpha and lam define the loss (eq. 4).
-        cuts, errors: as of ``play``.
-        answers: [T] bool, from ``play``.
+        cuts, errors, answers: [T] each, of ``play``.
     """
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
@@ -174,3 +181,40 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
 
     nothing = jnp.zeros(learner.arms)
     return jax.lax.scan(step, (nothing, nothing, jnp.zeros(())), (cuts, errors, answers))[1]
+
+
+class Backend(NamedTuple):
+    """A learner in JAX."""
+
+    game: Callable[[int], Any]  # ``game(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
+    imperfect: ImperfectFeedback | None = None  # as of ``Parameters``
+
+
+def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Array]:
+    """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
+    chex.assert_equal_shape([block.cuts, block.errors, block.active])
+    if isinstance(game, ByBlocks):
+        return game.advance(state, block, params)
+    return lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
+
+
+# vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
+COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None, None)
+
+
+def advance_copies(
+    game: Any, state: Any, block: Block, params: Parameters, same_records: bool
+) -> tuple[Any, Array]:
+    """Simulate a block of B copies with states [B, ...] and params [B]; return the states, and the answers [C, B].
+
+    Draws are [C, B], cuts and errors too, or [C] if all copies have the ``same_records``.
+    """
+    records = None if same_records else 1
+    axes: Any = Block(records, records, 1, None)  # type: ignore[arg-type]
+    return jax.vmap(partial(advance, game), in_axes=(0, axes, COPY_AXES), out_axes=(0, 1))(state, block, params)
+
+
+def initial_states(game: Any, start: Start) -> Any:
+    """Return the states of B copies before round 1, [B, ...]."""
+    axes: Any = Start(0, 0, None)
+    return jax.vmap(game.init, in_axes=(axes,))(jax.tree.map(jnp.asarray, start))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backend import Backend
 from exaul.kernels.dense import make_game
 from exaul.kernels.learners.learner import Drawn, Learner, Sided, weight_of_last
+from exaul.kernels.play import Backend
 
 ROW = 32  # arms of a row, about the root of 1,000; there are R = ceil(H / 32) rows
 

@@ -41,10 +41,8 @@ class Generator(NamedTuple):
 def compile_for(compiled: Function, word: Function, real: Function) -> Generator:
     """Build the functions for arrays or for Numba, with the same bits.
 
-    Args:
-        compiled: decorator that compiles a function; the identity for arrays.
-        word: ``word(x)`` casts x to uint32.
-        real: ``real(x)`` casts x to float64.
+    ``compiled`` decorates a function, the identity for arrays; ``word(x)`` casts x to uint32, ``real(x)`` to
+    float64.
     """
     # Numba widens uint32 to 64 bits in every operation, so each result is cast back with ``word``.
 
@@ -99,15 +97,12 @@ NO_TRIAL = np.array([2**32 - 1])
 
 
 def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Derive the key of each trial: (stream, trial), encrypted by Threefry under the seed.
+    """Derive the key of each trial, two uint32 arrays [B]: (stream, trial), encrypted by Threefry under the seed.
 
     Args:
         seed: in 0..2**64-1.
         stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT``, ``FEEDBACK`` or ``DELAYS``, [] or [B].
         trials: [B] trial numbers, from 0.
-
-    Returns:
-        Two uint32 arrays [B].
     """
     words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
     number = np.asarray(trials, np.uint32)
@@ -126,14 +121,11 @@ def draws(keys: Draws, block: Any, rounds: Any) -> Draws:
 
 
 def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:
-    """Draw the uniforms of some rounds of one block.
+    """Draw the uniforms [C, B] in [0, 1) of some rounds of one block.
 
     Args:
         keys: two uint32 arrays [B], from ``trial_keys``.
         block: uint32, the number of the block of 256 rounds.
         rounds: [C, 1] uint32, the numbers of the rounds within the block.
-
-    Returns:
-        [C, B] float64 in [0, 1).
     """
     return uniform(keys, rounds * np.uint32(0) + block, rounds)  # the product broadcasts the block's number

@@ -28,7 +28,6 @@ from exaul.kernels.feedback import (
 from exaul.kernels.game import Parameters, Rates, compute_costs
 from exaul.kernels.learners.learner import bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
-from exaul.kernels.rates import rates_of
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, learner_of
 from exaul.serving.entries import digest_of
@@ -115,7 +114,8 @@ class Abstainer:
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
         arms = len(start.grid)
-        eta, gamma = rates_of(self._learner, config.horizon, arms, False, None, None)(1)
+        assert self._learner.rates is not None
+        eta, gamma = (np.nan if x is None else x for x in self._learner.rates(config.horizon or 1, arms))
         self._rates = Rates(np.array([eta]), np.array([gamma]))
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
         self._parameters = Parameters(eta, gamma, config.aim, answer_cost, abstain_cost)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput, join_lines
 from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, file_hash, load_table, read_log
 from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
-from exaul.kernels.learners.learner import Ranked
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import AbstainersConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
 

@@ -20,7 +20,7 @@ from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
 from exaul.engine.logs.log import Layout, load_log
-from exaul.kernels.coverage import best_coverage, every_threshold
+from exaul.kernels.metrics import best_coverage, every_threshold
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 

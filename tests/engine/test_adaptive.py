@@ -26,7 +26,7 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedGame
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters
-from exaul.kernels.rates import block_rates
+from exaul.kernels.learners.learner import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
 from tests import reference

@@ -13,7 +13,7 @@ from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.learners import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
-from exaul.kernels.rates import block_rates
+from exaul.kernels.learners.learner import block_rates
 from tests import games, reference
 from tests.games import (
     ADAPTIVE,

@@ -11,7 +11,7 @@ from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_log
-from exaul.kernels.coverage import best_coverage, every_threshold
+from exaul.kernels.metrics import best_coverage, every_threshold
 
 ROWS = 4000
 

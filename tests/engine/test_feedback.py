@@ -9,7 +9,7 @@ from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.bounds import risk_from_feedback
 from exaul.kernels.game import GRIDS, ROUNDS
-from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, of_each_rule
 

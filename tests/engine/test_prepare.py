@@ -9,7 +9,7 @@ from exaul import BadInput, Sweep, run
 from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG
 from exaul.engine.simulation.learners import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels.rates import block_rates
+from exaul.kernels.learners.learner import block_rates
 from tests.games import (
     ADAPTIVE,
     ADAPTIVE_CASES,

@@ -10,7 +10,7 @@ from exaul.engine.logs.files import frame, load
 from exaul.engine.results import figures
 from exaul.engine.scaling import fit_slope
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels.rates import block_lengths
+from exaul.kernels.learners.learner import block_lengths
 from tests.games import LEARNERS
 
 SMALL = {"trials": 3, "horizon": 3000, "arms": 20, "alphas": (0.1, 0.3), "learners": ("exaul", "ew", "aci-rank")}

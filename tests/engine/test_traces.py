@@ -14,7 +14,7 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
-from exaul.kernels.coverage import best_coverage
+from exaul.kernels.metrics import best_coverage
 from tests.engine.test_session import Stop, files_in
 from tests.refusals import refusal_of
 

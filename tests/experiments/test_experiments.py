@@ -23,7 +23,7 @@ from exaul.engine.folder import lock
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import guarantee
-from exaul.kernels.coverage import best_coverage, risk_coverage
+from exaul.kernels.metrics import best_coverage, risk_coverage
 from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
 from experiments import run as running
 from experiments.__main__ import main

@@ -11,7 +11,7 @@ from exaul.kernels.feedback import FeedbackSums, add_answer, add_decision, learn
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners import aci_rank
 from exaul.kernels.learners.aci_rank import DRIFTS, LEAST, SHARE, STEP, TINY, AciRankState
-from exaul.kernels.learners.start import count_log
+from exaul.kernels.learners.learner import count_log
 
 ROUNDING = 1e-9  # sums of some thousand steps
 ALPHAS = 0.005, 0.02, 0.1, 0.3, 0.5, 0.9

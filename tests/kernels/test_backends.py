@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from exaul import Sweep
 from exaul.engine.simulation import learners
 from exaul.engine.simulation.learners import backend_of, choose_backend
-from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
-from exaul.kernels.learners.learner import has_weights
-from exaul.kernels.rates import block_rates
+from exaul.kernels.learners.learner import block_rates, has_weights
+from exaul.kernels.play import advance_copies, initial_states
 from exaul.kernels.uniforms import Draws
 from tests import games
 from tests.games import LEARNERS

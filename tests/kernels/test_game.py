@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exaul.kernels import bounds, metrics, native, uniforms
 from exaul.kernels.game import GRIDS, compute_costs, compute_cuts
-from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.learners.learner import block_lengths, block_rates
 from exaul.kernels.uniforms import Draws
 from tests import reference
 from tests.games import LEARNERS

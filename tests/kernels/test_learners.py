@@ -13,9 +13,8 @@ import pytest
 from exaul.engine.simulation.learners import backend_of
 from exaul.kernels.dense import Dense, make_game
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs, compute_cuts
-from exaul.kernels.learners.learner import has_weights
+from exaul.kernels.learners.learner import block_rates, has_weights
 from exaul.kernels.play import Params
-from exaul.kernels.rates import block_rates
 from tests import games, reference
 from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from exaul.kernels import orders, uniforms
+from exaul.kernels import uniforms
 from exaul.kernels.native.compile import compiled, where, word
+from exaul.kernels.records import compile_orders, order_shape
 
 RATE = 1e-7
 POOLS = 256  # the counter of pool p is (0, 256 + p)
@@ -31,9 +32,9 @@ SMALLEST = range(3, 41)  # all ordered triples are counted
 CASES = len(SIZES) * len(SOURCES) + len(SMALLEST) + len(WHOLE)
 TIMES = [1, pytest.param(30, marks=pytest.mark.slow)]
 
-NUMPY = orders.compile_for(lambda function: function, np.where, uniforms._word)
-JAX = orders.compile_for(lambda function: function, jnp.where, uniforms._word)
-NUMBA = orders.compile_for(compiled, where, word)
+NUMPY = compile_orders(lambda function: function, np.where, uniforms._word)
+JAX = compile_orders(lambda function: function, jnp.where, uniforms._word)
+NUMBA = compile_orders(compiled, where, word)
 _traced = {}  # programs of JAX by their passes
 order = NUMBA.order
 
@@ -98,24 +99,24 @@ def test_every_order_of_up_to_5000_records_is_a_bijection():
     for size in range(1, 5001):
         these = slice(size, size + (2 if size < 1100 else 1))
         x = np.empty((size, these.stop - size), np.uint32)
-        _fill(first[these], second[these], laps[: these.stop - size], orders.shape(size), places[:size], x)
+        _fill(first[these], second[these], laps[: these.stop - size], order_shape(size), places[:size], x)
         assert all(_is_bijection(row, seen[:size]) for row in x.T), size
 
 
 @pytest.mark.parametrize("size", [65_536, 65_537, 100_000, 1_000_003, 2**20, 2**20 + 1])
 def test_long_orders_are_bijections(size):
     keys, seen = keys_of([0, 0, 12_345, 6], [0, 3, 1, 0]), np.empty(size, np.bool_)
-    for row in numbers_at(keys, [0, 1, 5, 2**31], orders.shape(size), np.arange(size)).T:
+    for row in numbers_at(keys, [0, 1, 5, 2**31], order_shape(size), np.arange(size)).T:
         assert _is_bijection(row, seen)
 
 
 @pytest.mark.parametrize("size", [2**30 - 1, 2**30, 2**30 + 2**15 + 1, 2**31 - 1, 2**31])
 def test_the_largest_orders_do_not_overflow(size):
     """A sample: both ends, the edges of the rows, and places all over."""
-    full = 1 << orders.shape(size).shift
+    full = 1 << order_shape(size).shift
     ends = np.concatenate([np.arange(2000), size - 1 - np.arange(2000), full * np.arange(1, size // full)])
     places = np.unique(np.concatenate([ends, ends - 1, np.arange(0, size, 65_519)]).clip(0))
-    x = numbers_at(keys_of([0, 7], 0), [0, 1], orders.shape(size), places)
+    x = numbers_at(keys_of([0, 7], 0), [0, 1], order_shape(size), places)
     assert x.max() < size
     for row in x.T:
         assert len(np.unique(row)) == len(places)
@@ -125,7 +126,7 @@ def test_the_largest_orders_do_not_overflow(size):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1023, 1024, 1025, 100_000])
 def test_numpy_jax_and_numba_give_the_same_orders(size):
-    shape, places = orders.shape(size), np.arange(size, dtype=np.uint32)
+    shape, places = order_shape(size), np.arange(size, dtype=np.uint32)
     traced = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
     longer = np.arange(-(-size // 2**17) * 2**17, dtype=np.uint32)  # of the places behind the last, nothing is read
     device_order = _traced.setdefault(shape.passes, traced)
@@ -141,7 +142,7 @@ def test_numpy_jax_and_numba_give_the_same_orders(size):
 
 
 def test_jax_gives_the_same_orders_of_a_shape_that_it_knows():
-    shape, places = orders.shape(1025), np.arange(1025, dtype=np.uint32)
+    shape, places = order_shape(1025), np.arange(1025, dtype=np.uint32)
     key, lap = keys_of([3], 0), np.array([9], np.uint32)
     device = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape, x[3]))(*key, lap, places)
     assert (np.asarray(device) == NUMPY.order(key, lap, shape, places)).all()
@@ -334,19 +335,19 @@ def unlikely(found):
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("size", SIZES)
 def test_places_are_uniform_and_neighbours_independent(size, name, times):
-    assert unlikely(of_a_source(name, orders.shape(size), KEYS * times)) == {}
+    assert unlikely(of_a_source(name, order_shape(size), KEYS * times)) == {}
 
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("size", SMALLEST)
 def test_the_first_three_records_are_any_three(size, times):
-    assert unlikely(of_triples(orders.shape(size), TRIPLES * times)) == {}
+    assert unlikely(of_triples(order_shape(size), TRIPLES * times)) == {}
 
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("size", WHOLE)
 def test_whole_orders_have_no_visible_structure(size, times):
-    assert unlikely(dict(of_whole_orders(orders.shape(size), times))) == {}
+    assert unlikely(dict(of_whole_orders(order_shape(size), times))) == {}
 
 
 def few(**sizes):
@@ -359,16 +360,16 @@ PAIRS = [size for size in SIZES if 4 <= size <= 5000 and size not in (1000, 1023
 
 @pytest.mark.parametrize(("passes", "size"), few(_1=SIZES[2:], _2=PAIRS, _3=(5, 6, 7, 8, 9, 12, 16, 17)))
 def test_too_few_passes_are_seen_at_places(passes, size):
-    assert unlikely(of_a_source("trials", orders.shape(size)._replace(passes=passes), KEYS))
+    assert unlikely(of_a_source("trials", order_shape(size)._replace(passes=passes), KEYS))
 
 
 @pytest.mark.parametrize(("passes", "size"), few(_2=(4, 5, 6, 16, 17, 39), _3=(5, 8), _4=(6, 7)))
 def test_too_few_passes_are_seen_in_triples(passes, size):
-    assert unlikely(of_triples(orders.shape(size)._replace(passes=passes), TRIPLES))
+    assert unlikely(of_triples(order_shape(size)._replace(passes=passes), TRIPLES))
 
 
 @pytest.mark.parametrize(
     ("passes", "size"), few(_1=(65_536, 65_537, 100_000), _2=(33, 1000, 1023, 1024, 1025, 4096, 4097), _3=(64, 65))
 )
 def test_too_few_passes_are_seen_in_whole_orders(passes, size):
-    assert unlikely(dict(of_whole_orders(orders.shape(size)._replace(passes=passes), 1)))
+    assert unlikely(dict(of_whole_orders(order_shape(size)._replace(passes=passes), 1)))

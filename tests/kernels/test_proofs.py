@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
 

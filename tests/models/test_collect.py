@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.kernels.coverage import separation
+from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
 from exaul.llm.collect import Collect, CollectJob
 from tests.models.stub import KNOWN, MAIN, completion, killed

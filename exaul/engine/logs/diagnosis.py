@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines, shorten, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
-from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage, separation
-from exaul.kernels.metrics import Floats
+from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage, separation
 
 MOST = 200  # distinct values; a column with more is not tested (this and the next two are chosen)
 LEAST = 30  # rows of a value; rarer values are ignored

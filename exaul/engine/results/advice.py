@@ -18,11 +18,10 @@ from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels import native
-from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
-from exaul.kernels.learners.start import start_copies, start_of
-from exaul.kernels.metrics import Floats
+from exaul.kernels.learners.learner import start_copies, start_of
+from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage
 from exaul.kernels.uniforms import Draws
 
 LEARNER, THRESHOLD = "aci-rank", "threshold of the log"

@@ -348,7 +348,7 @@ def risk_coverage(thresholds: Table, error_rate: float, best: Mapping[float, tup
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
 
     Args:
-        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.coverage.risk_coverage``.
+        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.metrics.risk_coverage``.
         error_rate: the FDR if everything is answered.
         best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
     """

@@ -14,8 +14,7 @@ from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
-from exaul.kernels.coverage import best_coverage
-from exaul.kernels.metrics import Floats
+from exaul.kernels.metrics import Floats, best_coverage
 
 
 def shares_answerable(

@@ -11,8 +11,8 @@ from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.learners.learner import block_lengths
 from exaul.kernels.metrics import Floats
-from exaul.kernels.rates import block_lengths
 
 # Arrays by name, at P checkpoints, for all cells (alpha x lambda x rates) and trials. ``FIELD/LEARNER`` is of one
 # learner, ``FIELD`` of all. Whatever has three dimensions has trials on the last axis.

@@ -13,9 +13,8 @@ from exaul.engine.results.text_table import NOTHING, RATES
 from exaul.engine.results.totals import Totals, of_learners
 from exaul.engine.simulation.best_arms import ASKED
 from exaul.kernels import metrics
-from exaul.kernels.bounds import fdr_bound, lemma_bound
+from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
-from exaul.kernels.regret_bounds import RegretBounds
 
 TRACES = (  # the columns of ``traces_table``
     *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),

@@ -21,10 +21,8 @@ from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of
 from exaul.engine.simulation.simulations import start_simulation
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
-from exaul.kernels.learners.learner import Learner
-from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.learners.learner import Learner, block_rates, start_copies, start_of
 from exaul.kernels.metrics import Floats
-from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
 ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)

@@ -28,7 +28,7 @@ from exaul.engine.simulation.simulations import start_simulation
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Copies
-from exaul.kernels.learners.start import start_copies
+from exaul.kernels.learners.learner import start_copies
 from exaul.kernels.metrics import Floats
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together

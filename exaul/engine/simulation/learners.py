@@ -18,14 +18,21 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.registry import BACKENDS
 from exaul.engine.sweep import Sweep
+from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import ROUNDS, Copies, Rates
-from exaul.kernels.learners.learner import Fixed, Learner, Own, bound_risk, has_weights
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.learner import (
+    Fixed,
+    Learner,
+    Own,
+    block_lengths,
+    block_rates,
+    bound_risk,
+    has_weights,
+    start_of,
+)
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
-from exaul.kernels.rates import block_lengths, block_rates
-from exaul.kernels.regret_bounds import RegretBounds
 
 
 @cache

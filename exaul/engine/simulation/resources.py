@@ -14,8 +14,7 @@ from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import blocks_per_chunk
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.learners.learner import Own
-from exaul.kernels.learners.start import start_copies
+from exaul.kernels.learners.learner import Own, start_copies
 
 SHARE = 0.8  # share of the free memory that may be planned for
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
@@ -88,7 +87,7 @@ def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
     if isinstance(learner.definition.rule, Own):
         import jax
 
-        from exaul.kernels.backend import initial_states
+        from exaul.kernels.play import initial_states
 
         arms, zero = len(prepared.grid), np.zeros(1, np.int32)
         start = start_copies(learner.definition.rule, arms, learner.first, zero, zero)

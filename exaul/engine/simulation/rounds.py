@@ -20,9 +20,8 @@ from jax import lax
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.simulation.schedule import Chunk, Questions, Saved, Schedule, TrialRecords
 from exaul.kernels import uniforms
-from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
-from exaul.kernels.play import play_round, reweigh
+from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
 

@@ -1,1 +1,1 @@
-"""Learners, one file each. ``learner.py`` defines their types, and ``start.py`` what they begin with."""
+"""Learners, one file each. ``learner.py`` defines their types, and what they begin with."""

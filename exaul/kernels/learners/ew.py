@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from exaul.kernels.bounds import EW_BOUNDS
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Sided
-from exaul.kernels.regret_bounds import EW_BOUNDS
 
 
 def charge(

@@ -6,13 +6,13 @@ abstention reveals the loss of every arm that would have abstained. These arms, 
 divided by ``gamma + sum of p over H_t`` (eq. 8). Weights fall exponentially with the sum of charges.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.bounds import EXAUL_BOUNDS
+from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Sided
-from exaul.kernels.learners.rates import anytime, rates
-from exaul.kernels.regret_bounds import EXAUL_BOUNDS
 
 
 def charge(
@@ -28,6 +28,20 @@ def charge(
     below = where(answered, parameters.answer_cost * error * weight, 0.0)
     above = where(answered, 0.0, parameters.abstain_cost * weight)
     return below, above
+
+
+def rates(horizon: int, arms: int) -> Rates:
+    """Return the paper's rates, ``eta = 2 gamma = sqrt(ln H / T)`` (theorem on the regret of ExAUL)."""
+    eta = math.sqrt(math.log(arms) / horizon)
+    return Rates(eta, eta / 2)
+
+
+def anytime(t: int, arms: int) -> Rates:
+    """Return ``eta_t = 2 gamma_t = sqrt(ln H / (2 t))``, which is ``rates`` at T = 2 t.
+
+    The form is that of Neu, "Explore no more", 2015, Theorem 1.
+    """
+    return rates(2 * t, arms)
 
 
 exaul = Learner(

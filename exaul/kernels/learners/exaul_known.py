@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from exaul.kernels.bounds import KNOWN_BOUNDS, KNOWN_CAP, KNOWN_PRIOR
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Sided
-from exaul.kernels.regret_bounds import KNOWN_BOUNDS, KNOWN_CAP, KNOWN_PRIOR
 
 
 def charge(

@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from exaul.kernels.bounds import EXP3_IX_BOUNDS
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
-from exaul.kernels.regret_bounds import EXP3_IX_BOUNDS
 
 
 def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:

@@ -9,20 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.learners.learner import Fixed, Learner
-from exaul.kernels.regret_bounds import RegretBounds
-
-
-def _first(arms: int, best: NDArray[Any]) -> int:
-    return 0
-
-
-def _last(arms: int, best: NDArray[Any]) -> int:
-    return arms - 1
-
-
-def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
-    return best
 
 
 def zero_regret(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
@@ -35,7 +23,7 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
     return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
 
 
-no_abstention = Learner(feedback="none", rule=Fixed(_first))
-always_abstain = Learner(feedback="none", rule=Fixed(_last), risk_bound=no_risk)
+no_abstention = Learner(feedback="none", rule=Fixed(lambda arms, best: 0))
+always_abstain = Learner(feedback="none", rule=Fixed(lambda arms, best: arms - 1), risk_bound=no_risk)
 NO_REGRET = RegretBounds(zero_regret, zero_regret, zero_regret)  # that against abstaining is at most 0
-best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), regret_bounds=NO_REGRET)
+best_fixed = Learner(feedback="hindsight", rule=Fixed(lambda arms, best: best), regret_bounds=NO_REGRET)

@@ -1,4 +1,6 @@
-"""Types of learners and of their rules: a learner is a rule on scalars, with rates and proved bounds.
+"""Types of learners and of their rules, what they begin with, and their rates.
+
+A learner is a rule on scalars, with rates and proved bounds.
 
 Rules use ``where`` and operators only, so that one source serves every backend: JAX traces it, Numba compiles it.
 They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays whose shapes broadcast.
@@ -13,11 +15,15 @@ Arguments that several functions share:
 - ``parameters`` is a ``Parameters``; ``arms`` is H; ``waiting`` is the number of open answers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from exaul.kernels.game import Rates
-from exaul.kernels.regret_bounds import RegretBounds
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.bounds import RegretBounds
+from exaul.kernels.game import ROUNDS, Rates, Start
 
 
 class Sided(NamedTuple):
@@ -157,3 +163,102 @@ def bound_risk(
     assert learner.risk_bound is not None
     more = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
     return learner.risk_bound(*rates, rounds, t, answered, arms, *more)
+
+
+def count_log(rule: Ranked, cuts: NDArray[np.integer], arms: int) -> NDArray[np.float64]:
+    """Return the counts [H] after the records of a log, with cuts [N] in 1..H-1, the latest last.
+
+    Before any record they are the prior at each cut, and 0 at 0, since cuts begin at 1.
+    """
+    ages = np.arange(len(cuts), 0, -1) - 1.0
+    first = np.append(0.0, np.full(arms - 1, rule.prior))
+    return first * rule.decay ** len(cuts) + np.bincount(cuts, rule.decay**ages, arms)
+
+
+def start_of(
+    rule: Rule,
+    arms: int,
+    alphas: Sequence[float] | NDArray[np.float64],
+    log: tuple[NDArray[np.integer], NDArray[np.float64]] | None = None,
+    past: NDArray[np.integer] | None = None,
+) -> tuple[Any, Any]:
+    """Return what a ``Start`` has of a rule, its state and its counts; () each if the rule is not ``Ranked``.
+
+    Args:
+        rule: of a learner.
+        arms: H.
+        alphas: [cells] target FDRs.
+        log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
+            ``fit`` does not use it (``docs/learners.md``, "Start from a log").
+        past: cuts [M] in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
+
+    Returns:
+        The rule's numbers, a NamedTuple of [cells] each, and the counts [H].
+    """
+    if not isinstance(rule, Ranked):
+        return (), ()
+    if log is None or rule.fit is None:
+        states, counts = [rule.start] * len(alphas), count_log(rule, np.zeros(0, np.int32), arms)
+    else:
+        cuts, errors = log
+        counts = count_log(rule, cuts if past is None else past, arms)
+        states = [rule.fit(cuts, errors, counts, alpha) for alpha in alphas]
+    return type(rule.start)(*np.array(states, np.float64).T), counts
+
+
+def fitted_share(rule: Rule, state: Any) -> Any:
+    """Return the share in a state that the rule may have fitted to a log; None if there is none."""
+    return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
+
+
+def start_copies(
+    rule: Rule, arms: int, first: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]
+) -> Start:
+    """Return the ``Start`` of B copies on H arms.
+
+    Args:
+        rule: of the learner.
+        arms: H.
+        first: from ``start_of``.
+        cell: [B], the cell of each copy.
+        best: [B] in 0..H-1, the arm of least loss in hindsight, which only a ``Fixed`` rule may read.
+    """
+    state, counts = first
+    arm = np.broadcast_to(rule.arm(arms, best) if isinstance(rule, Fixed) else np.int32(0), best.shape)
+    return Start(arm.astype(np.int32), type(state)(*(x[cell] for x in state)) if state else (), counts)
+
+
+def block_lengths(horizon: int) -> NDArray[np.int64]:
+    """Return the number of rounds of each block [K]: 256, and the remainder in the last block."""
+    return np.minimum(ROUNDS, horizon - np.arange(0, horizon, ROUNDS))
+
+
+@cache
+def block_rates(
+    learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: float | None, gamma: float | None
+) -> Rates:
+    """Compute the rates [K] of a learner for all blocks of a horizon.
+
+    They are constant within a block of 256 rounds. If they are those for an unknown horizon, round t has the rates
+    of ``t' = 256 ceil(t / 256)``.
+
+    Args:
+        learner: the learner.
+        horizon: T >= 1.
+        arms: H >= 2.
+        anytime: use the learner's rates for an unknown horizon, if it has such rates.
+        eta: manual learning rate, or None.
+        gamma: manual implicit exploration, or None.
+
+    Returns:
+        Eta and gamma; NaN for a rate that the learner does not have.
+    """
+    last = ROUNDS * np.arange(1, len(block_lengths(horizon)) + 1)
+    if learner.anytime is not None and (anytime or learner.rates is None):
+        pairs = [learner.anytime(int(t), arms) for t in last]
+    else:
+        pairs = [Rates(None, None) if learner.rates is None else learner.rates(horizon, arms)] * len(last)
+    manual = np.array([np.nan if x is None else x for x in (eta, gamma)])
+    rates = np.array(pairs, np.float64)
+    rates = np.where(np.isnan(rates) | np.isnan(manual), rates, manual)
+    return Rates(rates[:, 0].copy(), rates[:, 1].copy())

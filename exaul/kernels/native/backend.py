@@ -1,29 +1,88 @@
-"""What all compiled loops share: tiles of copies, the loop over their rounds, and the sums of their answers.
+"""What all compiled loops share: threads, tiles of copies, the loop over rounds, and the sums of their answers.
 
 The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from the sums.
 """
 
+import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Parameters, Rates, Start, Sums
-from exaul.kernels.native.compile import compiled, disjoint, outermost
-from exaul.kernels.native.records import RecordBlocks
-from exaul.kernels.native.threads import available, pool, scratch
+from exaul.kernels.native.compile import compiled, outermost
+from exaul.kernels.uniforms import Draws
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
 NARROWEST = 8  # copies of a tile with own records, at least (chosen)
 WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
+PART = 32  # streams of a task for one thread (chosen)
+PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
+
+
+def available() -> int:
+    """Return the number of usable processors, at most OMP_NUM_THREADS, which clusters set; at least 1."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(here, int(limit))) if limit.isdecimal() else here
+
+
+@cache
+def pool() -> ThreadPoolExecutor:
+    """Return the threads of this process, started at the first call: compiled loops release Python's lock."""
+    return ThreadPoolExecutor(available())
+
+
+def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> None:
+    """Call ``part(first, last)`` on threads for parts of at most ``each`` of ``count``: those first..last-1."""
+    list(pool().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
+
+
+@cache
+def _workspace(thread: int, make: Callable[..., Any], *sizes: Any) -> Any:
+    return make(*sizes)
+
+
+def scratch(make: Callable[..., Any], *sizes: Any) -> Any:
+    """Return workspace arrays of this thread, with whatever an earlier call left in them.
+
+    ``make(*sizes)`` allocates them, once for each thread and sizes.
+    """
+    return _workspace(threading.get_ident(), make, *sizes)
+
+
+class RecordBlocks:
+    """K blocks of rounds of R streams, whose uniforms are drawn when a learner first asks for them.
+
+    Attributes:
+        rounds: number of rounds that are simulated; they come first.
+        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, and the last 16 columns are padding.
+        errors: [R, N] float64 in [0, 1].
+    """
+
+    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
+        """Allocate records of R streams and K C rounds, with cuts 1 and errors 0; the caller fills them in.
+
+        ``draw`` returns the uniforms, [K, C, U] in [0, 1) each.
+        """
+        shape = streams, size + PADDING
+        self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
+        self._draw = draw
+
+    @cached_property
+    def draws(self) -> Draws:
+        """The uniforms, [K C, U] in [0, 1) each."""
+        drawn = self._draw()
+        return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
 
 
 class NativeBackend(NamedTuple):
-    """A way to store the weights of B copies of a learner, and to simulate blocks of rounds with them on the CPU.
+    """A learner in compiled loops.
 
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, a tree of arrays, of B copies
@@ -69,13 +128,12 @@ class Loop(NamedTuple):
 def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     """Return the loop over the blocks of L copies.
 
-    Args:
-        simulate_block: ``simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given,
-            arrays, answered)`` decides ``count`` records from round ``first`` on, cut, error, u [256, L], to
-            ``answered`` [256, L], and learns; it computes weights anew after ``every`` rounds.
+    ``simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered)``
+    decides ``count`` records from round ``first`` on, cut, error, u [256, L], to ``answered`` [256, L], and learns;
+    it computes weights anew after ``every`` rounds.
     """
 
-    @partial(outermost, compiler=disjoint)
+    @outermost
     def simulate(state, records, rates, copies, tally, every, given, arrays, block_arrays):
         cuts, errors, uniforms, rounds = records
         cut, error, u, answered = block_arrays  # [256, L]
@@ -174,17 +232,13 @@ def simulate_tiles(
     tally: CheckpointSums,
     draws: bool = True,
 ) -> list[Future[Any]]:
-    """Start to simulate B copies, as of ``NativeBackend.simulate``.
+    """Start to simulate B copies with states [B, width], as of ``NativeBackend.simulate``.
 
     Args:
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
         given: what the functions of ``compile_loop`` receive.
-        state: [B, width], which becomes that after the rounds.
-        rounds: K blocks.
-        rates: [K].
-        copies: [B].
-        tally: of B copies.
+        state, rounds, rates, copies, tally: as of ``NativeBackend.simulate``.
         draws: whether the learner reads uniforms, which take time to draw.
     """
     # drawn here: a thread of the pool that waited for the pool would deadlock

@@ -28,34 +28,22 @@ class _Disjoint(CompilerBase):
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Return a Numba dispatcher that compiled functions call, and inline; Python cannot call it.
 
-    Args:
-        function: written in the part of Python that Numba compiles.
-        options: of Numba, in place of those of this package.
+    Array arguments of the function must not overlap. ``options`` of Numba replace those of this package.
     """
     # entries for Python and C would take half of the time to compile a small function
-    known: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    known: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Disjoint}
     known |= {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
     return nb.njit(**known | options)(_renamed(function))
 
 
-def disjoint(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile as ``compiled`` a function whose array arguments do not overlap."""
-    return compiled(function, pipeline_class=_Disjoint, **options)
-
-
 def exact(function: Callable[..., Any]) -> Any:
-    """Compile as ``disjoint``, with each product and each sum rounded: the same bits wherever it is inlined."""
-    return disjoint(function, fastmath={"nsz"})
+    """Compile as ``compiled``, with each product and each sum rounded: the same bits wherever it is inlined."""
+    return compiled(function, fastmath={"nsz"})
 
 
-def outermost(function: Callable[..., Any], compiler: Callable[..., Any] = compiled) -> Any:
-    """Return a dispatcher as of ``compiler``, for a function that Python calls; its machine code is stored on disk.
-
-    Args:
-        function: as of ``compiled``.
-        compiler: ``compiled`` or ``disjoint``.
-    """
-    dispatcher = compiler(function, no_cpython_wrapper=False)
+def outermost(function: Callable[..., Any]) -> Any:
+    """Return a dispatcher as of ``compiled`` that Python calls; its machine code is stored on disk."""
+    dispatcher = compiled(function, no_cpython_wrapper=False)
     if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
         dispatcher._cache = Store(dispatcher.py_func)
     return dispatcher
@@ -70,7 +58,6 @@ def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     copy = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-    copy.__module__, copy.__doc__ = function.__module__, function.__doc__
     copy.__qualname__ = f"{function.__qualname__}_{uuid.uuid4().hex}"
     return copy
 
@@ -117,11 +104,8 @@ def where(condition, x, y):
 def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] = ()) -> Any:
     """Compile a function of a rule, and all functions that it calls by name or closes over.
 
-    JAX calls such helpers as Python; compiled code can call only compiled functions.
-
-    Args:
-        function: a Python function.
-        within: functions that are being compiled, which ends recursion.
+    JAX calls such helpers as Python; compiled code can call only compiled functions. ``within`` are functions that
+    are being compiled, which ends recursion.
     """
     within = (*within, function)
 
@@ -133,19 +117,14 @@ def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] =
     code, scope = function.__code__, function.__globals__
     scope = scope | {name: ready(scope[name]) for name in code.co_names if name in scope}
     cells = tuple(types.CellType(ready(cell.cell_contents)) for cell in function.__closure__ or ()) or None
-    copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return compiled(copy)
+    return compiled(types.FunctionType(code, scope, function.__name__, function.__defaults__, cells))
 
 
 def accessors(kind: Any) -> tuple[Any, Any]:
     """Compile functions that read and write the numbers of one copy, in an array [M, L] of those of L copies.
 
-    Args:
-        kind: a NamedTuple of M floats.
-
-    Returns:
-        ``read(array, copy)``, which returns the NamedTuple, and ``write(array, copy, numbers)``.
+    They are ``read(array, copy)``, which returns a NamedTuple of M floats of this kind, and
+    ``write(array, copy, numbers)``.
     """
     # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the
     # loop over copies.

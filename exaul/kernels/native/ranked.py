@@ -1,4 +1,4 @@
-"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``aci-rank``).
+"""Simulate rules without weights: ``Ranked`` ones, which answer by the rank of a score, and ``Fixed`` ones.
 
 Ranks do not depend on decisions. So those of a stream are computed once for all copies that read it: the counts of
 cuts are the leaves of a binary tree of sums (``tree.py``), and a round walks from the leaf of its cut to the root,
@@ -13,21 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import ROUNDS, SPAN, Start
-from exaul.kernels.learners.learner import Learner, Ranked
+from exaul.kernels.learners.learner import Fixed, Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
+    PART,
     Loop,
     NativeBackend,
+    RecordBlocks,
     compile_loop,
     parameters_of,
+    run_in_parts,
+    scratch,
     simulate_tiles,
     tree_sizes,
 )
-from exaul.kernels.native.compile import accessors, compile_with_helpers, disjoint, exact, outermost, where
-from exaul.kernels.native.records import RecordBlocks
-from exaul.kernels.native.threads import run_in_parts, scratch
+from exaul.kernels.native.compile import accessors, compile_with_helpers, compiled, exact, outermost, where
 
-PART = 32  # streams of a task for one thread (chosen)
 LARGEST = 200.0  # logarithm of the largest count of a new record (chosen; floats end at e^709)
 
 
@@ -55,7 +56,7 @@ def _rank(tree, node, one, at, below):
             tree[c, node[c]] += one
 
 
-@partial(outermost, compiler=disjoint)
+@outermost
 def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
     """Fill ``high`` and ``low`` [rounds, R], as of ``Ranked.decide``, for the streams first..last-1."""
     tree, node, at, below, total = workspace
@@ -67,7 +68,7 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, wo
     for i in range(rounds):
         if i % every == 0:
             # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as
-            # the one before. Ranks depend on ratios of counts only. Counts are scaled back before they overflow.
+            # the one before: ranks depend on ratios only. Counts are scaled back before they overflow.
             _scale(tree, one)
             one = 1.0
         for c in range(many):
@@ -87,7 +88,7 @@ def _compile(rule: Ranked) -> Loop:
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
     read, write = accessors(type(rule.start))
 
-    @disjoint
+    @compiled
     def simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered):
         high, low = given
         for i in range(count):
@@ -107,29 +108,24 @@ def _stream_arrays(arms: int) -> tuple[Any, ...]:
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``.
+    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``; ``precision`` changes nothing.
 
-    ``precision`` is ignored: the state is the rule's M numbers [B, M] and the counts of the cuts of each stream
-    [R, H], float64.
+    The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
     rule, loop = learner.rule, _compile(learner.rule)
     every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else ROUNDS
 
-    def ranks(counts: NDArray[np.float64], rounds: RecordBlocks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        streams, arms = counts.shape
-        high, low = np.empty((rounds.rounds, streams)), np.empty((rounds.rounds, streams))
-
-        given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
-
-        def some(first: int, last: int) -> None:
-            _rank_streams(first, last, *given, scratch(_stream_arrays, arms))
-
-        run_in_parts(streams, PART, some)
-        return high, low
-
     def simulate(state: Any, rounds: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state
-        return simulate_tiles([loop], "float64", ranks(counts, rounds), numbers, rounds, *of)
+        streams, arms = counts.shape
+        high, low = np.empty((rounds.rounds, streams)), np.empty((rounds.rounds, streams))
+        given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
+
+        def rank(first: int, last: int) -> None:
+            _rank_streams(first, last, *given, scratch(_stream_arrays, arms))
+
+        run_in_parts(streams, PART, rank)
+        return simulate_tiles([loop], "float64", (high, low), numbers, rounds, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
         return np.array(start.start, np.float64).T.copy(), np.repeat(
@@ -137,3 +133,22 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         )
 
     return NativeBackend(init, simulate)
+
+
+@compiled
+def _answer_below(first, count, every, arm, cut, error, u, eta, gamma, copies, given, arrays, answered):
+    for i in range(count):
+        for c in range(answered.shape[1]):
+            answered[i, c] = arm[c, 0] < cut[i, c]  # an arm answers if it is below the cut
+
+
+FIXED = Loop(compile_loop(_answer_below), lambda *sizes: ())
+
+
+def make_fixed(learner: Learner[Fixed], precision: str) -> NativeBackend:
+    """Return the backend of a learner with a ``Fixed`` rule, as ``FixedGame``; the state is its arms [B, 1]."""
+
+    def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
+        return start.arm[:, None]
+
+    return NativeBackend(init, partial(simulate_tiles, [FIXED], "float64", (), draws=False))

@@ -1,57 +1,22 @@
-"""Records and uniforms of a chunk, made once for all learners that read the same rounds.
+"""Records and uniforms of a chunk, made once for all learners that read the same rounds, and the best arms in them.
 
 They are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``, compiled: a piece of the rounds of one
 stream at a time. The rounds of a piece are grouped by their pool. The records of a pool then have consecutive
-places in its laps, whose orders (``orders.py``, after Luby and Rackoff 1988) are computed side by side.
+places in its laps, whose orders are computed side by side.
 """
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels import orders
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.native.backend import PART, run_in_parts, scratch
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
-from exaul.kernels.native.threads import run_in_parts, scratch
-from exaul.kernels.records import Streams
+from exaul.kernels.records import Streams, compile_orders
 from exaul.kernels.uniforms import Draws, compile_for
-
-PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
-
-
-class RecordBlocks:
-    """K blocks of rounds of R streams.
-
-    Uniforms are drawn when a learner first asks for them.
-
-    Attributes:
-        rounds: number of rounds that are simulated; they come first.
-        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, and the last 16 columns are padding.
-        errors: [R, N] float64 in [0, 1].
-    """
-
-    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
-        """Allocate records with cuts 1 and errors 0; the caller fills them in.
-
-        Args:
-            streams: R.
-            size: K C.
-            rounds: number of rounds that are simulated.
-            draw: returns the uniforms, [K, C, U] in [0, 1) each.
-        """
-        shape = streams, size + PADDING
-        self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
-        self._draw = draw
-
-    @cached_property
-    def draws(self) -> Draws:
-        """The uniforms, [K C, U] in [0, 1) each."""
-        drawn = self._draw()
-        return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
-
 
 threefry, uniform = compile_for(compiled, word, real)
 
@@ -64,14 +29,9 @@ def _draw(key_x, key_y, block, out):
 
 
 def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
-    """Draw the uniforms of some blocks, the same bits as ``exaul.kernels.uniforms.draws``.
+    """Draw the uniforms of blocks with numbers [K], the same bits as ``exaul.kernels.uniforms.draws``.
 
-    Args:
-        keys: from ``exaul.kernels.uniforms.draw_keys``, [U] each.
-        blocks: [K], numbers of the blocks of 256 rounds.
-
-    Returns:
-        [K, C, U] float64 in [0, 1) from each stream that has keys.
+    ``keys`` are from ``draw_keys``, [U] each; uniforms are [K, C, U] in [0, 1) from each stream that has keys.
     """
 
     def of_stream(key: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> NDArray[np.float64]:
@@ -85,7 +45,7 @@ def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
 PIECE = 512  # rounds of a piece (chosen)
 EACH = 8  # streams of a task for one thread (chosen)
 
-_lap_key, _cell_of, _number_of, _one_pass, *_ = orders.compile_for(compiled, where, word)
+_lap_key, _cell_of, _number_of, _one_pass, *_ = compile_orders(compiled, where, word)
 
 
 @compiled
@@ -178,8 +138,7 @@ def fill(
         records_read: [P, R] int64, number of records read so far from each pool; updated.
         start: number of rounds before the first.
         rounds: number of rounds to fill.
-        cuts: [R, at least ``rounds``] int32, filled.
-        errors: [R, at least ``rounds``] float64, filled.
+        cuts, errors: [R, at least ``rounds``] int32 and float64, filled.
     """
     loop = _compile(streams.plan.choose_pool)
     pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
@@ -190,3 +149,68 @@ def fill(
         loop(first, last, *given, scratch(_record_arrays, PIECE))
 
     run_in_parts(streams.stream_count, EACH, some)
+
+
+@outermost
+def _count_cuts(first, last, cuts, errors, ends, checkpoint_count, costs, counts, wrong, losses, best):
+    """Count the streams first..last-1 up to each end, and find their best arms at each checkpoint."""
+    arms = counts.shape[1]
+    missed, abstained = np.empty(arms), np.empty(arms)
+    for r in range(first, last):
+        done = 0
+        for m in range(ends.size):
+            for i in range(done, ends[m]):
+                counts[r, cuts[r, i]] += 1
+                wrong[r, cuts[r, i]] += errors[r, i]
+            done = ends[m]
+            if m >= checkpoint_count:
+                continue
+            above, below = 0.0, 0.0
+            for k in range(arms):
+                # One pass fills both sums: of errors from the top arm down, of abstentions from the bottom up.
+                missed[arms - 1 - k] = above
+                above += wrong[r, arms - 1 - k]
+                below += counts[r, k]
+                abstained[k] = below
+            for cell in range(losses.shape[1]):
+                least, arm = np.inf, 0
+                for k in range(arms):
+                    loss = costs[0][cell] * missed[k] + costs[1][cell] * abstained[k]
+                    # Strictly less, so that the lowest arm wins a tie.
+                    if loss < least:
+                        least, arm = loss, k
+                losses[m, cell, r], best[m, cell, r] = least, arm
+
+
+def find_best_arms(
+    cuts: NDArray[np.int32],
+    errors: NDArray[np.float64],
+    checkpoint_rounds: NDArray[np.int64],
+    rounds: int,
+    costs: tuple[NDArray[np.float64], NDArray[np.float64]],
+    counts: NDArray[np.int64],
+    wrong: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Count some rounds of R streams by cut, and find the arms of least loss on the way (eq. 3).
+
+    Arm k answers iff ``k < c``: it has answered the rounds whose cut is larger than k, and abstained in the others.
+    Its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``, where N_c is the
+    number of rounds of cut c, and E_c the sum of their errors.
+
+    Args:
+        cuts, errors: as of ``RecordBlocks``.
+        checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
+        rounds: number of rounds to count, at most N.
+        costs: of an answer per unit of error, and of an abstention, [cells] each.
+        counts: [R, H], number of rounds by cut; added to.
+        wrong: [R, H], sum of their errors in the order of rounds; added to.
+
+    Returns:
+        Losses [P, cells, R], and arms [P, cells, R] in 0..H-1, the lowest if tied.
+    """
+    shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
+    losses, best = np.empty(shape), np.empty(shape, np.int32)
+    ends = np.array([*checkpoint_rounds, rounds], np.int64)
+    arrays = cuts, errors, ends, len(checkpoint_rounds), costs, counts, wrong, losses, best
+    run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))
+    return losses, best

@@ -1,4 +1,4 @@
-"""Simulate ``Sided`` rules with a binary tree of sums, O(log H) a round.
+"""Simulate ``Sided`` and ``Drawn`` rules with a binary tree of sums, O(log H) a round.
 
 The weights of the H arms are the leaves of a tree, padded with zeros to a power of two. A node holds the sum of its
 leaves, and the factor that the leaves below it still miss:
@@ -9,9 +9,9 @@ leaves, and the factor that the leaves below it still miss:
     leaves           w w   w w     w w   w w
                               ^ cut: arms below it answer, the others abstain
 
-A round (line "Update" of Algorithms "ExAUL" and "EW-CA") multiplies all weights below the cut by one factor and all
-others by another. It walks from the leaf at the cut to the root, sums what lies left and right of the path,
-decides, and walks up again: new sums on the path, and a factor for each sibling of the path.
+A round of a ``Sided`` rule (line "Update" of Algorithms "ExAUL" and "EW-CA") multiplies all weights below the cut
+by one factor and all others by another. It walks from the leaf at the cut to the root, sums what lies left and
+right of the path, decides, and walks up again: new sums on the path, and a factor for each sibling of the path.
 
 - If copies read records of their own, those of a tile take each level one after the other.
 - If at least ``SHARED`` copies read one stream, as the alphas and lambdas of a trial do, they share the path, and
@@ -24,13 +24,13 @@ Every sum has a fixed order, that of the tree: bits depend neither on the width 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from exaul.kernels.learners import ew, exaul, exaul_known
-from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
+from exaul.kernels.learners.learner import Drawn, Learner, Sided, weight_of_last
 from exaul.kernels.native.backend import (
     BIT,
     Loop,
@@ -41,12 +41,12 @@ from exaul.kernels.native.backend import (
     simulate_tiles,
     tree_sizes,
 )
-from exaul.kernels.native.compile import compile_with_helpers, compiled, disjoint, exact, exp, where
+from exaul.kernels.native.compile import compile_with_helpers, compiled, exact, exp, where
 
 CHARGES = exaul.charge, exaul_known.charge, ew.charge  # one loop serves them all: compiling takes seconds each
 
 
-@disjoint
+@compiled
 def weigh(losses, weights, eta, least):
     """Fill weights [H] with ``w_k = exp(-eta (L_k - min L))``, in [0, 1]."""
     for k in range(weights.size):
@@ -72,13 +72,12 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
 
     It decides from the sums of weights ``low`` below the cut and ``high`` above it, and fills ``answered``,
     ``factors`` [2, L], of the weights above the cut and below it, and ``gap``, the charge below it less that above.
-    ``given`` has the number of the rule's charges, and whether it sees all errors.
     """
     charges = _choose(charges_of)
 
-    @disjoint
+    @compiled
     def step(given, low, high, u, error, eta, gamma, copies, factors, gap, answered):
-        which, is_full, _ = given
+        which, is_full, _ = given  # the number of the rule's charges, and whether it sees all errors
         above, below = factors[0], factors[1]
         for c in range(gap.size):
             total = np.float64(low[c]) + np.float64(high[c])
@@ -167,7 +166,7 @@ def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
 
 
 def _compile_own(step: Callable[..., Any]) -> Loop:
-    @disjoint
+    @compiled
     def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
         tree, path, factors, _, _, (low, high, gap) = arrays
         for i in range(count):
@@ -206,7 +205,7 @@ def _plant_shared(losses, eta, copies, given, arrays):
             missing[node, c] = 1
 
 
-@disjoint
+@compiled
 def _weigh_arm(step, cumulative, least, eta, factor, weight):
     for c in range(weight.size):
         cumulative[c] += step[c]
@@ -249,7 +248,7 @@ def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
 
 
 def _compile_shared(step: Callable[..., Any]) -> Loop:
-    @disjoint
+    @compiled
     def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
         tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
         depth, leaves = lows.shape[0] - 1, tree.shape[0] // 2
@@ -283,11 +282,7 @@ def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[Loop]:
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Sided`` rule, as ``SidedGame``.
-
-    ``precision`` is the dtype of the weights and their sums; the state is the differences of the cumulative losses,
-    [B, H] float64.
-    """
+    """Return the backend of a learner with a ``Sided`` rule, as ``SidedGame``; the state is differences, [B, H]."""
     rule, is_full = learner.rule, learner.feedback == "full"
     charges = CHARGES if rule.charge in CHARGES else (rule.charge,)
     loops = _compile_loops(charges)
@@ -297,3 +292,98 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         return simulate_tiles(loops, precision, (charges.index(rule.charge), is_full, last), state, *of)
 
     return NativeBackend(no_losses, simulate)
+
+
+# Drawn rules: a round (Algorithm "Exp3-IX-CA") walks from the root down to the drawn arm, and then repairs the sums
+# above the one weight that changes; tree [L, 2 leaves]. The exact state is the cumulative losses in float64.
+
+
+@exact
+def _plant_drawn(losses, eta, copies, given, arrays):
+    tree, weights, _, _, _, _, _ = arrays
+    arms, leaves = losses.shape[1], tree.shape[1] // 2
+    for c in range(losses.shape[0]):
+        least = losses[c, 0]
+        for k in range(arms):
+            least = min(least, losses[c, k])
+        weigh(losses[c], weights, eta * copies.eta_scale[c], least)
+        for k in range(arms):
+            tree[c, leaves + k] = weights[k]
+        for node in range(leaves - 1, 0, -1):
+            tree[c, node] = tree[c, 2 * node] + tree[c, 2 * node + 1]
+
+
+@exact
+def _descend(tree, node, before, target):
+    """Go down one level: to the right child if the cumulative weight before it is at most the target."""
+    for c in range(node.size):
+        left = 2 * node[c]
+        after = before[c] + np.float64(tree[c, left])
+        is_right = after <= target[c]
+        before[c] = after if is_right else before[c]
+        node[c] = left + is_right
+
+
+@exact
+def _repair(tree, arm, factor):
+    """Multiply the weights of the drawn arms, and sum anew above them."""
+    for c in range(arm.size):
+        node = tree.shape[1] // 2 + arm[c]
+        tree[c, node] *= factor[c]
+        s = tree[c, node]
+        while node > 1:
+            s += tree[c, node ^ 1]
+            node >>= 1
+            tree[c, node] = s
+
+
+def _compile_drawn(rule: Drawn) -> Loop:
+    charge = compile_with_helpers(rule.charge)
+
+    @compiled
+    def step(arm, cut, tree, error, eta, gamma, copies, factor, charged, answered):
+        leaves = tree.shape[1] // 2
+        for c in range(arm.size):
+            p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
+            yes = arm[c] < cut[c]
+            mine = parameters_of(copies, c, eta, gamma)
+            charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
+            factor[c] = exp(-mine.eta * charged[c])
+            answered[c] = yes
+
+    @compiled
+    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+        tree, _, arm, target, before, factor, charged = arrays
+        leaves = tree.shape[1] // 2
+        for i in range(count):
+            if (first + i) % every == 0:
+                _plant_drawn(losses, eta, copies, given, arrays)
+            for c in range(arm.size):
+                target[c] = u[i, c] * np.float64(tree[c, 1])
+                before[c], arm[c] = 0.0, 1
+            while arm[0] < leaves:
+                _descend(tree, arm, before, target)
+            for c in range(arm.size):
+                # rounding can leave the last cumulative weight at or below the target
+                arm[c] = min(arm[c] - leaves, losses.shape[1] - 1)
+            step(arm, cut[i], tree, error[i], eta, gamma, copies, factor, charged, answered[i])
+            _repair(tree, arm, factor)
+            for c in range(arm.size):
+                losses[c, arm[c]] += charged[c]
+
+    return Loop(compile_loop(simulate_block), _drawn_arrays)
+
+
+def _drawn_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+    leaves, _ = tree_sizes(arms)
+    return (
+        np.zeros((many, 2 * leaves + 8), precision)[:, : 2 * leaves],
+        np.zeros(arms, precision),
+        np.zeros(many, np.int64),
+        *(np.zeros(many) for _ in range(4)),
+    )
+
+
+def make_drawn(learner: Learner[Drawn], precision: str) -> NativeBackend:
+    """Return the backend of a learner with a ``Drawn`` rule, as ``DrawnGame``; its state is the losses, [B, H]."""
+    return NativeBackend(no_losses, partial(simulate_tiles, [_compile_drawn(learner.rule)], precision, ()))

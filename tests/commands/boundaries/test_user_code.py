@@ -73,7 +73,7 @@ import helpers
 from helpers import again
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
-from exaul.kernels.learners.rates import anytime, rates
+from exaul.kernels.learners.exaul import anytime, rates
 
 INF = 1e999
 

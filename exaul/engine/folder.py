@@ -27,10 +27,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine import settings
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
-from exaul.engine.manifest import first_difference, identity
+from exaul.engine.manifest import first_difference, identity, save_json
 from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
@@ -398,7 +397,7 @@ def write_beside(path: Path, save: Callable[[Path], object]) -> None:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a folder."""
-    write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
+    write_beside(folder / MANIFEST, lambda path: save_json(manifest, path))
 
 
 def write(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):
-        monkeypatch.setattr("exaul.engine.batches.largest_batch", lambda prepared, most=most: most)
+        monkeypatch.setattr("exaul.engine.run.largest_batch", lambda prepared, most=most: most)
         monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
         assert tables(**given) == whole
 

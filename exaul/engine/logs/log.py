@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting, shorten, typed
-from exaul.engine.settings import name_with_values
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    join_lines,
+    name_with_values,
+    quote,
+    setting,
+    shorten,
+    typed,
+)
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.aci_rank import SHARE, SHORT

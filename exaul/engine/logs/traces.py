@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import BadInput, name_with_values, quote
 from exaul.engine.logs import files
 from exaul.engine.logs.log import (
     Layout,
@@ -26,7 +26,6 @@ from exaul.engine.logs.log import (
     source_name,
     text_of,
 )
-from exaul.engine.settings import name_with_values
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
 BY = "by"  # in the name of a trace, before its column of scores

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
-from exaul.engine.settings import flatten, unflatten
+from exaul.engine.manifest import flatten, unflatten
 from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared

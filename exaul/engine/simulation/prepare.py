@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import machine, registry
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, name_with_values
 from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
@@ -27,7 +27,6 @@ from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
 from exaul.engine.logs.profiles import load_profile
 from exaul.engine.machine import check_fits
-from exaul.engine.settings import name_with_values
 from exaul.engine.simulation.learners import PreparedLearner, check_backend, prepare_learner
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.sweep import Sweep

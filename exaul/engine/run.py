@@ -1,7 +1,7 @@
 """Prepare a sweep; run, resume or rerun it, here or on the workers of a cluster; or merge its shards."""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from exaul.engine import folder, machine, manifest, registry
+from exaul.engine import folder, machine, registry
+from exaul.engine import manifest as manifests
 from exaul.engine.checks import BadInput, check_count, quote, resume_advice
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
@@ -26,15 +27,13 @@ from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
-from exaul.engine.simulation import resources
-from exaul.engine.simulation.batch import simulate_batch
+from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
-from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.start import fitted_share
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
-Done = Iterator[tuple[Batch, Arrays | None]]  # batches that were run; None: the memory is too small
+Done = Generator[tuple[Batch, Arrays | None], None, None]  # batches that were run; None: the memory is too small
 
 
 class PreparedSweep(NamedTuple):
@@ -162,7 +161,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         each.sort(key=lambda pair: pair[0])
         _check_cover([(batch, shard.path) for batch, shard in each], range(trials), names[source])
         tables.append(_tabulate((shard.load(batch) for batch, shard in each), trials))
-    about = first.manifest | {
+    manifest = first.manifest | {
         "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
         "start": min(shard.manifest["start"] for shard in shards),
         "end": max(shard.manifest["end"] for shard in shards),
@@ -170,7 +169,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     loaded: dict[str, Table] = {"advice": files.frame([])} | load_tables(Path(paths[0]), ("advice", "traces"))
     if first.manifest["left_out"] is not None and "traces" not in loaded:
         raise BadInput(f"{first.path}/traces.csv: no such file")
-    result = Result(Sweep(**about["configuration"]), *_stack(tables), about, (), loaded)
+    result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
         with folder.fill_new(out) as partial:
             result.write(partial)
@@ -185,7 +184,7 @@ def reopen(path: str, given: Mapping[str, Any] = NO_FIELDS, trust: bool = False)
         raise BadInput("out: given together with resume, which names the folder")
     wanted = Sweep(**given)
     for name in given:
-        wanted_value, saved_value = manifest.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
+        wanted_value, saved_value = manifests.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
         if wanted_value != saved_value:
             raise BadInput(f"resume: {name} is {quote(wanted_value)} here, {quote(saved_value)} in {path}")
     if saved["end"] is not None:
@@ -203,26 +202,26 @@ def finish(
     save_every: float = 60,
 ) -> Result:
     """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as of ``run``."""
-    sweep, sources, about = prepared.sweep, prepared.sources, prepared.manifest
+    sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
     check_workers(executor)
     check_count("batches", batches)
     trials, tables = sweep.trial_numbers, []
     size = -(-len(trials) // (batches or 1))
     with (
-        SweepFolder.open(sweep.out, about, save_every, prepared.is_resumed) as opened,
+        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
         bar.update(sum(map(prepared.rounds, opened.done)))
         if executor is not None:
             _run_missing(prepared, opened, range(len(sources)), size, partial(_on_workers, executor, bar))
         for number, source in enumerate(sources):
-            if about["left_out"] is not None:
+            if manifest["left_out"] is not None:
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
-            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), partial(_here, bar))
+            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), partial(_locally, bar))
             tables.append(_tabulate(opened.take(number), len(trials)))
         played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
-        result = Result(sweep, *_stack(tables), about | {"end": manifest.timestamp()}, played)
+        result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
         opened.close(result.write, result.manifest, keep=sweep.shard is not None)
     return result
 
@@ -232,11 +231,11 @@ def _run_missing(
     opened: SweepFolder,
     sources: Sequence[int],
     size: int,
-    simulate: Callable[[PreparedSweep, SweepFolder, list[Batch]], Any],
+    simulate: Callable[[PreparedSweep, SweepFolder, list[Batch]], Done],
 ) -> None:
     """Run the batches of some sources until none is missing: of ``size`` trials, or fewer if the memory is small.
 
-    ``simulate`` yields ``Done``. If a save is due, the curves of the finished batches of a source are written, too.
+    If a save is due, the curves of the finished batches of a source are written, too.
     """
     while missing := opened.missing(sources, prepared.sweep.trial_numbers, size):
         too_large = list[Batch]()
@@ -259,7 +258,7 @@ def _run_missing(
             size = min(size, -(-least // 2))
 
 
-def _here(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> Done:
+def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> Done:
     """Run batches in this process, up to the first for which the memory is too small."""
     for batch in missing:
         before = bar.done
@@ -344,18 +343,18 @@ def describe(prepared: PreparedSweep) -> str:
 
     Of several traces, these are the needs of the largest that has not finished.
     """
-    about, sources = prepared.manifest, prepared.sources
-    if about["left_out"] is None:
-        return resources.describe(sources[0])
-    opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, about)
+    manifest, sources = prepared.manifest, prepared.sources
+    if manifest["left_out"] is None:
+        return describe_needs(sources[0])
+    opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
     left = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
     largest = max(
         left or sources, key=lambda source: (source.horizon, *(len(each.scores) for each in source.records))
     )
-    number = f"{len(sources):,}{describe_left_out(prepared.sweep, about['left_out'])}"
+    number = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
     number += f", {len(sources) - len(left):,} of them finished" if len(left) < len(sources) else ""
-    return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{resources.describe(largest)}"
+    return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{describe_needs(largest)}"
 
 
 def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSweep:
@@ -369,26 +368,26 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
         BadInput: as of ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
             long enough, none has a neighbour to shift to, or a field excludes traces.
     """
-    start, left_out = manifest.timestamp(), None
+    start, left_out = manifests.timestamp(), None
     if sweep.each or any(is_folder(log) for log in sweep.logs):
         sources, left_out = _prepare_traces(sweep)
     else:
         sources = (prepare(sweep, records),)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    user = {name: manifest.module_hash(name) for name in names if registry.is_user_code(name)}
-    about = {
+    user = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
+    manifest = {
         "configuration": asdict(sweep),
         "sources": list(map(_describe, sources)),
         "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
-        "code": {"exaul": manifest.engine_hash()} | user,
-        "versions": manifest.versions(),
-        "device": manifest.device(),
+        "code": {"exaul": manifests.engine_hash()} | user,
+        "versions": manifests.versions(),
+        "device": manifests.device(),
         "precision": sweep.precision,
         "seed": sweep.seed,
         "start": start,
         "end": None,
     }
-    return PreparedSweep(sweep, sources, about)
+    return PreparedSweep(sweep, sources, manifest)
 
 
 def _prepare_traces(sweep: Sweep) -> tuple[tuple[Prepared, ...], int]:
@@ -416,8 +415,8 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[Prepared, ...], int]:
             f"environment: {sweep.environment} found; it needs {environment.sources} traces that differ only in "
             "the last column of each, or logs of a folder with the same column of scores"
         )
-    one = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
-    sources = [prepare(replace(one, score=x[0].score), [each.records for each in x]) for x in windows]
+    of_source = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
+    sources = [prepare(replace(of_source, score=x[0].score), [each.records for each in x]) for x in windows]
     return tuple(sources), len(traces) - len(long)
 
 

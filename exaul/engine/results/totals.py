@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.manifest import flatten, unflatten
-from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_lengths

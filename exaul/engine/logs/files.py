@@ -78,14 +78,14 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryCol
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
-    found = {}
+    categories = {}
     for name, column in _parse_columns(path, names):
         with suppress(TypeError):  # lists and objects are not hashable
             if column.iloc[:SEEN].nunique() <= most:  # else such as identifiers, quickly
                 places, values = pd.factorize(column)
                 if len(values) <= most:
-                    found[name] = CategoryColumn(values.tolist(), places)
-    return found
+                    categories[name] = CategoryColumn(values.tolist(), places)
+    return categories
 
 
 def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:

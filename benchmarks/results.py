@@ -12,8 +12,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from exaul.engine import settings
-from exaul.engine.manifest import versions
+from exaul.engine.manifest import save_json, versions
 from exaul.engine.results import figures
 
 Row = dict[str, Any]  # what was measured, by column; with ``value`` and ``unit`` it is drawn
@@ -91,7 +90,7 @@ def save(name: str, rows: Sequence[Row]) -> Path:
     path = path_of(name, stamped)
     for earlier in FOLDER.glob(f"{name}-*"):
         earlier.unlink()
-    settings.save_json({**stamped, "rows": rows}, path)
+    save_json({**stamped, "rows": rows}, path)
     figures.save(draw(rows), path.with_suffix(""))
     where = f"{stamped['cpu']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
     text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"

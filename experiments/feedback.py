@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exaul import Sweep
+from exaul.engine.checks import name_with_values
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.settings import name_with_values
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart
 from experiments.paper import SHIFT, Paper

@@ -13,14 +13,14 @@ from tqdm import tqdm
 
 from exaul import Result, Sweep, run
 from exaul.engine import folder as folders
-from exaul.engine import machine, registry, settings
+from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records, describe_records
 from exaul.engine.logs.profiles import PROFILES
-from exaul.engine.manifest import check_manifest
+from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
 from experiments.claims import Judged, Tables, judge
 from experiments.experiment import Experiment, ExperimentPart, join_tables
@@ -140,7 +140,7 @@ class ReportReader:
         """Open the folder of a report; raise BadInput if it holds none."""
         self.folder, path = folder, folder / "manifest.json"
         try:
-            self.saved = settings.load_json(path)
+            self.saved = load_json(path)
             check_holds(str(path), self.saved, isinstance(self.saved, dict), "an object")
             check_manifest(path, self.saved, KINDS, Paper)
             for record in self.saved["records"]:
@@ -223,7 +223,7 @@ def run_experiments(
         manifest = source.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
-            settings.save_json(manifest, folder / "manifest.json")
+            save_json(manifest, folder / "manifest.json")
             files.save(table, folder / "claims.csv")
             descriptions = {name: find_experiment(name).description for name in names}
             text = page(folder, descriptions, table, derived, broken, manifest)

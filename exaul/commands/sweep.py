@@ -78,12 +78,11 @@ def sweep(given: Mapping[str, Any]) -> int:
     flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
     sweep = Sweep(**fields)
     from exaul.engine import machine, run
-    from exaul.engine.batches import prepare_sweep
     from exaul.kernels.native import store
 
     machine.use_compilation_cache()
     path = flags.resume
-    prepared = prepare_sweep(sweep) if path is None else run.reopen(path, fields, flags.trust)
+    prepared = run.prepare_sweep(sweep) if path is None else run.reopen(path, fields, flags.trust)
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
         return 0

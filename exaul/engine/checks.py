@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from functools import cache
 from numbers import Real
@@ -109,6 +109,11 @@ def shorten(text: str) -> str:
 def join_lines(text: str) -> str:
     """Escape control characters, line breaks and unpaired surrogates, so that a text is one printable line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def name_with_values(name: str, values: Mapping[str, str]) -> str:
+    """Return ``name:a=1,b=2``."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name
 
 
 def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:

@@ -27,10 +27,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine import settings
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
-from exaul.engine.manifest import first_difference, identity
+from exaul.engine.manifest import first_difference, identity, save_json
 from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
@@ -124,17 +123,13 @@ class SweepFolder:
         else:
             self._write("", batch, arrays)
             # only now: until the batch is on disk, the saved state is needed to repeat its last rounds
-            self._forget([state for state in self.begun if state.overlaps(batch)])
+            self.forget_states(batch)
         self.done.add(batch)
 
     def take(self, source: int) -> Iterator[Arrays]:
         """Yield the finished batches of a source in the order of their trials; those in memory are then gone."""
         for batch in self.finished(source):
             yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
-
-    def load(self, batch: Batch) -> Arrays:
-        """Return the arrays of a finished batch; BadInput if it is unreadable, changed or of another sweep."""
-        return self._read("", batch)
 
     def due(self) -> bool:
         """Return whether ``save_every`` seconds have passed since the last save."""
@@ -151,12 +146,15 @@ class SweepFolder:
         """Return (blocks, leaves) of a batch at its last save, or (0, []) without one."""
         if batch not in self.begun:
             return 0, []
-        saved = self._read(NOW, batch)
+        saved = self.load(batch, NOW)
         return int(saved.pop("blocks")), [saved[name] for name in sorted(saved)]
 
-    def forget_states(self) -> None:
-        """Remove the saved states, so that their batches are cut anew."""
-        self._forget(list(self.begun))
+    def forget_states(self, batch: Batch | None = None) -> None:
+        """Remove the saved states, or those of the trials of a batch; their batches may then be cut anew."""
+        for state in [x for x in self.begun if batch is None or x.overlaps(batch)]:
+            with explain_errors(self._file(NOW, state).parent, KEPT):
+                self._file(NOW, state).unlink(missing_ok=True)
+            self.begun.discard(state)
 
     def save_curves(self, curves: files.Table) -> None:
         """Write the curves of the finished batches of a source."""
@@ -185,12 +183,6 @@ class SweepFolder:
     def _file(self, prefix: str, batch: Batch) -> Path:
         assert self.path is not None
         return self.path / "batches" / f"{prefix}{batch.name}.npz"
-
-    def _forget(self, states: Sequence[Batch]) -> None:
-        for state in states:
-            with explain_errors(self._file(NOW, state).parent, KEPT):
-                self._file(NOW, state).unlink(missing_ok=True)
-            self.begun.discard(state)
 
     def _listed(self, prefix: str) -> list[Batch]:
         """Return the batches whose names have files with a prefix, in order.
@@ -224,8 +216,8 @@ class SweepFolder:
         with explain_errors(self.path, KEPT):
             write_beside(self._file(prefix, batch), lambda path: _save(path, content))
 
-    def _read(self, prefix: str, batch: Batch) -> Arrays:
-        """Return the arrays of a file. Raise BadInput if it is unreadable, was changed, or is of another sweep."""
+    def load(self, batch: Batch, prefix: str = "") -> Arrays:
+        """Return the arrays of a finished batch; BadInput if it is unreadable, changed or of another sweep."""
         path = self._file(prefix, batch)
         again = "remove it to run that batch again"
         try:
@@ -275,11 +267,6 @@ def _digest(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def temporary_path(path: Path) -> Path:
-    """Return the path where a file or folder is built before it is renamed to its final path."""
-    return path.with_name(PARTIAL + path.name)
-
-
 def check_output_folder(out: str) -> Path:
     """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable.
 
@@ -287,7 +274,9 @@ def check_output_folder(out: str) -> Path:
     """
     try:
         folder = Path(out).resolve()
-        there = not _is_empty(folder) if folder.is_dir() else folder.exists()
+        there = folder.exists()
+        if folder.is_dir():
+            there = not all(path.name.startswith(PARTIAL) for path in folder.iterdir())
     except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
     if there:
@@ -298,10 +287,6 @@ def check_output_folder(out: str) -> Path:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise BadInput(f"out: {out} cannot be written; {nearest} must be a writable folder")
     return folder
-
-
-def _is_empty(folder: Path) -> bool:
-    return all(path.name.startswith(PARTIAL) for path in folder.iterdir())
 
 
 @contextmanager
@@ -361,7 +346,7 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
 
     The folder must be locked, because what another process left in it is removed.
     """
-    partial = temporary_path(folder / "results")
+    partial = folder / f"{PARTIAL}results"
     moved: list[Path] = []
     with explain_errors(folder, advice), create_folder(folder):
         try:
@@ -386,7 +371,7 @@ def _remove(path: Path) -> None:
 
 def write_beside(path: Path, save: Callable[[Path], object]) -> None:
     """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
-    partial = temporary_path(path)
+    partial = path.with_name(PARTIAL + path.name)
     try:
         path.parent.mkdir(exist_ok=True)
         save(partial)
@@ -398,7 +383,7 @@ def write_beside(path: Path, save: Callable[[Path], object]) -> None:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a folder."""
-    write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
+    write_beside(folder / MANIFEST, lambda path: save_json(manifest, path))
 
 
 def write(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:

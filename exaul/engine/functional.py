@@ -27,7 +27,7 @@ from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
     Objective,
-    make_seeded_pool,
+    make_pool,
     read_tunables,
     tunable_choices,
 )
@@ -319,7 +319,7 @@ def environment(
         return ObliviousGame(streams.plan), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
-    records = make_seeded_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
+    records = make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
     return AdaptiveGame(made, tuple(tunable_choices(made, values).tolist())), GamePool(records, values)
 
 

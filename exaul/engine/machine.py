@@ -59,14 +59,6 @@ def _cgroup_free(group: Path) -> Iterator[int]:
             yield most - taken + int(stat[droppable])
 
 
-def check_fits(fields: str, least: int) -> None:
-    """Raise BadInput if fewer than ``least`` bytes are free; ``fields`` names those that need them."""
-    if least > host_memory():
-        raise BadInput(
-            f"{fields}; they need at least {show_bytes(least)} of memory, and {show_bytes(host_memory())} is free"
-        )
-
-
 def resident_bytes() -> int:
     """Return the resident bytes of this process; 0 if unknown."""
     try:

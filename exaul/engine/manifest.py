@@ -1,17 +1,19 @@
-"""The manifest of a sweep: all that is needed to run it again to the same bits."""
+"""The manifest of a sweep: all that is needed to run it again to the same bits. How it is saved and compared."""
 
 import hashlib
+import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from exaul.engine import machine, settings
+from exaul.engine import machine
 from exaul.engine.checks import BadInput, quote, resume_advice
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
@@ -87,41 +89,13 @@ def module_hash(reference: str) -> str:
     return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])
 
 
-def sweep_manifest(
-    sweep: Sweep, sources: Sequence[Mapping[str, Any]], left_out: int | None, code: Mapping[str, str], start: str
-) -> dict[str, Any]:
-    """Return the manifest of a sweep that has not ended: ``end`` is None.
-
-    Args:
-        sweep: the configuration.
-        sources: for each source its name, horizon, number of segments, learners (name, backend and feedback of each
-            learner, and whether its bound of R_T depends on the number of answers), records, and the log from which
-            learners start, with the shares that were fitted to it, or None.
-        left_out: number of traces that are too short to be sources; None unless the sweep is over traces.
-        code: hashes of the code of exaul and of the user's modules, by name.
-        start: the time.
-    """
-    return {
-        "configuration": asdict(sweep),
-        "sources": list(map(dict, sources)),
-        "left_out": left_out,
-        "code": dict(code),
-        "versions": versions(),
-        "device": device(),
-        "precision": sweep.precision,
-        "seed": sweep.seed,
-        "start": start,
-        "end": None,
-    }
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a results folder.
 
     Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
     path = folder / "manifest.json"
-    manifest = settings.load_json(path)
+    manifest = load_json(path)
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
@@ -176,7 +150,7 @@ def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str
     parts: dict[str, Any] = {name: manifest.get(name) for name in names}
     if source is not None:
         parts["sources"] = parts["sources"][source : source + 1]
-    return settings.round_trip_json(parts)
+    return round_trip_json(parts)
 
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
@@ -197,7 +171,7 @@ def first_difference(
 
     Fields of the configuration that are named in ``besides`` may differ.
     """
-    a, b = (settings.flatten({k: _numbered_lists(v) for k, v in each.items()}, ": ") for each in (first, second))
+    a, b = (flatten({k: _numbered_lists(v) for k, v in each.items()}, ": ") for each in (first, second))
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return f"{name} is {quote(a.get(name))} {where}, {quote(b.get(name))} {elsewhere}"
@@ -210,3 +184,41 @@ def _numbered_lists(value: Any) -> Any:
         return {key: _numbered_lists(inner) for key, inner in value.items()}
     several = isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
     return {str(i): _numbered_lists(each) for i, each in enumerate(value, 1)} if several else value
+
+
+def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """Return the leaves of nested dictionaries, by joined keys."""
+    leaves: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flatten(value, between).items()}
+        else:
+            leaves[key] = value
+    return leaves
+
+
+def timestamp() -> str:
+    """Return the current time in the format of manifests (ISO 8601, UTC, seconds)."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def round_trip_json(nested: Any) -> Any:
+    """Return settings as they are read back from JSON; tuples become lists."""
+    return json.loads(json.dumps(nested))
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file. Raise BadInput if it is missing or unreadable."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file") from error
+    except OSError as error:
+        raise BadInput(f"{path}: unreadable ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: unreadable ({error})") from error
+
+
+def save_json(nested: Mapping[str, Any], path: Path) -> None:
+    """Write nested settings as JSON."""
+    path.write_text(json.dumps(nested, indent=2) + "\n", encoding="utf-8")

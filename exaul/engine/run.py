@@ -1,29 +1,56 @@
-"""Run, resume and rerun a sweep, or merge its shards, and make tables of the batches."""
+"""Prepare a sweep; run, resume or rerun it, here or on the workers of a cluster; or merge its shards."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from exaul.engine import folder, registry, settings
-from exaul.engine.batches import Batches, PreparedSweep, prepare_sweep
-from exaul.engine.checks import BadInput, check_count, quote
-from exaul.engine.executors import Mismatch, check_workers
+from exaul.engine import folder, machine, registry
+from exaul.engine import manifest as manifests
+from exaul.engine.checks import BadInput, check_count, quote, resume_advice
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
 from exaul.engine.folder import Arrays, Batch, SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records
+from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats, parse_log
+from exaul.engine.logs.traces import is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import check_unchanged, first_difference, identity, read_finished, read_manifest
 from exaul.engine.progress import Progress
 from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
-from exaul.engine.simulation import resources
+from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
+from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
+from exaul.kernels.learners.learner import fitted_share
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+Done = Generator[tuple[Batch, Arrays | None], None, None]  # batches that were run; None: the memory is too small
+
+
+class PreparedSweep(NamedTuple):
+    """A sweep, or the rest of an interrupted one, before it runs. Nothing is written yet."""
+
+    sweep: Sweep
+    sources: tuple[Prepared, ...]
+    manifest: dict[str, Any]
+    is_resumed: bool = False
+
+    def rounds(self, batch: Batch) -> int:
+        """Return the number of rounds of a batch, of all copies together."""
+        return self.trials_of(batch).rounds_of_copies
+
+    def trials_of(self, batch: Batch) -> Prepared:
+        """Return the source of a batch, with its trials alone."""
+        return replace(self.sources[batch.source], trials=batch.trials)
 
 
 def run(
@@ -157,7 +184,7 @@ def reopen(path: str, given: Mapping[str, Any] = NO_FIELDS, trust: bool = False)
         raise BadInput("out: given together with resume, which names the folder")
     wanted = Sweep(**given)
     for name in given:
-        wanted_value, saved_value = settings.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
+        wanted_value, saved_value = manifests.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
         if wanted_value != saved_value:
             raise BadInput(f"resume: {name} is {quote(wanted_value)} here, {quote(saved_value)} in {path}")
     if saved["end"] is not None:
@@ -178,23 +205,137 @@ def finish(
     sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
     check_workers(executor)
     check_count("batches", batches)
-    tables = []
+    trials, tables = sweep.trial_numbers, []
+    size = -(-len(trials) // (batches or 1))
     with (
         SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
-        work = Batches(prepared, opened, bar.update, batches or 1)
+        bar.update(sum(map(prepared.rounds, opened.done)))
         if executor is not None:
-            work.run_on(executor)
+            _run_missing(prepared, opened, range(len(sources)), size, partial(_on_workers, executor, bar))
         for number, source in enumerate(sources):
             if manifest["left_out"] is not None:
                 bar.begin(number + 1, len(sources), source.name)
-            work.run_here(number)  # with an executor, nothing is missing
-            tables.append(_tabulate(opened.take(number), len(work.trials)))
+            # with an executor, nothing is missing
+            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), partial(_locally, bar))
+            tables.append(_tabulate(opened.take(number), len(trials)))
         played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
-        result = Result(sweep, *_stack(tables), manifest | {"end": settings.timestamp()}, played)
+        result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
         opened.close(result.write, result.manifest, keep=sweep.shard is not None)
     return result
+
+
+def _run_missing(
+    prepared: PreparedSweep,
+    opened: SweepFolder,
+    sources: Sequence[int],
+    size: int,
+    simulate: Callable[[PreparedSweep, SweepFolder, list[Batch]], Done],
+) -> None:
+    """Run the batches of some sources until none is missing: of ``size`` trials, or fewer if the memory is small.
+
+    If a save is due, the curves of the finished batches of a source are written, too.
+    """
+    while missing := opened.missing(sources, prepared.sweep.trial_numbers, size):
+        too_large = list[Batch]()
+        with closing(simulate(prepared, opened, missing)) as done:
+            for batch, arrays in done:
+                if arrays is None:
+                    too_large.append(batch)
+                    continue
+                opened.save(batch, arrays)
+                if opened.due():
+                    many = sum(len(each.trials) for each in opened.finished(batch.source))
+                    opened.save_curves(curves_table(totals.join(opened.take(batch.source), many)))
+        if too_large:
+            least = min(len(batch.trials) for batch in too_large)
+            if least == 1:
+                raise BadInput(
+                    "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
+                )
+            opened.forget_states()
+            size = min(size, -(-least // 2))
+
+
+def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> Done:
+    """Run batches in this process, up to the first for which the memory is too small."""
+    for batch in missing:
+        before = bar.done
+        try:
+            result = simulate_batch(prepared.trials_of(batch), bar.update, (opened, batch))
+        except MemoryError:
+            bar.update(before - bar.done)
+            yield batch, None
+            return
+        yield batch, result
+
+
+def _on_workers(
+    executor: Executor, bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]
+) -> Done:
+    """Run batches on the workers of an executor.
+
+    Raises:
+        Mismatch: a worker has another device, version or log.
+        BatchFailed: a batch failed for another reason than memory; the others have run.
+    """
+    failed, run = dict[Batch, str](), uuid.uuid4().hex
+    sent = dict[Future[tuple[dict[str, Any], Arrays]], Batch]()
+    with cancel_on_error(sent):
+        for batch in missing:
+            try:  # a broken executor raises here; the batches that were sent still count
+                sent[executor.submit(run_batch, prepared.sweep, run, batch)] = batch
+            except Exception as error:
+                failed[batch] = describe_error(error)
+        for future in as_completed(sent):
+            batch = sent[future]
+            try:
+                there, arrays = future.result()
+            except Exception as error:
+                if isinstance(cause_of(error), MemoryError):
+                    yield batch, None
+                else:
+                    failed[batch] = describe_error(error)
+                continue
+            differs = first_difference(there, identity(prepared.manifest, batch.source), "on a worker", "here")
+            if differs is not None:
+                raise Mismatch(differs)
+            yield batch, arrays
+            bar.update(prepared.rounds(batch))
+    if failed:
+        each = "; ".join(
+            f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"
+            for batch, reason in sorted(failed.items())[:3]
+        )
+        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        out, done = prepared.sweep.out, len(missing) - len(failed)
+        kept = f"; {done} of {len(missing)} batches are done and kept; {resume_advice(out)}" if out else ""
+        raise BatchFailed(f"{each}{more}{kept}")
+
+
+def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
+    """Run a batch on a worker. Return what its bits depend on, and its totals.
+
+    Args:
+        sweep: the configuration.
+        run: a name of this run; logs may have changed since an earlier run of the sweep.
+        batch: of the sweep.
+
+    Raises:
+        MemoryError: the memory of this machine is too small for it.
+    """
+    machine.use_compilation_cache()
+    prepared = _prepared_on_worker(sweep, run)
+    if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
+        raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
+    result = simulate_batch(prepared.trials_of(batch), lambda rounds: None)
+    return identity(prepared.manifest, batch.source), result
+
+
+@lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
+def _prepared_on_worker(sweep: Sweep, run: str) -> PreparedSweep:
+    return prepare_sweep(sweep)
 
 
 def describe(prepared: PreparedSweep) -> str:
@@ -204,7 +345,7 @@ def describe(prepared: PreparedSweep) -> str:
     """
     manifest, sources = prepared.manifest, prepared.sources
     if manifest["left_out"] is None:
-        return resources.describe(sources[0])
+        return describe_needs(sources[0])
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
     left = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
@@ -213,7 +354,103 @@ def describe(prepared: PreparedSweep) -> str:
     )
     number = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
     number += f", {len(sources) - len(left):,} of them finished" if len(left) < len(sources) else ""
-    return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{resources.describe(largest)}"
+    return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{describe_needs(largest)}"
+
+
+def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSweep:
+    """Prepare a sweep: read its logs and check the configuration.
+
+    Args:
+        sweep: the configuration.
+        records: records in memory that replace its logs or sources, in their order; not over traces.
+
+    Raises:
+        BadInput: as of ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
+            long enough, none has a neighbour to shift to, or a field excludes traces.
+    """
+    start, left_out = manifests.timestamp(), None
+    if sweep.each or any(is_folder(log) for log in sweep.logs):
+        sources, left_out = _prepare_traces(sweep)
+    else:
+        sources = (prepare(sweep, records),)
+    names = sweep.environment, *(learner.name for learner in sources[0].learners)
+    user = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
+    manifest = {
+        "configuration": asdict(sweep),
+        "sources": list(map(_describe, sources)),
+        "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
+        "code": {"exaul": manifests.engine_hash()} | user,
+        "versions": manifests.versions(),
+        "device": manifests.device(),
+        "precision": sweep.precision,
+        "seed": sweep.seed,
+        "start": start,
+        "end": None,
+    }
+    return PreparedSweep(sweep, sources, manifest)
+
+
+def _prepare_traces(sweep: Sweep) -> tuple[tuple[Prepared, ...], int]:
+    """Prepare a source for each trace, or each that has a neighbour; also return how many are too short."""
+    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    if not isinstance(environment, Oblivious):
+        raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs an oblivious one")
+    if not sweep.logs:
+        raise BadInput("logs: none given; a sweep over traces needs at least one")
+    traces = [
+        trace for log in sweep.logs for file in log_files(log) for trace in load_traces(file, sweep, sweep.each)
+    ]
+    columns = {name for trace in traces for name in parse_log(trace.log)[1]}
+    for name in sweep.each:
+        if name not in columns:
+            raise BadInput(f"each: no log has a column {name!r}")
+    long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
+    if not long:
+        raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
+    names = number_repeats(short_names(long), range(len(long)))
+    named = [x._replace(records=x.records._replace(name=name)) for x, name in zip(long, names, strict=True)]
+    windows = neighbours(named, sweep.each, environment.sources)
+    if not windows:
+        raise BadInput(
+            f"environment: {sweep.environment} found; it needs {environment.sources} traces that differ only in "
+            "the last column of each, or logs of a folder with the same column of scores"
+        )
+    of_source = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
+    sources = [prepare(replace(of_source, score=x[0].score), [each.records for each in x]) for x in windows]
+    return tuple(sources), len(traces) - len(long)
+
+
+def _describe(source: Prepared) -> dict[str, Any]:
+    """Return the entry of a source in the manifest."""
+    learners = [
+        {
+            "learner": learner.name,
+            "backend": learner.backend_name,
+            "feedback": learner.definition.feedback,
+            "bound_by_answers": learner.bound_by_answers(len(source.grid), source.horizon),
+        }
+        for learner in source.learners
+    ]
+    return {
+        "name": source.name,
+        "horizon": source.horizon,
+        "segments": getattr(source.environment, "segments", 1),
+        "learners": learners,
+        "records": list(map(describe_records, source.records)),
+        "warm_start": _describe_log(source),
+    }
+
+
+def _describe_log(source: Prepared) -> dict[str, Any] | None:
+    """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
+    if source.log is None:
+        return None
+    shares = {
+        learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
+        for learner in source.learners
+        if (share := fitted_share(learner.definition.rule, learner.first[0])) is not None
+    }
+    return describe_log(source.log) | {"shares": shares}
 
 
 def _tabulate(arrays: Iterable[Arrays], trials: int) -> tuple[Table, Table, Table | None]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine import settings
 from exaul.engine.checks import BadInput
+from exaul.engine.manifest import timestamp
 from exaul.llm.calls import BudgetReached, CallFailed, Calls
 from exaul.llm.endpoint import Endpoint, Limits, price_of
 from exaul.llm.flags import EndpointFlags
@@ -77,7 +77,7 @@ class Asker:
         """Write into a manifest what was called, and what is missing or irregular, by reason."""
         manifest |= {"usage": self._usage, "systems": self.calls.systems}
         manifest["left out"] = dict(Counter(left_out) + self.troubles)
-        manifest["end"] = settings.timestamp()
+        manifest["end"] = timestamp()
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}

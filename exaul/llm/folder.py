@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul import __version__
-from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.folder import MANIFEST, check_output_folder, create_folder, explain_errors, lock, write_manifest
+from exaul.engine.manifest import load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import prompts
 
@@ -40,7 +40,7 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
         if fresh:
             write_manifest(folder, manifest)
         else:
-            _check(settings.load_json(manifest_path), manifest, folder, (*FREE, *free))
+            _check(load_json(manifest_path), manifest, folder, (*FREE, *free))
         try:
             yield folder
         except BadInput:
@@ -62,7 +62,7 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
         "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in texts},
         **more,
         "versions": {name: metadata.version(name) for name in ("openai", *programs)} | {"exaul": __version__},
-        "start": settings.timestamp(),
+        "start": timestamp(),
         "end": None,
     }
 
@@ -84,7 +84,7 @@ def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequenc
     if not known or before.get("command") != manifest["command"]:
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")
     for part in parts:
-        for name, value in settings.round_trip_json(manifest[part]).items():
+        for name, value in round_trip_json(manifest[part]).items():
             stored = before[part].get(name)
             if name not in free and value != stored:
                 raise BadInput(f"{name}: {quote(value)} found; {folder} was begun with {quote(stored)}")

@@ -12,7 +12,6 @@ import pytest
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.engine.batches import Batches
 from exaul.engine.folder import Batch, SweepFolder
 from tests.refusals import refusal_of
 
@@ -44,7 +43,7 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys, monkeypatch):
     """An array of objects in the place of a state is refused before it is unpickled."""
     out = tmp_path / "out"
     argv = ["sweep", "--trials", "1", "--horizon", "300", "--out", str(out)]
-    monkeypatch.setattr(Batches, "__init__", lambda *given, **named: 1 / 0)  # nothing is simulated
+    monkeypatch.setattr("exaul.engine.run.simulate_batch", lambda *given, **named: 1 / 0)  # nothing is simulated
     with pytest.raises(ZeroDivisionError):
         main(argv)
 

@@ -7,7 +7,7 @@ from exaul import Sweep
 from exaul.commands import verify
 from exaul.commands.main import main
 from exaul.engine.simulation.prepare import prepare
-from exaul.engine.simulation.simulations import CompiledSimulation
+from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED
 

@@ -11,7 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
-from exaul.engine.simulation.simulations import CompiledSimulation
+from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exaul.engine.simulation import schedule
-from exaul.engine.simulation.best_arms import BestArmCounter
+from exaul.engine.simulation.schedule import BestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
@@ -29,7 +29,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch
     for chunk in schedule.make_chunks(stream, CHECKPOINTS, TRIALS):
         made = chunk.host_records()
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
-        counter.count_chunk(chunk)
+        counter.count(chunk.schedule, made.cuts, made.errors)
         tree = deepcopy(schedule.save(counter))
         counter = schedule.restore(BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS), tree)
     assert len(seen) > 1

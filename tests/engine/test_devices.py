@@ -11,7 +11,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine import machine
-from exaul.engine.simulation import resources, rounds
+from exaul.engine.simulation import batch, rounds
 from exaul.engine.simulation.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +21,9 @@ GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoi
 def test_what_is_on_a_device_is_counted_for_it(monkeypatch):
     """The states of all learners, and the pools."""
     ready = prepare(Sweep(**GAME, learners=("exaul",), backend="dense"))
-    assert resources.bound_resources(ready, 7).device == 0
-    monkeypatch.setattr(resources.machine, "platform", lambda: "gpu")
-    assert resources.bound_resources(ready, 7).device > 3 * 8 * GAME["arms"] * 7
+    assert batch.bound_resources(ready, 7).device == 0
+    monkeypatch.setattr(batch.machine, "platform", lambda: "gpu")
+    assert batch.bound_resources(ready, 7).device > 3 * 8 * GAME["arms"] * 7
 
 
 def tables(**given):
@@ -39,7 +39,7 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):
-        monkeypatch.setattr("exaul.engine.batches.largest_batch", lambda prepared, most=most: most)
+        monkeypatch.setattr("exaul.engine.run.largest_batch", lambda prepared, most=most: most)
         monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
         assert tables(**given) == whole
 
@@ -57,11 +57,11 @@ def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(mon
 
 def test_little_memory_makes_small_batches(monkeypatch):
     prepared = prepare(Sweep(trials=1000))
-    assert resources.largest_batch(prepared) == 1000
-    needed = [resources.bound_resources(prepared, many).host for many in (1000, 500, 250)]
+    assert batch.largest_batch(prepared) == 1000
+    needed = [batch.bound_resources(prepared, many).host for many in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)
-    monkeypatch.setattr(resources, "host_memory", lambda: int(needed[1] / resources.SHARE) + 1)
-    assert resources.largest_batch(prepared) == 500
+    monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / batch.SHARE) + 1)
+    assert batch.largest_batch(prepared) == 500
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):

@@ -18,7 +18,7 @@ import pytest
 
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
-from exaul.engine import batches
+from exaul.engine import run as sweeps
 from exaul.engine.executors import BatchFailed, Mismatch, result_of
 from exaul.engine.folder import SweepFolder
 from tests.refusals import refusal_of
@@ -153,7 +153,7 @@ def test_workers_see_no_folder(tmp_path, whole):
 @pytest.mark.parametrize("where", ["executor", "here"])
 def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, monkeypatch):
     """Until it fits; what has finished is not run again."""
-    sizes, real = [], batches.simulate_batch
+    sizes, real = [], sweeps.simulate_batch
 
     def small(prepared, *given):
         sizes.append(len(prepared.trials))
@@ -161,7 +161,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, 
             raise MemoryError("no memory")
         return real(prepared, *given)
 
-    monkeypatch.setattr(batches, "simulate_batch", small)
+    monkeypatch.setattr(sweeps, "simulate_batch", small)
     out = tmp_path / "out"
     executor = Inline() if where == "executor" else None
     same(run(Sweep(**SMALL, out=str(out)), executor=executor, batches=2), whole)
@@ -172,14 +172,14 @@ def test_a_single_trial_that_does_not_fit_is_one_sentence(monkeypatch):
     def simulate(prepared, *given):
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(batches, "simulate_batch", simulate)
+    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     for executor in (None, Inline()):
         with pytest.raises(BadInput, match="arms: a single trial does not fit the memory"):
             run(Sweep(**SMALL), executor=executor)
 
 
 def test_a_worker_with_less_memory_gets_smaller_batches(whole, monkeypatch):
-    monkeypatch.setattr(batches, "largest_batch", lambda prepared: 3)
+    monkeypatch.setattr(sweeps, "largest_batch", lambda prepared: 3)
     executor = Inline()
     same(run(Sweep(**SMALL), executor=executor), whole)
     assert executor.sent == 1 + 2 + 4  # of 10 trials, of at most 5, and of at most 3

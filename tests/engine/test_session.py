@@ -16,7 +16,7 @@ import pytest
 
 from exaul import BadInput, Sweep, merge, resume, run
 from exaul.commands.main import main
-from exaul.engine import batches
+from exaul.engine import run as sweeps
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
@@ -183,7 +183,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, w
 
 def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, few_figures):
     """Nor does it matter into how many the rest is cut."""
-    out, simulated, real = tmp_path / "out", [], batches.simulate_batch
+    out, simulated, real = tmp_path / "out", [], sweeps.simulate_batch
 
     def simulate(prepared, *given):
         if len(simulated) == 2:
@@ -191,7 +191,7 @@ def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, 
         simulated.append(list(prepared.trials))
         return real(prepared, *given)
 
-    monkeypatch.setattr(batches, "simulate_batch", simulate)
+    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)), batches=5)
     assert simulated == [[0], [1]]
@@ -204,7 +204,7 @@ def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, 
 
 
 def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatch):
-    out, seen, real = tmp_path / "out", [], batches.simulate_batch
+    out, seen, real = tmp_path / "out", [], sweeps.simulate_batch
 
     def simulate(prepared, *given):
         seen.append((out / "curves.csv").exists())
@@ -212,7 +212,7 @@ def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatc
             raise Stop
         return real(prepared, *given)
 
-    monkeypatch.setattr(batches, "simulate_batch", simulate)
+    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(Stop):
         run(Sweep(**GAME | {"learners": ("exaul",)}, out=str(out)), batches=5, save_every=0)
     assert seen == [False, True, True]
@@ -229,9 +229,9 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     out = tmp_path / "out"
     stop_at_first_save(sweep, out)
-    simulated, real = [], batches.simulate_batch
+    simulated, real = [], sweeps.simulate_batch
     monkeypatch.setattr(
-        batches,
+        sweeps,
         "simulate_batch",
         lambda ready, *given: (simulated.append(len(ready.trials)), real(ready, *given))[1],
     )

@@ -131,37 +131,44 @@ BINS = 10  # groups of each source with ``groups=score`` (chosen)
 
 
 def make_pool(
+    environment: Adaptive,
+    tuning: NDArray[np.float64],
+    seed: int,
+    horizon: int | None,
     grid: NDArray[np.float64],
     scores: Sequence[NDArray[np.float64]],
     errors: Sequence[NDArray[np.float64]],
-    groups: Sequence[NDArray[Any] | str],
-    most: int | None,
-    key: tuple[Any, Any],
+    groups: Sequence[NDArray[Any] | None],
 ) -> AdaptivePool:
-    """Combine the records of some sources, sorted by group.
+    """Combine the records of some sources, sorted by group, as the environment of a sweep asks them.
 
     Args:
+        environment: that asks.
+        tuning: [tunables].
+        seed: of the sweep, from which an environment that uses records once draws ``horizon`` of them.
+        horizon: T; None for all records.
         grid: [H] thresholds.
         scores: [N] of each source.
         errors: [N] of each source.
-        groups: for each source labels [N], ``score`` for ten equal bins of the score, or ``source`` for one group.
-        most: number of records to draw without replacement, with those of equal cut and error merged into the
-            first; None keeps all as they are.
-        key: two uint32, which also seed this draw.
+        groups: labels [N] of each source; None for those of the tunable ``groups``: ``score`` (ten equal bins of
+            the score) or ``source`` (one group).
     """
+    words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, tuning, strict=True) if x.words}
+    first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
+    key = first_word[0], second_word[0]
     labels, known = [], 0
     for f, group in zip(scores, groups, strict=True):
-        names: NDArray[Any] = np.zeros(len(f), int) if isinstance(group, str) else group
-        if isinstance(group, str) and group == "score":
+        names: NDArray[Any] = np.zeros(len(f), int) if group is None else group
+        if group is None and words.get("groups") == "score":
             names = np.minimum((f * BINS).astype(int), BINS - 1)
         _, label = np.unique(names, return_inverse=True)
         labels.append(label + known)
         known += int(label.max()) + 1
     label, score, error = np.concatenate(labels), np.concatenate(scores), np.concatenate(errors)
     count: NDArray[np.integer] = np.ones(len(label), np.int32)
-    if most is not None:
-        rng = np.random.default_rng([int(x) for x in key])
-        chosen = rng.permutation(len(label))[:most]
+    if environment.uses_records_once and horizon is not None:
+        # equal records are merged into the first
+        chosen = np.random.default_rng([int(x) for x in key]).permutation(len(label))[:horizon]
         kinds = np.column_stack([compute_cuts(grid, score), error])[chosen]
         _, first, count = np.unique(kinds, axis=0, return_index=True, return_counts=True)
         score, error = score[chosen][first], error[chosen][first]
@@ -181,27 +188,6 @@ def make_pool(
         grid,
         key,
     )
-
-
-def make_seeded_pool(
-    environment: Adaptive,
-    tuning: NDArray[np.float64],
-    seed: int,
-    horizon: int | None,
-    grid: NDArray[np.float64],
-    scores: Sequence[NDArray[np.float64]],
-    errors: Sequence[NDArray[np.float64]],
-    groups: Sequence[NDArray[Any] | None],
-) -> AdaptivePool:
-    """Combine the records of some sources as the environment of a sweep asks them; see ``make_pool``.
-
-    ``tuning`` is [tunables]. Groups that are None are those of the tunable of that name, else one for each source.
-    """
-    kinds = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, tuning, strict=True) if x.words}
-    labels = [kinds.get("groups", "source") if each is None else each for each in groups]
-    first, second = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
-    most = horizon if environment.uses_records_once else None
-    return make_pool(grid, scores, errors, labels, most, (first[0], second[0]))
 
 
 def draw_index(weights: Any, draw: Any) -> Any:

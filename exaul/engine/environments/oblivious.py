@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 class Oblivious(NamedTuple):
     """A rule that chooses the pool of records for each round.
@@ -31,11 +28,6 @@ def segmented_pool(segments: int, shuffled: bool = True) -> Oblivious:
         return segment % 2
 
     return Oblivious(min(segments, 2), shuffled, choose_pool, segments)
-
-
-def segment_ends(segments: int, horizon: int) -> NDArray[np.int64]:
-    """Return the last round of each segment, [segments] int64."""
-    return np.arange(1, segments + 1) * horizon // segments
 
 
 def gradual_pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:

@@ -78,8 +78,14 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryCol
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
-    categories = ((name, _levels(column, most)) for name, column in _parse_columns(path, names))
-    return {name: category for name, category in categories if category is not None}
+    categories = {}
+    for name, column in _parse_columns(path, names):
+        with suppress(TypeError):  # lists and objects are not hashable
+            if column.iloc[:SEEN].nunique() <= most:  # else such as identifiers, quickly
+                places, values = pd.factorize(column)
+                if len(values) <= most:
+                    categories[name] = CategoryColumn(values.tolist(), places)
+    return categories
 
 
 def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -105,16 +111,6 @@ def _sizes(path: Path) -> dict[str, float]:
             taken = group.num_rows * CELL + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
-
-
-def _levels(column: Any, most: int) -> CategoryColumn | None:
-    try:
-        if column.iloc[:SEEN].nunique() > most:  # quickly rejects columns such as identifiers
-            return None
-        places, values = pd.factorize(column)
-    except TypeError:  # lists and objects are not hashable
-        return None
-    return CategoryColumn(values.tolist(), places) if len(values) <= most else None
 
 
 def stem(path: Path) -> str:

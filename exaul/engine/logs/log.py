@@ -11,20 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting, shorten, typed
-from exaul.engine.settings import name_with_values
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    join_lines,
+    name_with_values,
+    quote,
+    setting,
+    shorten,
+    typed,
+)
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.aci_rank import SHARE, SHORT
 
-if TYPE_CHECKING:
-    from exaul.engine.logs.files import ColumnCells
+WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,43 @@ class Records(NamedTuple):
         return digest.hexdigest()
 
 
+class SelectedRows(NamedTuple):
+    """Some columns of a log, and the rows of a selection."""
+
+    path: Path
+    rows: Sequence[int]  # number of each row, for messages
+    columns: Mapping[str, Sequence[Any]]  # by name
+    chosen: NDArray[np.intp]  # [N] positions of the selected rows
+
+    def texts(self, name: str) -> list[str]:
+        """Return the selected cells of a column as text."""
+        return [text_of(self.columns[name][row]) for row in self.chosen]
+
+    def numbers(self, name: str, parse: Callable[[Any], float], drop: bool) -> NDArray[np.float64]:
+        """Return the selected cells of a column as numbers. An empty one is NaN if ``drop``, else BadInput."""
+        values = np.empty(len(self.chosen))
+        for i, row in enumerate(self.chosen):
+            cell = self.columns[name][row]
+            value = values[i] = parse(cell)
+            if math.isnan(value) and not (drop and is_missing(cell)):
+                hint = scale_hint(cell) if parse is parse_score else ""
+                raise BadInput(f"{self.path}, row {self.rows[row]}: {_unreadable(name, cell)}{hint}")
+        return values
+
+    def errors(self, label: tuple[str, bool], drop: bool) -> NDArray[np.float64]:
+        """Return the errors of the selected rows, of a column of labels as of ``label_of``."""
+        labels = self.numbers(label[0], parse_label, drop)
+        return 1 - labels if label[1] else labels
+
+    def complete(self, score: str, label: tuple[str, bool], drop: bool) -> tuple[NDArray[Any], ...]:
+        """Return scores and errors of the selected rows [N] that have both, and which do; BadInput if none does."""
+        scores, errors = self.numbers(score, parse_score, drop), self.errors(label, drop)
+        whole = ~np.isnan(scores + errors)
+        if not whole.any():
+            raise BadInput(f"{self.path}: no row has both {score} and {label[0]}; at least one is needed")
+        return scores[whole], errors[whole], whole
+
+
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
     """Return the records of a log. Arguments and errors are those of ``load_rows``."""
     return load_rows(log, columns, group)[0]
@@ -87,50 +130,40 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
     from exaul.engine.logs import files
 
     path, selection = parse_log(log)
-    extra = [] if group is None else [group]
-    label, names = _columns_needed(path, files.columns(path), columns, (*selection, *extra))
-    cells = files.read(path, names)
-    chosen = select_rows(path, cells, selection)
-    scores, errors, complete = _parse_rows(path, cells, chosen, label, columns)
-    rows = chosen[complete]
-    groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in rows])
-    name, dropped = source_name(path, selection), len(chosen) - len(rows)
-    return Records(name, scores, errors, dropped, file_hash(path), groups), rows
+    present = files.columns(path)
+    label = label_of(path, present, columns)
+    names = list(dict.fromkeys([columns.score, label[0], *selection, *([] if group is None else [group])]))
+    require_columns(path, present, names)
+    cells = read_cells(path, names, selection)
+    scores, errors, complete = cells.complete(columns.score, label, columns.drop_missing)
+    groups = None if group is None else np.array(cells.texts(group))[complete]
+    name, dropped = source_name(path, selection), len(complete) - len(scores)
+    return Records(name, scores, errors, dropped, file_hash(path), groups), cells.chosen[complete]
+
+
+def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -> SelectedRows:
+    """Read columns of a log, and select rows. Raise BadInput if none matches."""
+    from exaul.engine.logs import files
+
+    rows, cells = files.read(path, names)
+    chosen = np.ones(len(rows), bool)
+    for name, value in selection.items():
+        chosen &= np.array([text_of(x) == value for x in cells[name]], bool)
+    if not chosen.any():
+        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
+        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
+    return SelectedRows(path, rows, cells, np.flatnonzero(chosen))
 
 
 def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Records:
     """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
-    path = Path(name)
-    label, _ = _columns_needed(path, list(cells), columns, ())
-    many = len(cells[label[0]])
-    table: Any = SimpleNamespace(rows=list(range(1, many + 1)), columns=cells)  # as ColumnCells, without pandas
-    scores, errors, _ = _parse_rows(path, table, np.arange(many), label, columns)
-    return Records(name, scores, errors, many - len(scores), None)
-
-
-def _columns_needed(
-    path: Path, present: Sequence[str], columns: Layout, others: Sequence[str]
-) -> tuple[tuple[str, bool], list[str]]:
-    """Return the label column with what 1 means in it, and all columns to read; BadInput if one is missing."""
+    path, present = Path(name), list(cells)
     label = label_of(path, present, columns)
-    names = list(dict.fromkeys([columns.score, label[0], *others]))
-    require_columns(path, present, names)
-    return label, names
-
-
-def _parse_rows(
-    path: Path, cells: "ColumnCells", chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Return scores and errors [N] of the chosen rows that have both, and which do; BadInput if none does."""
-    scores, labels = (
-        parse_numbers(path, cells, chosen, *each, columns.drop_missing)
-        for each in ((columns.score, parse_score), (label[0], parse_label))
-    )
-    complete = ~(np.isnan(scores) | np.isnan(labels))
-    if not complete.any():
-        raise BadInput(f"{path}: no row has both {columns.score} and {label[0]}; at least one is needed")
-    errors = 1 - labels[complete] if label[1] else labels[complete]
-    return scores[complete], errors, complete
+    require_columns(path, present, (columns.score, label[0]))
+    many = len(cells[label[0]])
+    table = SelectedRows(path, range(1, many + 1), cells, np.arange(many))
+    scores, errors, _ = table.complete(columns.score, label, columns.drop_missing)
+    return Records(name, scores, errors, many - len(scores), None)
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
@@ -157,36 +190,6 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
         if name not in present:
             hint = "; --score names its column of scores" if name == "score" else ""
             raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
-
-
-def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) -> NDArray[np.intp]:
-    """Return the positions of the rows that match a selection. Raise BadInput if none does."""
-    rows = np.ones(len(cells.rows), bool)
-    for name, value in selection.items():
-        rows &= np.array([text_of(x) == value for x in cells.columns[name]], bool)
-    if not rows.any():
-        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
-        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
-    return np.flatnonzero(rows)
-
-
-def parse_numbers(
-    path: Path,
-    cells: "ColumnCells",
-    chosen: NDArray[Any],
-    name: str,
-    parse: Callable[[Any], float],
-    drop: bool,
-) -> NDArray[np.float64]:
-    """Return the numbers of the chosen rows of a column. An empty cell is NaN if ``drop``, else BadInput."""
-    values = np.empty(len(chosen))
-    for i, row in enumerate(chosen):
-        cell = cells.columns[name][row]
-        value = values[i] = parse(cell)
-        if math.isnan(value) and not (drop and is_missing(cell)):
-            hint = scale_hint(cell) if parse is parse_score else ""
-            raise BadInput(f"{path}, row {cells.rows[row]}: {_unreadable(name, cell)}{hint}")
-    return values
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
@@ -287,9 +290,6 @@ def scale_hint(cell: Any) -> str:
         return ""
     scale = [] if percent else ["--scale", f"0:{10 if number <= 10 else 100}"]
     return f" ({typed('convert', 'table', *scale)} reads such scores)"
-
-
-WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
 
 
 def read_log(log: Any, columns: Layout) -> Records:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import BadInput, name_with_values, quote
 from exaul.engine.logs import files
 from exaul.engine.logs.log import (
     Layout,
@@ -17,23 +17,22 @@ from exaul.engine.logs.log import (
     file_hash,
     label_of,
     listed,
-    parse_label,
     parse_log,
-    parse_numbers,
     parse_score,
+    read_cells,
     require_columns,
-    select_rows,
     source_name,
-    text_of,
 )
-from exaul.engine.settings import name_with_values
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
 BY = "by"  # in the name of a trace, before its column of scores
 
 
 class Trace(NamedTuple):
-    """A trace. ``load_log(log)`` with the score column ``score`` and ``drop_missing`` reads the same records."""
+    """The rows of a log with the same values in some columns, with one column of scores.
+
+    ``load_log(log)`` with the score column ``score`` and ``drop_missing`` reads the same records.
+    """
 
     name: str  # name of the log, values, and the score column if the log has several
     log: str  # PATH:COL=VALUE,...
@@ -73,24 +72,23 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     """
     path, selection = parse_log(log)
     present = files.columns(path)
-    label, inverted = label_of(path, present, columns)
-    require_columns(path, present, (label, *selection))
+    label = label_of(path, present, columns)
+    require_columns(path, present, (label[0], *selection))
     apart = [name for name in each if name in present]
-    scores = [name for name in present if name.startswith(columns.score) and name not in (label, *apart)]
+    scores = [name for name in present if name.startswith(columns.score) and name not in (label[0], *apart)]
     scores = [columns.score] if columns.score in present else scores
     if not scores:
         raise BadInput(f"{path}: no column {columns.score!r} or beginning with it; {listed(present)}")
-    cells = files.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
-    chosen = select_rows(path, cells, selection)
-    labels = parse_numbers(path, cells, chosen, label, parse_label, True)
-    errors = 1 - labels if inverted else labels
+    cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *apart, *selection])), selection)
+    errors = cells.errors(label, True)
     places: dict[tuple[str, ...], list[int]] = {}
-    for position, row in enumerate(chosen):
-        places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(position)
+    keys = zip(*map(cells.texts, apart), strict=True) if apart else [()] * len(errors)
+    for position, key in enumerate(keys):
+        places.setdefault(key, []).append(position)
     sha256, traces = file_hash(path), []
     for score in scores:
         by = {BY: score} if len(scores) > 1 else {}
-        values = parse_numbers(path, cells, chosen, score, parse_score, True)
+        values = cells.numbers(score, parse_score, True)
         for key in sorted(places):
             rows = np.array(places[key])
             whole = rows[~np.isnan(values[rows] + errors[rows])]
@@ -102,11 +100,9 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
                     f"each: {quote(trace_log)} found; its values must not contain a comma followed by NAME="
                 )
             name, missing = source_name(path, kept), len(rows) - len(whole)
-            records = Records(name, values[whole], errors[whole], missing, sha256)
-            column_values = kept | by
-            traces.append(
-                Trace(source_name(path, column_values), trace_log, score, records, chosen[whole], column_values)
-            )
+            records, all_values = Records(name, values[whole], errors[whole], missing, sha256), kept | by
+            name = source_name(path, all_values)
+            traces.append(Trace(name, trace_log, score, records, cells.chosen[whole], all_values))
     return traces
 
 

@@ -16,7 +16,6 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FEASIBLE, NEAR
@@ -174,7 +173,7 @@ def over_time(
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
-        for i, end in enumerate(segment_ends(segments, rows["t"].max())[:-1]):
+        for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
         margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
         axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))

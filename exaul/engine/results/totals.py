@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
-from exaul.engine.simulation.best_arms import BestArms
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.learner import block_lengths
 from exaul.kernels.metrics import Floats

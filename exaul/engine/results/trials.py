@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
 from exaul.engine.results.text_table import NOTHING, RATES
 from exaul.engine.results.totals import Totals, of_learners
-from exaul.engine.simulation.best_arms import ASKED
+from exaul.engine.simulation.schedule import ASKED
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats

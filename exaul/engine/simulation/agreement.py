@@ -17,12 +17,13 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
-from exaul.engine.simulation.schedule import TrialRecords, make_chunks, rates_of_blocks
-from exaul.engine.simulation.simulations import start_simulation
+from exaul.engine.simulation.rounds import RoundsSimulation
+from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, block_rates, start_copies, start_of
 from exaul.kernels.metrics import Floats
+from exaul.kernels.native import NativeBackend
 from exaul.kernels.records import Pool, make_streams
 
 ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
@@ -62,7 +63,8 @@ def simulate_briefly(
         records = TrialRecords(streams, SPAN, 0, number, imperfect)
         first = start_of(learner.rule, ARMS, alpha)
         start = start_copies(learner.rule, ARMS, first, number, np.zeros(COPIES, np.int32))
-        simulation = start_simulation(backend, copies, start, ARMS, records)
+        kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
+        simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(records, np.arange(1, SPAN + 1), COPIES)
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         sums = simulation.collect()

@@ -3,7 +3,6 @@
 A backend is the requested one, or the first suitable one that passes the check of ``agreement.py`` on this device.
 """
 
-import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,11 +15,12 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
+from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS
 from exaul.engine.sweep import Sweep
 from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
-from exaul.kernels.game import ROUNDS, Copies, Rates
+from exaul.kernels.game import ROUNDS, Copies, Rates, compute_cuts
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -85,12 +85,6 @@ def with_feedback(name: str, learner: Learner[Any], inner: Any, feedback: Feedba
     return delayed.make(inner, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
 
 
-def _largest_step(name: str, learner: Learner[Any], precision: str) -> float:
-    """Return the largest eta x (rounds of a block) of a learner on a backend, by name."""
-    limits = BACKENDS[name].largest_step
-    return math.inf if limits is None or not has_weights(learner) else limits[precision]
-
-
 def choose_backend(
     name: str,
     learner: Learner[Any],
@@ -115,10 +109,15 @@ def choose_backend(
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
-        steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
+        steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon) if has_weights(learner) else 0.0
+
+    def is_in_range(name: str) -> bool:
+        limits = BACKENDS[name].largest_step
+        return limits is None or bool(steps <= limits[precision])
+
     if wanted is not None:
         backend = backend_of(learner, wanted, precision)
-        if backend is not None and steps > _largest_step(wanted, learner, precision):
+        if backend is not None and not is_in_range(wanted):
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
@@ -134,7 +133,7 @@ def choose_backend(
         if not by_rounds and platform not in BACKENDS[fastest].platforms:
             continue
         backend = backend_of(learner, fastest, precision)
-        if backend is None or steps > _largest_step(fastest, learner, precision):
+        if backend is None or not is_in_range(fastest):
             continue
         is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
         if is_known or _device_agrees(learner, name, fastest, user_environment):
@@ -258,22 +257,24 @@ def prepare_learner(
     environment: Oblivious | Adaptive,
     alpha: Floats,
     lam: Floats,
-    arms: int,
-    log: tuple[NDArray[np.int32], Floats] | None,
+    grid: Floats,
+    log: Records | None,
 ) -> PreparedLearner:
     """Choose the backend, the rates and the cells of a learner, for pairs of ``alpha`` and ``lam``, [pairs] each.
 
-    ``log`` are the cuts and errors of the log from which it starts, or None.
+    ``log`` is the log from which it starts, or None.
 
     Raises:
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
             JAX finds no device.
     """
+    arms = len(grid)
     # a cell multiplies these: a step is its own factor
     eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
-    first = start_of(learner.rule, arms, cells.alpha, log)
+    cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
+    first = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)

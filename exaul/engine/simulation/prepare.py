@@ -13,21 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import machine, registry
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, name_with_values
 from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
-    Objective,
-    make_seeded_pool,
+    make_pool,
     read_tunables,
-    tunable_choices,
 )
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
 from exaul.engine.logs.profiles import load_profile
-from exaul.engine.machine import check_fits
-from exaul.engine.settings import name_with_values
 from exaul.engine.simulation.learners import PreparedLearner, check_backend, prepare_learner
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.sweep import Sweep
@@ -111,7 +107,7 @@ class Prepared:
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
-        return make_seeded_pool(
+        return make_pool(
             self.environment,
             self.tunable_values,
             self.sweep.seed,
@@ -164,14 +160,13 @@ def prepare(
     all_records = _load_records(sweep, environment, records)
     loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
-    if isinstance(environment, Oblivious) and registry.is_user_code(sweep.environment):
-        from exaul.engine.simulation.user_code import check_choose_pool  # which imports JAX
-
-        check_choose_pool(sweep.environment, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
-    grid = _make_grid(sweep, loaded, log)
+    if log is not None and sweep.grid == LOG_GRID:
+        grid = log_grid(sweep.arms or LOG_ARMS, log.scores)
+    else:
+        grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in loaded]))
     logs = dict.fromkeys(learners, log)
     if registry.FROM_LOG in learners:
         first = all_records[0]
@@ -180,15 +175,9 @@ def prepare(
 
     prepared_learners = []
     for name, learner in learners.items():
-        past = logs[name]
-        cuts_and_errors = None if past is None else (compute_cuts(grid, past.scores), past.errors)
-        given = sweep, name, learner, horizon, environment, alpha, lam, len(grid), cuts_and_errors
+        given = sweep, name, learner, horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
             prepared_learners.append(prepare_learner(*given))
-            if registry.is_user_code(name):
-                from exaul.engine.simulation.user_code import try_learner
-
-                try_learner(prepared_learners[-1], environment, len(grid), horizon)
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,
@@ -209,13 +198,10 @@ def prepare(
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
     )
-    if isinstance(environment, Adaptive) and registry.is_user_code(sweep.environment):
-        from exaul.engine.simulation.user_code import check_adaptive
+    if any(map(registry.is_user_code, (sweep.environment, *learners))):
+        from exaul.engine.simulation.user_code import try_user_code  # which imports JAX
 
-        values = prepared.tunable_values
-        choices = tunable_choices(environment, values)
-        objective = Objective(alpha[0], answer_cost[0], abstain_cost[0], values, choices)
-        check_adaptive(sweep.environment, environment, prepared.adaptive_pool(), objective)
+        try_user_code(prepared)
     return prepared
 
 
@@ -233,7 +219,12 @@ def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
     least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
-    check_fits(f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.points} found", least)
+    if least > (free := machine.host_memory()):
+        needed, free_bytes = machine.show_bytes(least), machine.show_bytes(free)
+        raise BadInput(
+            f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.points} found; they need at least {needed} "
+            f"of memory, and {free_bytes} is free"
+        )
 
 
 def _split_log(
@@ -252,14 +243,6 @@ def _split_log(
     in_order = isinstance(environment, Oblivious) and not environment.shuffled
     log, rest = split_log(first, fraction, in_order, sweep.seed)
     return (rest, *others), log
-
-
-def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) -> Floats:
-    """Return the thresholds [H]."""
-    if sweep.grid == LOG_GRID:
-        assert log is not None
-        return log_grid(sweep.arms or LOG_ARMS, log.scores)
-    return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[str, Learner[Any]]:

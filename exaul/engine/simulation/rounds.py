@@ -148,14 +148,8 @@ def simulate_chunk(
     return lax.scan(block, now, (schedule, rates))
 
 
-def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
-    """Return the state of an environment before round 1, repeated for B copies, [B, ...]."""
-    state = environment.init(jax.tree.map(jnp.asarray, pool))
-    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], copies, axis=0), state)
-
-
 class RoundsSimulation(Saved):
-    """B copies on a backend that JAX traces, by the protocol ``Simulation``."""
+    """B copies on a backend that JAX traces."""
 
     changing = ("now",)
 
@@ -173,7 +167,8 @@ class RoundsSimulation(Saved):
         first = game, initial_states(game, start)
         sums = Sums(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
-            initial = initial_environment_states(records.environment, records.pool, count)
+            state = records.environment.init(jax.tree.map(jnp.asarray, records.pool))
+            initial = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], count, axis=0), state)
             self.now = Carry(first, initial, sums, ())
         else:
             self.now = Carry(first, (), sums, jnp.asarray(records.records.no_records_read()))
@@ -191,8 +186,8 @@ class RoundsSimulation(Saved):
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
             return records.environment, None, *changing, records.draws, given, imperfect
-        plan, *streams = records.on_device
-        return None, plan, *changing, records.draws_on_device, tuple(streams), imperfect
+        (plan, *streams), draws = records.on_device
+        return None, plan, *changing, draws, tuple(streams), imperfect
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""

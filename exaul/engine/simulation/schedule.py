@@ -1,6 +1,15 @@
-"""Divide the rounds of a game into blocks and chunks, make the records of a chunk, and save what changes."""
+"""Chunks of rounds: their records, their simulation in compiled loops, what is counted of them, and saves between.
+
+A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copies of a learner on a backend, B a
+multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
+(or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
+waiting; ``collect`` waits, and returns the sums [K, S, B] at its checkpoints. ``asked`` are the cuts and errors
+[K C, B] of the last chunk if the environment is adaptive, and ``state`` the state [B, ...], which ``start`` may
+invalidate.
+"""
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -9,9 +18,13 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.kernels import native, uniforms
-from exaul.kernels.game import ROUNDS, SPAN, Rates
+from exaul.kernels.game import ROUNDS, SPAN, Copies, Rates, Start, Sums
+from exaul.kernels.metrics import Floats
+from exaul.kernels.native import CheckpointSums, NativeBackend
 from exaul.kernels.records import Streams
 
+BestArms = tuple[Floats, NDArray[np.int32]]  # least losses in hindsight [P, B], and their arms at the end [B]
+ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
 
 
@@ -75,18 +88,12 @@ class TrialRecords(Saved):
         self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host
 
     @cached_property
-    def on_device(self) -> Streams:
-        """The records on the device, copied once for all simulations there."""
+    def on_device(self) -> tuple[Streams, uniforms.Draws]:
+        """The records and the keys of the draws on the device, copied once for all simulations there."""
         import jax
 
-        return Streams(self.records.plan, *jax.device_put(self.records[1:]))
-
-    @cached_property
-    def draws_on_device(self) -> uniforms.Draws:
-        """The keys of the draws on the device."""
-        import jax
-
-        return uniforms.Draws(*jax.device_put(self.draws))
+        streams, draws = jax.device_put((self.records[1:], self.draws))
+        return Streams(self.records.plan, *streams), draws
 
 
 class Questions(NamedTuple):
@@ -157,3 +164,115 @@ def make_chunks(
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
         schedule = Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
         yield Chunk(schedule, trial_records)
+
+
+class CompiledSimulation(Saved):
+    """B copies on the backend ``native``. Its state does not depend on threads."""
+
+    asked = ()
+    changing = "state", "sums"
+
+    def __init__(
+        self,
+        backend: NativeBackend,
+        copies: Copies,
+        start: Start,
+        arms: int,
+        trial_records: TrialRecords,
+    ) -> None:
+        self.backend, self.copies = backend, copies
+        self.state = backend.init(arms, start, trial_records.records.stream_count)
+        self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
+        self.running: list[Future[Any]] = []
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk."""
+        # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
+        self.tally = CheckpointSums.after(self.sums, chunk.schedule.checkpoint_rounds)
+        self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
+
+    def collect(self) -> Sums:
+        """Wait for the chunk."""
+        for part in self.running:
+            part.result()
+        return self.tally.at_checkpoints
+
+
+class BestArmCounter(Saved):
+    """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
+
+    ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
+    the last checkpoint reached.
+    """
+
+    changing = "records", "wrong", "best_loss", "best_arm", "reached"
+
+    def __init__(
+        self,
+        record_stream: NDArray[np.integer],
+        arms: int,
+        checkpoints: NDArray[np.int64],
+        answer_cost: Floats,
+        abstain_cost: Floats,
+    ) -> None:
+        """Prepare round 1; ``record_stream`` [B] is the stream of records of each trial, costs are [cells]."""
+        streams = int(record_stream.max()) + 1
+        self.records, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
+        self.record_stream, self.checkpoints = record_stream, checkpoints
+        self.costs = answer_cost, abstain_cost
+        shape = len(answer_cost), len(record_stream)
+        self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
+        self.reached = 0
+
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint reached, of all cells x B copies."""
+        return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
+
+    def count(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
+        """Count the records [R, at least K C] of the blocks of a schedule, in the order of rounds."""
+        since = self.checkpoints - int(schedule.block[0]) * ROUNDS  # the beginning of the blocks
+        ends = since[(since > 0) & (since <= schedule.rounds)]
+        losses, arms = native.find_best_arms(
+            cuts, errors, ends, schedule.rounds, self.costs, self.records, self.wrong
+        )
+        if len(losses):
+            after = self.reached + len(losses)
+            self.best_loss[self.reached : after] = losses[:, :, self.record_stream]
+            self.best_arm[:] = arms[-1][:, self.record_stream]
+            self.reached = after
+
+
+class AskedRecords(Saved):
+    """The best arms in hindsight of B copies, and sums over the records that they were asked, by kind.
+
+    Every copy is asked records of its own, so each cell has its own best arms, counted with the costs of the cell.
+    """
+
+    changing = "sums", "running", "counters"
+
+    def __init__(self, copies: Copies, trials: int, pool: AdaptivePool, checkpoints: NDArray[np.int64]) -> None:
+        """Prepare round 1 of copies that are all trials of the first cell, then of the next."""
+        count = len(copies.draw_stream)
+        self.cells = [slice(first, first + trials) for first in range(0, count, trials)]
+        costs = ((copies.answer_cost[x][:1], copies.abstain_cost[x][:1]) for x in self.cells)
+        self.counters = [BestArmCounter(np.arange(trials), len(pool.grid), checkpoints, *x) for x in costs]
+        self.checkpoints = checkpoints
+        self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
+        self.running = {kind: np.zeros(count) for kind in ASKED}
+        self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
+
+    def count(self, schedule: Schedule, rows: slice, cut: NDArray[np.int32], error: Floats) -> None:
+        """Count the cuts and errors [K C, B] of a chunk; ``rows`` are its checkpoints among all."""
+        for counter, cell in zip(self.counters, self.cells, strict=True):
+            counter.count(schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
+        # rows of the chunk at which its checkpoints are
+        last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
+        high = cut >= self.middle
+        for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
+            running = self.running[kind] + np.cumsum(amount, axis=0)
+            self.sums[kind][rows], self.running[kind] = running[last], running[-1]
+
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint reached."""
+        losses, arms = zip(*(counter.best() for counter in self.counters), strict=True)
+        return np.concatenate(losses, axis=1), np.concatenate(arms)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine.checks import BadInput, check_holds, check_known
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.registry import TRACED, user_code_errors
+from exaul.engine.registry import TRACED, is_user_code, user_code_errors
 from exaul.engine.simulation.agreement import CHECK_ENVIRONMENT, simulate_briefly
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
@@ -19,6 +19,21 @@ from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided
 from exaul.kernels.records import Pool, make_streams
+
+
+def try_user_code(prepared: Any) -> None:
+    """Try the user's learners and environment of a ``Prepared``; BadInput names what is wrong with one."""
+    name, environment = prepared.sweep.environment, prepared.environment
+    if is_user_code(name) and isinstance(environment, Oblivious):
+        check_choose_pool(name, environment, prepared.horizon)
+    elif is_user_code(name):
+        costs, values = (prepared.answer_cost[0], prepared.abstain_cost[0]), prepared.tunable_values
+        objective = Objective(prepared.alpha[0], *costs, values, tunable_choices(environment, values))
+        check_adaptive(name, environment, prepared.adaptive_pool(), objective)
+    for learner in prepared.learners:
+        if is_user_code(learner.name):
+            with user_code_errors("learners:", learner.name):
+                try_learner(learner, environment, len(prepared.grid), prepared.horizon)
 
 
 def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:

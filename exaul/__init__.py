@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from exaul.engine.functional import make as make
     from exaul.engine.functional import play as play
     from exaul.engine.functional import play_in as play_in
+    from exaul.engine.functional import regret_bound as regret_bound
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
@@ -35,7 +36,7 @@ __version__ = "0.3.0.dev0"
 
 _MODULES = {  # the names of each module
     "engine.checks": "BadInput",
-    "engine.functional": "cuts environment grid keys make play play_in",
+    "engine.functional": "cuts environment grid keys make play play_in regret_bound",
     "engine.results.result": "Result",
     "engine.run": "merge rerun resume run",
     "engine.scaling": "regret_scaling",

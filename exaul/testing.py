@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from exaul.engine import registry
 from exaul.engine.functional import make
 from exaul.kernels.learners.learner import Learner
 
@@ -38,6 +39,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     made: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
         made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
+        mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,)) if isinstance(mine, str) else mine
     learner, params = made
     rng = np.random.default_rng(seed)
     cuts = rng.integers(1, learner.arms, (GAMES, HORIZON)).astype(np.int32)
@@ -63,7 +65,8 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
     for x in jax.tree.leaves(states):
         _expect(~np.isfinite(x).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
-    if getattr(getattr(learner, "learner", learner), "feedback", "bandit") != "full":
+    declared = mine if isinstance(mine, Learner) else getattr(learner, "learner", learner)
+    if getattr(declared, "feedback", "bandit") != "full":
         _, peeked, _, other_states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, 1 - errors))
         differs = peeked != P
         for x, y in zip(jax.tree.leaves(states), jax.tree.leaves(other_states), strict=True):

@@ -7,6 +7,7 @@ games of a sweep's trials.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -36,10 +37,21 @@ from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_game
 from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid
-from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked, block_rates, start_of
+from exaul.kernels.learners.learner import (
+    Fixed,
+    Learner,
+    Own,
+    Ranked,
+    block_lengths,
+    block_rates,
+    has_weights,
+    start_of,
+)
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, Streams, make_streams, read_block
 from exaul.kernels.rows import Rows
+
+SEVERAL = "vmap plays several games"
 
 
 def make(
@@ -77,8 +89,7 @@ def make(
     Raises:
         BadInput: a number is out of range, the learner is unknown, or JAX computes in float32.
     """
-    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise BadInput('JAX computes in float32; add after "import jax": jax.config.update("jax_enable_x64", True)')
+    _check_precision()
     name = learner if isinstance(learner, str) else "learner"
     if isinstance(learner, str):
         learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
@@ -87,12 +98,14 @@ def make(
     arms = (ARMS if grid is None else len(grid)) if arms is None else arms
     check_count("arms", arms, 2)
     check_count("horizon", horizon)
-    check_holds("alpha", alpha, 0 < alpha < 1, "in (0, 1)")
+    check_holds("alpha", alpha, isinstance(alpha, Real) and 0 < alpha < 1, "a number in (0, 1)")
     for field, number, check in (("lam", lam, check_not_negative), ("eta", eta, check_positive)):
         check(field, number)
     check_not_negative("gamma", gamma)
     if log is not None and (grid is None or len(grid) != arms):
         raise BadInput("log: given without grid; its scores need the thresholds")
+    if log is not None and getattr(learner.rule, "fit", None) is None:
+        raise BadInput(f"log: given, but {name} does not start from a log")
     rates = None if horizon is None or learner.rates is None else learner.rates(horizon, arms)
     if anytime and learner.anytime is not None:
         rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
@@ -105,8 +118,8 @@ def make(
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
     if rates is None and isinstance(learner.rule, Ranked) and learner.rates is not None:
         rates = learner.rates(1, arms)  # a step depends on no horizon
-    if learner.rates is None and learner.anytime is None:
-        eta = gamma = math.nan  # which the learner does not read
+    if learner.rates is None and learner.anytime is None and not has_weights(learner):  # which may read none
+        eta, gamma = (math.nan if x is None else x for x in (eta, gamma))
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
@@ -138,19 +151,67 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         [T] bool, the rounds that were answered.
 
     Raises:
-        BadInput: the arrays differ in shape, cuts are not integers, or a value is out of its range.
+        BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, there are fewer
+            rates than blocks, or JAX computes in float32.
     """
+    _check_precision()
     arms = getattr(learner, "arms", MOST)
     shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
-    check_holds("cuts, errors, uniforms", shapes, len({*shapes}) == len(shapes[0]) == 1, "[T] each")
+    check_holds(
+        "cuts, errors, uniforms", shapes, len({*shapes}) == len(shapes[0]) == 1, "[T] each, of one game; vmap"
+    )
+    blocks, of_rates = -(-shapes[0][0] // ROUNDS), jnp.shape(getattr(params, "eta", 0.0))
+    holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
+    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; {SEVERAL}")
     kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
     ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
-    for name, values, least, most in ranges:
-        if not isinstance(values, jax.core.Tracer):
-            outside = [x for x in np.asarray(values).tolist() if not least <= x <= most]
-            check_holds(name, outside[:1], not outside, f"from {least} to {most}")
+    for given in ranges:
+        _check_range(*given)
     return kernel.play(learner, params, jnp.asarray(cuts, jnp.int32), jnp.asarray(errors, jnp.float64), uniforms)
+
+
+def _check_precision() -> None:
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise BadInput('JAX computes in float32; add after "import jax": jax.config.update("jax_enable_x64", True)')
+
+
+def _check_range(name: str, values: Any, least: float, most: float) -> None:
+    """Raise BadInput unless all values are in a range; those that JAX traces are not known."""
+    if not isinstance(values, jax.core.Tracer):
+        array = np.asarray(values)
+        outside = array[~((array >= least) & (array <= most))]
+        check_holds(name, outside[:1].tolist(), not outside.size, f"from {least} to {most}")
+
+
+def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
+    """Return what the regret after some rounds is at most, with probability 1 - delta.
+
+    Args:
+        learner, params: of one game, from ``make``.
+        rounds: numbers of rounds of any shape, >= 1.
+        delta: in (0, 1); or 1, for a bound of the mean.
+
+    Returns:
+        float64 of the shape of ``rounds``; NaN if nothing is proved, as for ``aci-rank`` and your own class.
+
+    Raises:
+        BadInput: a number is out of its range.
+    """
+    check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
+    counts = np.asarray(rounds)
+    check_holds("rounds", rounds, counts.dtype.kind == "i" and bool((counts >= 1).all()), "integers of at least 1")
+    bounds = getattr(getattr(learner, "learner", None), "regret_bounds", None)
+
+    if bounds is None:
+        return np.full(counts.shape, math.nan)
+
+    def bound(t: int) -> float:
+        lengths = block_lengths(t)
+        rates = (np.resize(x, len(lengths)) if np.ndim(x) == 0 else x[: len(lengths)] for x in params[2:])
+        return float(bounds.best(*rates, lengths, learner.arms, delta, params.alpha, params.lam))
+
+    return np.array([bound(int(t)) for t in counts.flat]).reshape(counts.shape)
 
 
 def _known(field: str, value: Any) -> Any:
@@ -162,6 +223,7 @@ def _known(field: str, value: Any) -> Any:
 def grid(name: str, arms: int, scores: Any = None) -> Any:
     """Return thresholds [H] from 0 to 1: ``uniform``, ``logit``, or of scores [N] ``quantile`` or ``log``."""
     check_known("grid", (name,), (*GRIDS, "log"))
+    check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
     return (log_grid if name == "log" else GRIDS[name])(arms, () if scores is None else scores)
@@ -170,8 +232,12 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
 def cuts(grid: Any, scores: Any) -> Any:
     """Return the cut of each score, the number of thresholds [H] that it reaches, int32 in 1..H-1.
 
-    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced.
+    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced. ``BadInput``: the thresholds do not
+    increase, or a score is not in [0, 1].
     """
+    if not isinstance(grid, jax.core.Tracer):
+        check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "increasing: exaul.cuts(grid, scores)")
+    _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
         reached = jnp.searchsorted(jnp.asarray(grid), jnp.asarray(scores), side="right")
         return jnp.clip(reached, 1, len(grid) - 1).astype(jnp.int32)
@@ -205,6 +271,7 @@ def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
 class ObliviousGame:
     """Records that do not depend on decisions."""
 
+    arms: int  # of the grid
     plan: StreamPlan
 
     def records(self, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any]:
@@ -235,6 +302,7 @@ class ObliviousGame:
 class AdaptiveGame:
     """Records that may depend on earlier decisions."""
 
+    arms: int  # of the grid
     environment: Adaptive
     words: tuple[int, ...]  # numbers of the word tunables
 
@@ -316,11 +384,11 @@ def environment(
     if isinstance(made, Oblivious):
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        return ObliviousGame(streams.plan), Pool(streams.cuts, streams.errors)
+        return ObliviousGame(len(grid), streams.plan), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
     records = make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
-    return AdaptiveGame(made, tuple(tunable_choices(made, values).tolist())), GamePool(records, values)
+    return AdaptiveGame(len(grid), made, tuple(tunable_choices(made, values).tolist())), GamePool(records, values)
 
 
 def play_in(
@@ -338,6 +406,11 @@ def play_in(
 
     Returns:
         answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.
+
+    Raises:
+        BadInput: the thresholds of the learner are not as many as those of the environment.
     """
+    arms, others = getattr(learner, "arms", environment.arms), environment.arms
+    check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
     answers, cuts, errors = environment.play(learner, params, pool, key, horizon)
     return answers, cuts, errors

@@ -296,6 +296,22 @@ def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
     raise TypeError(f"a rule cannot be a {type(rule).__name__}")
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _UnseenErrors:
+    """A learner of the user's that does not see the error of a round without an answer: 0 stands for it."""
+
+    game: Any
+
+    def learn(self, state: Any, params: Any, cut: Any, decision: Decision, error: Any) -> Any:
+        return self.game.learn(state, params, cut, decision, jnp.where(decision.answer, error, 0.0))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.game, name)
+
+
 def make(learner: Learner[Any], precision: str) -> Backend:
     """Return the backend of a learner; there is one for every type of rule."""
+    if isinstance(learner.rule, Own) and learner.feedback != "full":
+        return Backend(lambda arms: _UnseenErrors(learner.rule.game(arms)))
     return Backend(partial(make_game, learner, weights=partial(Dense, precision=precision)))

@@ -99,10 +99,9 @@ class Abstainers:
 
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
-            warm_start: the log from which each new key starts, as of ``Abstainer``; likewise ``score``, ``error``,
-                ``correct`` and ``drop_missing``, the columns of all logs. ``key:NAME`` are the answers of another
-                key with feedback at that time; if there are none, the key starts cold.
-            score, error, correct, drop_missing: see ``warm_start``.
+            warm_start: the log from which each new key starts, as of ``Abstainer``. ``key:NAME`` are the answers of
+                another key with feedback at that time; if there are none, the key starts cold.
+            score, error, correct, drop_missing: as of ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
             configuration: fields of ``AbstainersConfiguration``, for all keys. For an existing file they may be
@@ -114,8 +113,7 @@ class Abstainers:
         """
         check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
-        names = [f.name for f in fields(AbstainersConfiguration)]
-        check_known("abstainers", configuration, [*OF_LOG, "keys", "accept_loss", *names])
+        check_known("abstainers", configuration, [*OF_LOG, *(f.name for f in fields(AbstainersConfiguration))])
         AbstainersConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
@@ -259,9 +257,8 @@ class Abstainers:
     @_uses_file
     def cold_keys(self, limit: int) -> list[str]:
         """Return which of the first ``limit`` keys began without a log, though new ones start from one."""
-        begun = {key: self._starts_of(key)[-1:] for key in self._journal.all_keys(limit)}
-        cold = [key for key, latest in begun.items() for each in latest if self._journal.start_of(each)[1] is None]
-        return [key for key in cold if self._logs.get(key, self._logs[""]) is not None]
+        keys = [key for key in self._journal.all_keys(limit) if self._logs.get(key, self._logs[""]) is not None]
+        return [key for key in keys for row in self._starts_of(key)[-1:] if self._journal.start_of(row)[1] is None]
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.

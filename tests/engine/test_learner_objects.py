@@ -4,6 +4,7 @@ import sys
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.kernels.learners import exaul as exaul_module
 from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.play import Decision
 from tests.engine.test_games import logs
 from tests.games import ENVIRONMENTS, LEARNERS
 from tests.kernels.test_testing import Share
@@ -20,6 +22,24 @@ from tests.kernels.test_testing import Share
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 mine = LEARNERS["exaul"]._replace(risk_bound=None)
 share = Learner(feedback="bandit", rule=Own(Share))
+no_rates = mine._replace(rates=None, anytime=None)
+
+
+@jax.tree_util.register_static
+class Peeker(Share):
+    """Abstains until it sees an error."""
+
+    def init(self, params):
+        return jnp.zeros(())
+
+    def decide(self, state, params, cut, u):
+        return state, Decision(state > 0, state)
+
+    def learn(self, state, params, cut, decision, error):
+        return jnp.maximum(state, error)
+
+
+peeks, sees = (Learner(feedback=feedback, rule=Own(Peeker)) for feedback in ("bandit", "full"))
 
 
 def test_an_object_is_run_under_its_name(monkeypatch):
@@ -97,3 +117,27 @@ def test_play_refuses_what_is_no_game(name, value, sentence):
         exaul.play(learner, params, **given | {name: np.array(value)})
     with pytest.raises(BadInput, match="must be integers"):
         jax.jit(lambda cuts: exaul.play(learner, params, cuts, cuts, cuts))(given["errors"])
+    with pytest.raises(BadInput, match=r"^eta: \(2,\) found; it must be \[\] or \[3\]"):
+        exaul.play(learner, params._replace(eta=np.ones(2)), *[np.ones(600, int)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: exaul.cuts([0.0, 1.0], [np.nan]), r"^scores: \[nan\] found"),
+        (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*increasing"),
+        (lambda: exaul.grid("uniform", 1), "^arms: 1 found"),
+        (lambda: exaul.make("exaul", 2, alpha="5%", horizon=9), "^alpha: '5%' found"),
+        (lambda: exaul.make("exaul", grid=[0, 1], alpha=0.1, horizon=9, log=([0.5], [1])), "does not start from"),
+        (lambda: exaul.make(no_rates, alpha=0.1, horizon=9), "^eta: not given"),
+        (lambda: run(Sweep(learners=[no_rates], **SMALL)), "has weights and no rates"),
+    ],
+)
+def test_what_would_give_wrong_numbers_is_refused(call, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        call()
+
+
+def test_a_sweep_hides_the_errors_that_a_learner_declares_not_to_see():
+    swept = run(Sweep(learners=[peeks, sees], **SMALL)).trials["answered"]
+    assert (swept > 0).tolist() == [False] * 2 + [True] * 2

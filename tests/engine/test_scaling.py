@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import exaul
 from exaul import BadInput, Sweep, regret_scaling, run
 from exaul.engine.logs.files import frame, load
 from exaul.engine.results import figures
 from exaul.engine.scaling import fit_slope
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels.learners.learner import block_lengths
-from tests.games import LEARNERS
 
 SMALL = {"trials": 3, "horizon": 3000, "arms": 20, "alphas": (0.1, 0.3), "learners": ("exaul", "ew", "aci-rank")}
 
@@ -56,7 +55,7 @@ def test_the_points_of_a_curve_do_not_change_it():
 @pytest.mark.parametrize("anytime", [False, True])
 def test_a_curve_of_regret_and_its_bound(anytime):
     sweep = Sweep(**SMALL, checkpoints=(1, 256, 257), anytime=anytime)
-    result, prepared = run(sweep), prepare(sweep)
+    result = run(sweep)
     curves = result.curves
     np.testing.assert_allclose(curves["regret_mean"], curves["regret_per_round_mean"] * curves["t"])
     ends = result.trials.groupby(["learner", "alpha"], sort=False)
@@ -64,12 +63,10 @@ def test_a_curve_of_regret_and_its_bound(anytime):
     np.testing.assert_allclose(last["regret_mean"], ends["regret"].mean())
     np.testing.assert_array_equal(last["regret_bound"], ends["regret_bound"].first())
     assert last["regret_bound"].isna().tolist() == [False] * 4 + [True] * 2  # nothing is proved for aci-rank
-    exaul = curves.query("learner == 'exaul' and alpha == 0.3")
-    assert (exaul["regret_q95"] <= exaul["regret_bound"]).all()
-    for t, bound in zip(exaul["t"], exaul["regret_bound"], strict=True):  # the theorem for t rounds of these rates
-        blocks = block_lengths(t)
-        given = (rate[: len(blocks)] for rate in prepared.learners[0].rates)
-        assert bound == LEARNERS["exaul"].regret_bounds.best(*given, blocks, 20, 0.05, 0.3, prepared.lam[1])
+    curve = curves.query("learner == 'exaul' and alpha == 0.3")
+    assert (curve["regret_q95"] <= curve["regret_bound"]).all()
+    learner, params = exaul.make("exaul", 20, alpha=0.3, horizon=SMALL["horizon"], anytime=anytime)
+    np.testing.assert_array_equal(curve["regret_bound"], exaul.regret_bound(learner, params, curve["t"]))
 
 
 def test_late_feedback_has_no_bound_of_regret():

@@ -251,7 +251,8 @@ def block_rates(
         gamma: manual implicit exploration, or None.
 
     Returns:
-        Eta and gamma; NaN for a rate that the learner does not have.
+        Eta and gamma; NaN for a rate that the learner does not have. One without ``rates`` and ``anytime`` has the
+        manual ones.
     """
     last = ROUNDS * np.arange(1, len(block_lengths(horizon)) + 1)
     if learner.anytime is not None and (anytime or learner.rates is None):
@@ -260,5 +261,6 @@ def block_rates(
         pairs = [Rates(None, None) if learner.rates is None else learner.rates(horizon, arms)] * len(last)
     manual = np.array([np.nan if x is None else x for x in (eta, gamma)])
     rates = np.array(pairs, np.float64)
-    rates = np.where(np.isnan(rates) | np.isnan(manual), rates, manual)
+    no_rates = learner.rates is None and learner.anytime is None and not isinstance(learner.rule, Fixed | Ranked)
+    rates = np.where(np.isnan(manual) | (np.isnan(rates) & (not no_rates)), rates, manual)
     return Rates(rates[:, 0].copy(), rates[:, 1].copy())

@@ -24,7 +24,6 @@ if jax.config.jax_compilation_cache_dir is not None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_debug_key_reuse", True)
 settings.register_profile("timeless", deadline=None)  # the first example of a test may compile
 settings.load_profile("timeless")
 

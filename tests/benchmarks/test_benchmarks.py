@@ -15,6 +15,7 @@ from tests import games
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """Every kind of case and every size, as small as possible; results go to a folder of their own."""
+    first = start.SWEEPS[True]  # whose programs are compiled anew
     cases = [PeerCase("exp3-ix", x, order, 40, 20) for order in ("own", "shared") for x in ("dense", "native")]
     cases += [PeerCase("exaul", x, "adaptive", 40, 20) for x in ("rows", "dense")]
     cases += [PeerCase("exp3-ix", "numpy", "shared", 1, 20), PeerCase("exaul", "numba-dense", "shared", 1, 20)]
@@ -26,7 +27,7 @@ def small(tmp_path, monkeypatch):
         (scaling, "SIZES", {"copies": (8, 16), "arms": (20, 40), "rounds": (256, 512)}),
         (service, "SIZES", {False: (40, 20, 4, 40)}),
         (service, "LEARNERS", {"aci-rank": 1.0}),
-        (start, "SWEEPS", {True: start.SWEEPS[True], False: {}}),
+        (start, "SWEEPS", {True: {name: [*x, "--learners", "aci-rank"] for name, x in first.items()}, False: {}}),
         (schedule, "CHUNK", 2**14),
         (results, "FOLDER", tmp_path / "results"),
         (results, "PAGE", page),

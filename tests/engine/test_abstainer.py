@@ -15,12 +15,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from exaul import Abstainer, BadInput, Sweep, run
 from exaul.engine.logs.log import Records
-from exaul.kernels import uniforms
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import logit_grid
 from exaul.kernels.online import choose as where
-from exaul.kernels.uniforms import DELAYS, FEEDBACK
+from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
+from tests import reference
+from tests.engine.test_feedback import drawn
 
 LEARNERS = "aci-rank", "exaul"
 pytestmark = pytest.mark.usefixtures("constant_learners")
@@ -158,14 +159,7 @@ IN_A_PROGRAM = ("bias", "flips", "expires", "missing", "reserve")  # the rest is
 def users_feedback(how, seed, trial, errors):
     """Yield (question, feedback) after each question, or None, as a simulation draws it; ``errors`` are [T]."""
     feedback, slots = Sweep(**how).feedback, {}
-    rounds = np.arange(ROUNDS, dtype=np.uint32)[:, None]
-    keys = [uniforms.trial_keys(seed, stream, np.array([trial])) for stream in (FEEDBACK, DELAYS)]
-    coins, delays = (
-        np.concatenate(
-            [uniforms.uniforms(key, np.uint32(block), rounds)[:, 0] for block in range(len(errors) // ROUNDS + 1)]
-        )
-        for key in keys
-    )
+    coins, delays = (drawn(stream, trial, len(errors), seed) for stream in (FEEDBACK, DELAYS))
     for n in range(len(errors)):
         slot = int(delays[n] * (feedback.delay + 1))
         due = n if slot == feedback.delay else slots.get(slot)
@@ -177,14 +171,18 @@ def users_feedback(how, seed, trial, errors):
         yield (due, told) if status == WITH_FEEDBACK else None
 
 
-QUICK = {(name, "rare and late") for name in LEARNERS} | {("aci-rank", case) for case in IMPERFECT}
+SWEPT = {(name, "rare and late") for name in LEARNERS}
+TRANSCRIBED = {("aci-rank", case) for case in IMPERFECT} - SWEPT  # in 3,000 rounds: a sweep would compile
 
 
 @pytest.mark.parametrize(
     ("learner", "case", "rounds"),
     [
         pytest.param(
-            name, case, rounds, marks=[] if (name, case) in QUICK and rounds == 3000 else [pytest.mark.slow]
+            name,
+            case,
+            rounds,
+            marks=[] if (name, case) in SWEPT | TRANSCRIBED and rounds == 3000 else [pytest.mark.slow],
         )
         for name in LEARNERS
         for case in IMPERFECT
@@ -192,13 +190,22 @@ QUICK = {(name, "rare and late") for name in LEARNERS} | {("aci-rank", case) for
     ],
 )
 def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case, rounds):
-    """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else."""
+    """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else.
+
+    In some cases the decisions are those of the transcription, which are the simulation's (``test_feedback.py``).
+    """
     how, records = IMPERFECT[case], log_of(rounds)
     if how.get("reserve") and learner == "exaul":
         pytest.skip("no reserve")
-    fields = {"environment": "replay", "learners": (learner,), "alphas": (0.1,), "trials": 1}
-    curves = run(Sweep(**fields, grid="logit", seed=7, checkpoints=rounds, **how), [records]).curves
-    simulated = np.diff(np.round(curves["t"] * (1 - curves["inefficiency_mean"])), prepend=0)
+    if (learner, case) not in TRANSCRIBED or rounds > 3000:
+        fields = {"environment": "replay", "learners": (learner,), "alphas": (0.1,), "trials": 1}
+        curves = run(Sweep(**fields, grid="logit", seed=7, checkpoints=rounds, **how), [records]).curves
+        simulated = np.diff(np.round(curves["t"] * (1 - curves["inefficiency_mean"])), prepend=0)
+    else:
+        draws = (drawn(stream, 0, rounds, 7) for stream in (LEARNER, FEEDBACK, DELAYS))
+        numbers = Sweep(**how).feedback.aim(0.1), None, None, None, how
+        game = logit_grid(1000, ()), records.scores, records.errors, *draws, *numbers
+        simulated = reference.simulate_feedback(learner, *game)[0]
     described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
     one = Abstainer(learner=learner, alpha=0.1, seed=7, key=0, horizon=rounds, **described)
     decided = []
@@ -210,8 +217,7 @@ def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case
         decided.append(one.decide(records.scores[n], str(n)).answer)
         if arrives is not None:
             one.feedback(str(arrives[0]), arrives[1])
-    assert len(curves) == rounds
-    assert decided == simulated.astype(bool).tolist()
+    assert decided == np.asarray(simulated, bool).tolist()
 
 
 def test_one_delayed_feedback_does_not_make_missing_feedback_count():

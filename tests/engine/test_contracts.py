@@ -150,22 +150,22 @@ def test_memory_does_not_grow_with_the_horizon():
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Alphas, lambdas, rates and seeds share the program of a learner and an environment."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where and name not in FIXED])
-    environments = "stochastic", "gradual-shift"
     simulated.simulate_chunk.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for environment in environments:
-            sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
+        sweep(alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
     traces = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_chunk ", r.getMessage())]
-    assert len(traces) == len(learners) * len(environments)
+    assert len(traces) == len(learners)
 
 
-@pytest.mark.parametrize("case", ENVIRONMENT_CASES)
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize(
+    ("case", "grid"),
+    [(case, grid) for case in OBLIVIOUS for grid in GRIDS] + [(case, "uniform") for case in ADAPTIVE_CASES],
+)
 def test_lemma_1_holds_in_every_environment(case, grid):
-    """With all learners in oblivious environments and one adaptive, with one learner in the others."""
-    every = (grid == "uniform" and case == TELLING) or ENVIRONMENT_CASES[case]["environment"] in OBLIVIOUS
-    learners = () if every else LEARNING[:1]
+    """With all learners in oblivious environments, one of each rule in one adaptive, and one in the others."""
+    learners = games.of_each_rule(ADAPTIVE_LEARNERS) if case == TELLING else LEARNING[:1]
+    learners = () if case in OBLIVIOUS else learners
     result = sweep(
         **ENVIRONMENT_CASES[case], grid=grid, learners=learners, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]
     )

@@ -2,14 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG
-from exaul.engine.simulation.learners import backend_of, supporting_backends
+from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels.learners.learner import block_rates
 from tests.games import (
     ADAPTIVE,
     ADAPTIVE_CASES,
@@ -25,25 +23,6 @@ from tests.games import (
 from tests.refusals import refusal_of
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
-
-
-def test_every_learner_becomes_a_learner():
-    """Each learner has the backend, simulation, rates and bound that the registry and the learner define."""
-    prepared = prepare(Sweep(learners=LEARNERS, **SMALL))
-    assert [learner.name for learner in prepared.learners] == list(LEARNERS)
-    for learner in prepared.learners:
-        definition = LEARNERS[learner.name]
-        assert learner.definition is definition
-        assert (learner.name, learner.backend_name) in PAIRS
-        assert learner.backend is backend_of(definition, learner.backend_name, "float64")
-        for found, expected in zip(learner.rates, block_rates(definition, 300, 20, False, None, None), strict=True):
-            np.testing.assert_array_equal(found, expected)
-        for field, value in learner.regret_bounds.items():
-            bound = np.nan
-            if definition.regret_bounds is not None:
-                given = np.array([256, 44]), 20, 0.05, prepared.alpha, prepared.lam
-                bound = getattr(definition.regret_bounds, field)(*learner.rates, *given)
-            np.testing.assert_array_equal(value, np.broadcast_to(bound, 1))
 
 
 @pytest.mark.parametrize("case", ENVIRONMENT_CASES)

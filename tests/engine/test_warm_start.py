@@ -61,8 +61,8 @@ def decided_by(one, records, how):
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("warm", [False, True])
 def test_simulation_abstainer_and_reference_make_the_same_decisions(how, warm, tmp_path):
-    """Decision for decision over 30,000 rounds."""
-    how, log, records = HOWS[how], records_of(1500, seed=1), records_of(30_000)
+    """Decision for decision over 6,000 rounds."""
+    how, log, records = HOWS[how], records_of(1500, seed=1), records_of(6_000)
     grid = log_grid(514, log.scores) if warm else logit_grid(1000, ())
     start = {"warm_start": str(written(log, tmp_path / "log.csv"))} if warm else {"grid": "logit"}
     expected = reference.simulate_feedback(
@@ -70,7 +70,7 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(how, warm, t
         grid,
         records.scores,
         records.errors,
-        *(drawn(stream, 0, 30_000, 7) for stream in (LEARNER, FEEDBACK, DELAYS)),
+        *(drawn(stream, 0, 6_000, 7) for stream in (LEARNER, FEEDBACK, DELAYS)),
         *(0.1, None, None, None, how),
         log=(log.scores, log.errors) if warm else None,
     )[0]

@@ -31,8 +31,12 @@ def drawn(trials):
     return uniforms.draws(keys, t // ROUNDS, t % ROUNDS).decision.T
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("arms", "anytime"), [(2, False), (32, False), (ARMS, False), (ARMS, True)])
+@pytest.mark.parametrize(
+    ("name", "arms", "anytime"),
+    [(name, ARMS, False) for name in NAMES]
+    # one of each rule, for each is compiled
+    + [(x, *size) for x in ("exaul", "exp3-ix", "aci-rank") for size in ((2, False), (32, False), (ARMS, True))],
+)
 def test_a_game_is_that_of_a_sweep(name, arms, anytime):
     """With the rates for a known horizon, and for an unknown one; the last block is not full."""
     scores, errors = records()

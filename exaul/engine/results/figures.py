@@ -129,7 +129,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
     """Write a name beside each dot, at the nearest place that is free, and a line to it if it is far."""
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda at: np.hypot(*at))  # pixels of a point
-    taken = [Bbox([place, place]).padded(6 * scale) for place in places.values()]
+    taken = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
     for name in sorted(dots, key=lambda name: dots[name][1]):
         wide, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:
@@ -391,9 +391,9 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 
     A learner has one style in all figures; of its rates, the later ones are lighter.
     """
-    lines, own = list(rows.groupby(column, sort=False)), column == "learner"
-    names = [value.partition(", ")[0] if own else value for value, _ in lines]
-    looks = dict(zip(dict.fromkeys([*(LEARNERS if own else ()), *names]), _styles(), strict=False))
+    lines, rated = list(rows.groupby(column, sort=False)), column == "learner"
+    names = [value.partition(", ")[0] if rated else value for value, _ in lines]
+    looks = dict(zip(dict.fromkeys([*(LEARNERS if rated else ()), *names]), _styles(), strict=False))
     for index, (name, (value, line)) in enumerate(zip(names, lines, strict=True)):
         white = 0.5 * names[:index].count(name) / max(names.count(name) - 1, 1)
         color = tuple(white + (1 - white) * part for part in to_rgb(looks[name]["color"]))

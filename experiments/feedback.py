@@ -133,7 +133,8 @@ def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
     axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
     for end in range(1, len(cases)):
         axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
-    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel="FDR$_T$ of all answers")
+    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel="FDR of all answers")
+    figures.in_percent(axes.xaxis)
     axes.set_yticklabels(cases, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figures.add_legend(figure, [(axes, table)], "marker: mean over trials; line: 5% to 95% of them")

@@ -22,6 +22,7 @@ from exaul.kernels.metrics import best_coverage, coverage_by_grid, every_thresho
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha"
 CHOICE = "from which score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
+GROUPS = 10  # of rows in the figure of reliability
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
 
@@ -69,11 +70,9 @@ def main(given: Mapping[str, Any]) -> int:
         rows.append(row)
     if config.out is not None:
         folder.check_output_folder(config.out)
-        from exaul.engine.results import figures
-
         table = files.frame({"threshold": thresholds, "coverage": coverage, "risk": risk})
-        drawn = {"risk-coverage": figures.risk_coverage(table, float(errors.mean()), best)}
-        drawn["reliability"] = figures.reliability(scores, errors)
+        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
+        drawn["reliability"] = draw_reliability(scores, errors)
         folder.write(config.out, {"risk-coverage": table}, drawn)
     numbers = {
         "log": records.name,
@@ -98,6 +97,49 @@ def main(given: Mapping[str, Any]) -> int:
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
+
+
+def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
+    """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
+
+    Args:
+        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.metrics.risk_coverage``.
+        error_rate: the FDR if everything is answered; more than twice it, as of a few answers, may be cut off.
+        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
+    """
+    from exaul.engine.results import figures  # imports matplotlib
+
+    figure, panels = figures.panel_grid(thresholds, figures.FDR)
+    axes = panels[0][0]
+    axes.plot(thresholds["coverage"], thresholds["risk"], label="a threshold at each score", color="#08306b")
+    axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
+    top, at = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * max(best, default=0.01)), -1.0
+    for alpha, (threshold, share) in sorted(best.items()):  # right of the mark, the curve is above alpha
+        axes.plot([1, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
+        at = max(alpha, at + top / 20)  # one name above the other
+        axes.text(1.01, at, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
+    axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
+    figures.in_percent(axes.xaxis, axes.yaxis)
+    figures.add_legend(figure, panels, "from: the score from which to answer at $\\alpha$; down: what it answers")
+    return figure
+
+
+def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
+    """Draw the share of right answers against the mean score, in at most ten groups of as many rows.
+
+    On the diagonal, a score is the probability that its answer is right.
+    """
+    from exaul.engine.results import figures  # imports matplotlib
+
+    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
+    means = files.frame([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
+    figure, panels = figures.panel_grid(means, "share of right answers")
+    axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
+    axes.plot([0, 1], [0, 1], label="score = share right", **figures.TARGET_STYLE)
+    axes.plot(means["score"], means["right"], label=label, color="#08306b", marker="o", markersize=4)
+    axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
+    figures.add_legend(figure, panels, "")
+    return figure
 
 
 def shortest_between(low: float, high: float) -> str:

@@ -7,7 +7,7 @@ over random halves or, if that is larger, the FDR in the order of the log. Nothi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
+from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels import native
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
@@ -128,12 +129,13 @@ def _spread(name: str, values: Floats) -> dict[str, float]:
     return {name: mean, f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": in_order}
 
 
-def advised(table: Table) -> dict[float, str]:
-    """Return the advised learner by alpha; alphas at which none is advised for every source are missing."""
+def advised(table: Table, played: Collection[str] = ()) -> dict[float, str]:
+    """Return the advised learner, of those that ``played``, by alpha, unless none is advised for every source."""
     if table.empty:
         return {}
     each = table[table["learner"] == LEARNER].groupby("alpha")["advised"].min()
-    return {float(alpha): LEARNER for alpha, holds in each.items() if holds}
+    name = FROM_LOG if FROM_LOG in played else LEARNER
+    return {float(alpha): name for alpha, holds in each.items() if holds}
 
 
 def least_alpha(source: Records) -> float:

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
 
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import with_rates
+from exaul.engine.results.text_table import NOTHING, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -46,39 +48,41 @@ _STYLES = (
 _SIZES = {"*": 5.5, ".": 6}  # of markers that look smaller than others
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
-GROUPS = 10  # of rows in the figure of reliability
 _COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
 _LISTED = 8  # most names in this list
+_NAMED = 48  # most dots in a figure with a name beside each; beyond that there is a legend
+_BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # most ticks at values that were measured
 MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong of the shown)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret"
-OVER_TIME = {  # by name of the figure: the curve, the column of its bound if it has one, and the label
-    "fdr": ("fdr", "", FDR),
-    "answered-over-time": ("answered", "", ANSWERED),
-    "risk": ("fdr_risk", "risk_bound", RISK),
-    "regret": ("regret", "regret_bound", REGRET),
+OVER_TIME = {  # by name of the figure: curve, label, column of its bound if it has one, and as ``linear`` below
+    "fdr": ("fdr", FDR, "", 0),
+    "answered-over-time": ("answered", ANSWERED, "", 0),
+    "risk": ("fdr_risk", RISK, "risk_bound", 10),
+    "regret": ("regret", REGRET, "regret_bound", 1),
 }
 SWEPT = {"alpha": "target FDR $\\alpha$", "lambda": "weight of the FDR $\\lambda$"}
 BAND = "line: mean over trials; band: 5% to 95% of trials"
 
 
-def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
+def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, str] = NOTHING) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    ``segments`` is the number of segments with one source each; lines show the shifts between them.
+    Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by alpha.
     """
     trials, curves = with_rates(trials), with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(trials)}
-    for name, (curve, bound, label) in OVER_TIME.items():
-        # a learner that never answers has no FDR, and a bound of 0
-        shown = curves[curves.groupby("learner")[bound or "answered_mean"].transform("max") > 0]
-        if not shown.empty:
-            drawn[name] = over_time(shown, curve, label, curve == "fdr", segments, dotted=bound)
-    for axes in drawn["regret"].axes if "regret" in drawn else ():
-        axes.set(yscale="log", ylim=(1, None))  # bounds of learners differ by factors of ten
+    drawn = {"answered": answered_against_wrong(trials, best)}
+    silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
+    curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
+    curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # that of best-fixed holds at T alone
+    log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
+    for name, (curve, label, bound, linear) in OVER_TIME.items():
+        if curves[f"{curve}_mean"].notna().any():
+            target = curve == "fdr"
+            drawn[name] = over_time(curves, curve, label, target, segments, log=log, dotted=bound, linear=linear)
     several = (swept for swept in SWEPT if trials[swept].nunique() > 1)
     return drawn | {f"fdr-by-{swept}": fdr_by(trials, swept) for swept in several}
 
@@ -89,29 +93,58 @@ def with_answered(curves: Table) -> Table:
     return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
 
-def answered_against_wrong(trials: Table) -> Figure:
-    """Draw the share answered against the FDR at T: a dot per learner, and a line from 5% to 95% of the trials.
+def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING) -> Figure:
+    """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
-    Best is the top, left of the target. A learner that answers nothing has no dot.
+    Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
+    named = len(panels) * trials["learner"].nunique() <= _NAMED
     for axes, rows in panels:
+        alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
+        ringed = next((name for name in rows["learner"] if name.partition(", ")[0] == advised.get(alpha)), None)
+        axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                axes.plot(fdr, answered, label=plain(str(name)), **style | {"linestyle": "", "markersize": 7})
-        axes.axvline(rows["alpha"].iloc[0], label="target", **TARGET_STYLE)
-        axes.set(ylim=(0, 1.04), xlabel=FDR)
-        axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), rows["alpha"].iloc[0]))
-        _in_percent(axes.xaxis, axes.yaxis)
-    add_legend(
-        figure, panels, "dot: means over trials; line: 5% to 95% of their FDR; best: high, and left of the target"
-    )
+                hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none"}
+                axes.plot(fdr, answered, label=plain(name), **style | hollow)
+                dots[plain(sub("^exaul(?=,|$)", "exaul (paper)", name))] = fdr, answered
+                if name == ringed:
+                    axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
+        ends = [share for _, share in dots.values()] or [0.0, 1.0]
+        margin = max(0.15 * (max(ends) - min(ends)), 0.03)
+        axes.set(ylim=(max(min(ends) - margin, 0), max(ends) + margin), xlabel=FDR)
+        axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
+        in_percent(axes.xaxis, axes.yaxis)
+        if named:
+            _name_dots(axes, dots)
+    note = "mark: mean over trials; line: 5% to 95%; dashed: target; ring: advised; best: high, left"
+    add_legend(figure, [] if named else panels, note)
     return figure
 
 
-def _in_percent(*axes: Axis) -> None:
+def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
+    """Write a name beside each dot, at the nearest place that is free, and a line to it if it is far."""
+    places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
+    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda at: np.hypot(*at))  # pixels of a point
+    taken = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
+    for name in sorted(dots, key=lambda name: dots[name][1]):
+        wide, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
+        for right, up in near:
+            corner = places[name] + scale * np.array([right + wide * (np.sign(right) - 1) / 2, up - 4])
+            boxes[right, up] = Bbox([corner, corner + scale * np.array([wide, 8])])
+        inside = [at for at in near if axes.bbox.count_contains(boxes[at].corners()) == 4] or near
+        best = min(inside, key=lambda at: boxes[at].count_overlaps(taken))
+        taken.append(boxes[best])
+        look: dict[str, Any] = {"fontsize": 7, "va": "center", "bbox": {"color": "white", "pad": 0.5}}
+        look |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
+        line = {"arrowstyle": "-", "linewidth": 0.5 * (np.hypot(*best) > 15), "shrinkB": 6}
+        axes.annotate(name, dots[name], best, arrowprops=line, **look)
+
+
+def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
@@ -143,8 +176,9 @@ def over_time(
     log: bool = False,
     by: Sequence[str] = tuple(_PANEL),
     dotted: str = "",
+    linear: float = 0,
 ) -> Figure:
-    """Draw a curve over rounds: mean over trials, with a band from 5% to 95% of them.
+    """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
 
     Args:
         curves: as in ``curves.csv``.
@@ -156,33 +190,41 @@ def over_time(
         log: logarithmic x axis.
         by: columns; one panel per combination of values.
         dotted: column to draw dotted beside each line, unless empty.
+        linear: for a logarithmic y axis, where it is linear: from minus this number to it.
     """
     figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
-    unit, rounds = _rounds(curves)
+    unit, rounds = (1, "round $t$") if log else _rounds(curves)
+    drawn = curves[curves[f"{curve}_mean"].notna()]
+    seen = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
+    tops = (seen[column].max() for column in (f"{curve}_q95", dotted) if column)
+    top = np.nanmax([*tops, curves["alpha"].max() * target])
+    low = min(seen[f"{curve}_q05"].min(), 0.0)
+    margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
+    ends = (2 * low - linear / 2, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
     for axes, rows in panels:
-        seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the noise of the first rounds would set the scale
-        alpha = rows["alpha"].iloc[0]
-        tops = [seen[column].max() for column in (f"{curve}_q95", dotted) if column]
-        top = max(*tops, alpha * target)
-        low = min(seen[f"{curve}_q05"].min(), 0.0)
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
+            if line[f"{curve}_mean"].isna().all():
+                continue
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=_named(lines, name), markevery=spacing)
             if dotted and line[dotted].notna().all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
         if target:
-            axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
+            axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
-        margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-        axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))
+        axes.set(xlim=(0, rows["t"].max() / unit), ylim=ends)
+        if linear:
+            axes.set_yscale("symlog", linthresh=linear)
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
         if label in (FDR, ANSWERED):
-            _in_percent(axes.yaxis)
-    add_legend(figure, panels, BAND + ("; dotted: proven bound at each t" if dotted else ""))
+            in_percent(axes.yaxis)
+    without = "; ".join(drawn.loc[drawn[dotted].isna(), lines].map(plain).unique()) if dotted else ""
+    none = f" (none for {without})" if without else ""
+    add_legend(figure, panels, BAND + (f"; dotted: proven bound at each t{none}" if dotted else ""))
     return figure
 
 
@@ -205,7 +247,7 @@ def asked_figure(table: Table) -> Figure:
             _band(axes, rows["t"] / unit, rows, kind, style | {"marker": ""}, label=label)
         axes.set(xlim=(0, rows["t"].max() / unit), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-        _in_percent(axes.yaxis)
+        in_percent(axes.yaxis)
     reference = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
     which = "the first " * (len(first) < len(table))
@@ -227,7 +269,7 @@ def fdr_by(trials: Table, swept: str) -> Figure:
         target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
         axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept], ylim=(0, None))
-        _in_percent(axes.xaxis, axes.yaxis)
+        in_percent(axes.xaxis, axes.yaxis)
         if swept == "lambda":
             _at_values(axes, rows[swept])
     add_legend(figure, panels, BAND)
@@ -338,60 +380,24 @@ def limits_over_weeks(table: Table, alpha: float) -> Figure:
     axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
     # the first limits may be so large that they say little
     axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.0)))
-    _in_percent(axes.yaxis)
+    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
+    in_percent(axes.yaxis)
     add_legend(figure, panels, "guarantee: of aci-rank, without a log, if each answer is rated")
-    return figure
-
-
-def risk_coverage(thresholds: Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Figure:
-    """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
-
-    Args:
-        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.metrics.risk_coverage``.
-        error_rate: the FDR if everything is answered.
-        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
-    """
-    figure, panels = panel_grid(thresholds, FDR)
-    axes = panels[0][0]
-    axes.plot(thresholds["coverage"], thresholds["risk"], label="a threshold at each score", color="#08306b")
-    axes.axhline(error_rate, label="all answered", **TARGET_STYLE)
-    for alpha, (threshold, share) in best.items():
-        axes.plot([0, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
-        side = "right" if share > 0.25 else "left"
-        axes.annotate(f" from {threshold} ", (share, alpha), fontsize=7, ha=side, va="bottom")
-    axes.set(xlabel=ANSWERED, xlim=(0, 1), ylim=(0, None))
-    _in_percent(axes.xaxis, axes.yaxis)
-    add_legend(figure, panels, "dotted: the score from which to answer at each $\\alpha$, and what it answers")
-    return figure
-
-
-def reliability(scores: np.ndarray, errors: np.ndarray) -> Figure:
-    """Draw the share of right answers against the mean score, in at most ten groups of as many rows.
-
-    On the diagonal, a score is the probability that its answer is right.
-    """
-    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
-    means = frame([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
-    figure, panels = panel_grid(means, "share of right answers")
-    axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
-    axes.plot([0, 1], [0, 1], label="score = share right", **TARGET_STYLE)
-    axes.plot(means["score"], means["right"], label=label, color="#08306b", marker="o", markersize=4)
-    axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
-    add_legend(figure, panels, "")
     return figure
 
 
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column.
 
-    A built-in learner has one style in all figures, unless its rates differ.
+    A learner has one style in all figures; of its rates, the later ones are lighter.
     """
-    values = list(rows.groupby(column, sort=False))
-    fixed_styles = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
-    taken = [fixed_styles[name] for name, _ in values if name in fixed_styles]
-    others = (style for style in _styles() if style not in taken)
-    for value, line in values:
-        yield fixed_styles.get(value) or next(others), value, line
+    lines, rated = list(rows.groupby(column, sort=False)), column == "learner"
+    names = [value.partition(", ")[0] if rated else value for value, _ in lines]
+    looks = dict(zip(dict.fromkeys([*(LEARNERS if rated else ()), *names]), _styles(), strict=False))
+    for index, (name, (value, line)) in enumerate(zip(names, lines, strict=True)):
+        white = 0.5 * names[:index].count(name) / max(names.count(name) - 1, 1)
+        color = tuple(white + (1 - white) * part for part in to_rgb(looks[name]["color"]))
+        yield looks[name] | {"color": color}, value, line
 
 
 def _styles() -> Iterator[dict[str, Any]]:
@@ -423,12 +429,17 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
     Of more than ``PANELS`` groups, an evenly spaced selection is drawn; the last panel lists the others.
     """
+    alphas, rows = table["alpha"].nunique() if "alpha" in by else 0, 1
+    if rest := [column for column in by if column != "alpha"]:
+        row = table.groupby(rest, sort=False).ngroup()
+        table, rows = table.iloc[row.argsort(kind="stable")], row.nunique()
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
     many = min(len(groups), PANELS)
     shown = np.arange(many)
     if len(groups) > PANELS:
         shown = np.linspace(0, len(groups) - 1, PANELS - 1).round().astype(int)
-    height = -(-many // _COLUMNS)
+    aligned = rows > 1 and 1 < alphas <= 2 * _COLUMNS and rows * alphas == many == len(groups)  # a column per alpha
+    height = rows if aligned else -(-many // _COLUMNS)
     width = -(-many // height)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
@@ -454,7 +465,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
     """Add the legend of the first panel at the top, and a note at the bottom; many rows make the figure higher."""
-    handles, labels = panels[0][0].get_legend_handles_labels()
+    handles, labels = panels[0][0].get_legend_handles_labels() if panels else ([], [])
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.7 + 0.065 * max(map(len, labels), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(labels) // columns) - 3))
     figure.legend(

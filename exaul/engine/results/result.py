@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.engine import folder, registry
+from exaul.engine import folder
 from exaul.engine.checks import BadInput, join_lines, typed
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
@@ -103,13 +103,12 @@ class Result:
         sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
         given = [records for source in self.sources for records in source.records]
         is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
-        names = [x["learner"] for x in played["learners"]]
-        best = registry.FROM_LOG if registry.FROM_LOG in names else advice.LEARNER
+        best = advice.advised(self.advice, [x["learner"] for x in played["learners"]])
         parts = [
             summary.describe_sweep(sweep, played, given, is_log),
             summary.summarize(
                 trials,
-                advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),
+                advised={alpha: f"{name}{self._step}" for alpha, name in best.items()},
                 by_answers=any(x["bound_by_answers"] for x in played["learners"]),
                 waiting=describe_waiting(sweep.feedback, played["horizon"]),
                 width=width,
@@ -196,7 +195,8 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
-        drawn |= figures.draw(trials, curves, segments)
+        advised = advice.advised(tabled.get("advice", files.frame([])), trials["learner"].unique())
+        drawn |= figures.draw(trials, curves, segments, advised)
     if (asked := tabled.get("asked")) is not None:
         drawn["asked"] = figures.asked_figure(asked)
     return drawn
@@ -215,7 +215,7 @@ def redraw(path: Path) -> None:
     """
     manifest = read_finished(path)
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
-    tabled |= load_tables(path, ("asked", "traces"))
+    tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
         drawn = draw(tabled, manifest["sources"][0]["segments"])
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a table that someone has edited

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from exaul import Sweep, run
+from exaul.commands import inspect
 from exaul.commands.main import main
 from exaul.engine import folder
 from exaul.engine.logs import files
@@ -41,7 +42,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     titles = [axes.get_title() for axes in drawn]
     assert "0.01" in titles[0]
     assert "0.9" in titles[-1]
-    (text,) = [text.get_text() for axes in figure.axes for text in axes.texts]
+    (text,) = [text.get_text() for text in figure.axes[-1].texts]
     assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
     assert text.splitlines()[1] not in titles
@@ -160,39 +161,67 @@ def test_what_cannot_be_drawn(capsys, few_figures):
 
 
 def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
-    """At its means of wrong and of answered; the figures of risk and regret are of learners with a bound."""
-    result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,)))
-    drawn = figures.draw(result.trials, result.curves)
+    """At its means of wrong and of answered, with its name. Figures of R_t and regret name who has no bound."""
+    result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
+    drawn = figures.draw(result.trials, result.curves, 1, {0.1: "aci-rank"})
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    (ringed,) = [dots.pop(label) for label in [*dots] if label.startswith("_")]
+    assert ringed == dots["aci-rank"]
+    assert {text.get_text().removesuffix(" (paper)") for text in axes.texts} == dots.keys() - {"target"}
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
     assert "always-abstain" not in dots
     for name, rows in result.trials.groupby("learner"):
         if name in dots:
             assert dots[name] == pytest.approx((rows["fdr"].mean(), (rows["answered"] / 300).mean()))
-    for name in result.sweep.learners:
+    learners = result.trials["learner"].unique().tolist()
+    for name in learners:
         if name in dots:
             of_learner = result.trials[result.trials["learner"] == name]
             np.testing.assert_allclose(next(spreads), of_learner["fdr"].quantile([0.05, 0.95]))
-    assert len(dots) == result.trials["learner"].nunique() - 1
-    named = {name: set(drawn[name].axes[0].get_legend_handles_labels()[1]) for name in ("risk", "regret")}
-    assert named == {"risk": {"aci-rank", "aci-rank-from-log"}, "regret": {"exaul", "exp3-ix", "ew"}}
+    assert len(dots) == len(learners) - 1
+    for name, bounded in (
+        ("risk", {"always-abstain", "aci-rank", "aci-rank-from-log"}),
+        ("regret", {"exaul", "exp3-ix", "ew"}),
+    ):
+        (axes,) = drawn[name].axes
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "symlog")
+        assert axes.get_legend_handles_labels()[1] == learners
+        named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].rstrip(")")
+        assert {*named.split("; ")} == {*learners} - bounded
+
+
+def test_a_learner_has_one_color_and_marker_in_all_figures():
+    """Whatever else is drawn; its rates are shades."""
+    names = ["mine:a", "ew, eta x 1", "ew, eta x 4"]
+    _, first, second = (style for style, _, _ in figures.styled_lines(files.frame({"learner": names})))
+    assert [first] == [style for style, _, _ in figures.styled_lines(files.frame({"learner": ["ew"]}))]
+    assert lightness(second) > lightness(first) + 0.15
+    assert second["marker"] == first["marker"]
+
+
+def test_a_row_of_panels_has_the_alphas_in_order():
+    cells = files.frame({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
+    figure, _ = figures.panel_grid(cells, "y", ["alpha", "lambda"])
+    assert [axes.get_title()[-1] for axes in figure.axes] == [*"999555"]
+    assert figure.axes[0].get_gridspec().ncols == 3
 
 
 def test_reliability_is_of_groups_of_as_many_rows():
     """Also if there are fewer rows than groups."""
     scores, errors = np.linspace(0, 1, 100), np.repeat([1.0, 0.0], 50)
-    line = figures.reliability(scores[::-1], errors[::-1]).axes[0].lines[1]
+    line = inspect.draw_reliability(scores[::-1], errors[::-1]).axes[0].lines[1]
     np.testing.assert_allclose(line.get_xdata(), scores.reshape(10, 10).mean(axis=1))
     np.testing.assert_allclose(line.get_ydata(), 1 - errors.reshape(10, 10).mean(axis=1))
-    assert len(figures.reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
+    assert len(inspect.draw_reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
 
 
 def test_each_alpha_that_is_reached_is_marked_with_its_score():
-    curve = files.frame({"coverage": [1.0, 0.0], "risk": [0.4, 0.0]})
-    figure = figures.risk_coverage(curve, 0.4, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)})
-    assert [text.get_text() for text in figure.axes[0].texts] == [" from 0.8 ", " from 0.7 "]
-    marks = [line.get_xydata().tolist() for line in figure.axes[0].lines[2:]]
-    assert marks == [[[0, 0.1], [0.25, 0.1], [0.25, 0]], [[0, 0.2], [0.5, 0.2], [0.5, 0]]]
+    curve = files.frame({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
+    (axes,) = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)}).axes
+    assert [x.get_text() for x in axes.texts] == ["$\\alpha$ = 10%: from 0.8", "$\\alpha$ = 20%: from 0.7"]
+    marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
+    assert marks == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
+    assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows

@@ -105,13 +105,17 @@ class Result:
         is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
         names = [x["learner"] for x in played["learners"]]
         best = registry.FROM_LOG if registry.FROM_LOG in names else advice.LEARNER
+        advised = dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}")
+        waits = sweep.delay or sweep.feedback.may_be_missing
+        at_once = "" if waits else ", if each shown answer is correctly rated at once"
+        condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         parts = [
             summary.describe_sweep(sweep, played, given, is_log),
             summary.summarize(
                 trials,
-                advised=dict.fromkeys(advice.advised(self.advice), f"{best}{self._step}"),
+                advised=advised,
                 by_answers=any(x["bound_by_answers"] for x in played["learners"]),
-                waiting=describe_waiting(sweep.feedback, played["horizon"]),
+                condition=condition,
                 width=width,
             ),
             summary.describe_feedback_sums(trials, width),
@@ -119,7 +123,8 @@ class Result:
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
-        parts.append(advice.describe(self.advice, self._step, is_log))
+        limits = summary.describe_limits(trials, advised, condition)
+        parts.append(advice.describe(self.advice, self._step, is_log, limits))
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best

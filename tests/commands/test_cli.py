@@ -20,7 +20,7 @@ from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
 from exaul.engine.logs.log import Layout, load_log
-from exaul.kernels.metrics import best_coverage, every_threshold
+from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 
@@ -142,9 +142,10 @@ def test_version(capsys):
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
     text = capsys.readouterr().out
-    for word in ("rows", "error rate", "distinct scores", "ties at 1"):
-        assert word in text
     scores, errors = load_log(str(log), Layout())[1:3]
+    quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
+    for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
+        assert word in text
     lines = [line.split() for line in text[text.index("alpha   a score of") :].splitlines()[1:3]]
     for alpha, (_, threshold, answered, fdr) in zip((0.3, 0.5), lines, strict=True):
         shown = scores >= float(threshold)

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from inspect import get_annotations
 from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST, BadInput, typed
+from exaul.engine.checks import LONGEST, BadInput, meant, typed
 
 GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
@@ -46,10 +45,9 @@ class Parser(argparse.ArgumentParser):
         """Raise ``message`` as BadInput, shortened, with the words that were perhaps meant."""
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
         unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
-        meant = [get_close_matches(word, self.words, 1) for word in unknown if word not in self.words]
-        hints = " and ".join(dict.fromkeys(word for words in meant for word in words))
+        hint = meant((word for word in unknown if word not in self.words), self.words)
         shortened = message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}..."
-        raise BadInput(f"{shortened}; did you mean {hints}?" if hints else shortened)
+        raise BadInput(f"{shortened}{hint}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Raise HelpPrinted: argparse calls this after printing help or the version."""

@@ -1,8 +1,10 @@
 """``exaul inspect``: describe a log before a sweep."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -82,9 +84,11 @@ def main(given: Mapping[str, Any]) -> int:
         "ties at 1": f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})",
         "above 0.999": f"{(scores > 0.999).mean():.1%}",
     }
+    above = separation(scores, errors)  # NaN if all answers are right, or all wrong
+    quality = [f"right answers score above wrong ones in {above:.0%} of pairs (50%: chance)"] if above >= 0 else []
     shares = {alpha: coverage_by_grid(ARMS, scores, errors, alpha) for alpha in config.alphas}
     show(
-        "\n".join(f"{name:<18}{value}" for name, value in numbers.items()),
+        "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
@@ -178,25 +182,39 @@ def _compare(config: Inspect, title: str) -> None:
         folder.write(config.out, {"inspection": files.frame(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
+    totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
+    order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
+    shown = [lines[n] for n in order if rows[n]["records"]] or lines
+    left_out = len(lines) - len(shown)
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        totals = [sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows]
-        chosen = lines[int(np.argmax(totals))][title]
+        chosen = lines[order[0]][title]
         command = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
         advice = f"{join_lines(chosen)} answers most:\n{COMMAND}{join_lines(command)}"
-        if not max(totals) > 0:
+        if not totals[order[0]] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
+    start = shared_start([line[title] for line in shown]) if title == "trace" else ""
+    heads = [SHARES, f"each name begins with {join_lines(start)}"] if start else [SHARES]
+    cut = [line | {title: line[title].removeprefix(start)} for line in shown]
     show(
-        f"{SHARES}\n{format_table(lines, terminal_width(), names=2)}",
+        "\n".join([*heads, format_table(cut, terminal_width(), names=2)]),
+        f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
         f"table: {config.out}" if config.out is not None else "",
     )
 
 
+def shared_start(names: Sequence[str]) -> str:
+    """Return with what all names of traces begin, up to a colon, comma or =; empty if a name is no longer."""
+    parts = zip(*(re.findall(r"[^:,=]*[:,=]", name) for name in names), strict=False)
+    start = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
+    return start if all(len(name) > len(start) for name in names) else ""
+
+
 def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the line of a trace, whose row is given, in the table of traces or of scores."""
-    answerable = {name.removeprefix(ANSWERABLE): name for name in row if name.startswith(ANSWERABLE)}
+    answerable = {f"answered\nat {x.removeprefix(ANSWERABLE)}": x for x in row if x.startswith(ANSWERABLE)}
     shares = answerable | {"error rate": "error_rate"}
     line = {
         title: trace.name if title == "trace" else trace.score,

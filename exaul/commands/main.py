@@ -37,15 +37,20 @@ COMMANDS = {  # the module of this package that has each command, imported when 
         "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
     ),
 }
-FIRST = """exaul decides when a language model says "I don't know", so that few of its shown answers are wrong.
+FIRST = """exaul decides when a language model says "I don't know", so that few of its
+shown answers are wrong.
 
-  {exaul} sweep                      compare ways to decide, on synthetic answers
-  {exaul} sweep --logs LOG.csv       the same on a log of your model: columns score, and correct or error
-  {exaul} inspect LOG.csv            what such a log allows, and what is wrong with it
+  {exaul} sweep
+      compare ways to decide, on synthetic answers
+  {exaul} sweep --logs LOG.csv
+      the same on a log of your model: columns score, and correct or error
+  {exaul} inspect LOG.csv
+      what such a log allows, and what is wrong with it
   {exaul} serve --state FILE --warm-start LOG.csv --upstream URL
-                                     put a learner between your model and its users
+      put a learner between your model and its users
 
-{exaul} --help lists all commands, and {exaul} COMMAND --help the flags of one."""
+{exaul} --help lists all commands,
+and {exaul} COMMAND --help the flags of one."""
 NAMES = {  # what fills the braces of help texts
     "environments": ", ".join(registry.ENVIRONMENTS),
     "learners": ", ".join(registry.LEARNERS),

@@ -3,27 +3,37 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
+from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, load_log
 from exaul.engine.results.text_table import format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
+from exaul.kernels.learners.aci_rank import SHARE
 from exaul.kernels.learners.learner import Learner
 
 WEEKS = 26  # that audits are planned for (chosen)
 PRINTED = 1, 2, 4, 8, 26  # of these weeks
 SHARES = 0.1, 0.5, 1.0  # answered of the questions, for which the figure has a line of the guarantee (chosen)
 AUDITED = "audits prove"  # the name of their limit in the figure
+LEARNER = "aci-rank"  # which may start from a log
+MEANINGS = {
+    "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
+    "learning": "wrong answers above alpha while the learner learns, as a share of all; it falls with more answers",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(RatingFlags):
+class Plan(RatingFlags, Layout):
     """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 
     alpha: float = setting(0.05, "target FDR in (0, 1)", "ALPHA")
@@ -31,6 +41,7 @@ class Plan(RatingFlags):
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
+    warm_start: str | None = setting(None, f"log from which {LEARNER} starts, as of '{{exaul}} sweep'", "LOG")
     open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
     audit: float | None = setting(
         None, "probability of auditing an answer, in (0, 1]; then only audited answers are learned", "P"
@@ -44,7 +55,7 @@ class Plan(RatingFlags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
         check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
         check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
@@ -68,6 +79,20 @@ class Plan(RatingFlags):
         """The fields as the kernels' ``Feedback``; audits are feedback at their rate."""
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
+    @cached_property
+    def log(self) -> Records | None:
+        """The log of ``warm_start``."""
+        return None if self.warm_start is None else load_log(self.warm_start, self)
+
+    @cached_property
+    def start(self) -> float | None:
+        """The share that ``aci-rank`` answers first; None without a log."""
+        if self.log is None:
+            return None
+        from exaul.engine.results.advice import start_from  # imports pandas
+
+        return float(start_from(self.log, np.array([self.alpha]))[0].share[0])
+
     @property
     def setting(self) -> Setting:
         """What the guarantees are for."""
@@ -77,9 +102,9 @@ class Plan(RatingFlags):
 def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[str, Any]]:
     """Return limits of the FDR after each week: what audits will have proved, and what ``aci-rank`` guarantees.
 
-    The guarantee is that of several shares answered, without a log and audits.
+    The guarantee is that of several shares answered, without audits.
     """
-    rows, learner = list[dict[str, Any]](), learners()["aci-rank"]
+    rows, learner = list[dict[str, Any]](), learners()[LEARNER]
     probability = audits_per_day / (per_day * plan.coverage)
     for weeks in range(1, WEEKS + 1):
         answers = 7 * weeks * per_day * plan.coverage
@@ -98,7 +123,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     probability, limits = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
     rows = [
         {name: f"{row[name]:,.0f}" for name in ("weeks", "answers", "audits")}
-        | {"FDR at most": round_up(row["fdr"])}
+        | {"FDR at most": _percent(row["fdr"])}
         for row in limits
         if row["limit"] == AUDITED and row["weeks"] in PRINTED
     ]
@@ -178,10 +203,14 @@ def main(given: Mapping[str, Any]) -> int:
     show(
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, a share {plan.coverage} answered: "
         "FDR at most alpha + abstaining + learning",
-        format_table([_row(plan, *each) for each in shown.items()], terminal_width(), names=2, kept=3),
+        format_table([_row(plan, *each) for each in shown.items()], terminal_width(), MEANINGS, names=2, kept=3),
+        describe_start(describe_log(plan.log), LEARNER, plan.alpha, plan.start)
+        if plan.log is not None and plan.start is not None
+        else f"{LEARNER} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.setting))]),
-        "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.",
+        "none: no limit below 100% is proved. A guarantee covers the worst sequence; the FDR in practice is far "
+        "smaller.",
     )
     return 0
 
@@ -192,16 +221,17 @@ def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     row = {
         "learner": name,
         "holds": "on every sequence" if always else f"with probability 1 - {plan.delta}",
-        "FDR at most": round_up(bound.fdr),
+        "FDR at most": _percent(bound.fdr),
     }
     if plan.slack is not None:
         horizon = shortest(learner, plan.setting, plan.slack)
         row[f"T for alpha + {plan.slack}"] = "none" if horizon is None else f"{horizon:,}"
-    return row | {
-        "abstaining": round_up(bound.abstaining),
-        "learning": round_up(bound.learning),
-        "larger term": "learning" if bound.learning > bound.abstaining else "abstaining",
-    }
+    return row | {"abstaining": _percent(bound.abstaining), "learning": _percent(bound.learning)}
+
+
+def _percent(bound: float) -> str:
+    """Return a bound in percent, rounded up; "none" if it says nothing."""
+    return "none" if bound >= 1 else f"{100 * float(round_up(bound)):.2f}%"
 
 
 COMMANDS = {"plan": Command((Plan,), main)}

@@ -1,5 +1,6 @@
 """Check user input. Every error is one sentence: the field, what was found, and what is allowed."""
 
+import json
 import math
 import operator
 import os
@@ -7,7 +8,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field, fields
+from difflib import get_close_matches
 from functools import cache
 from numbers import Real
 from pathlib import Path
@@ -117,10 +120,17 @@ def name_with_values(name: str, values: Mapping[str, str]) -> str:
 
 
 def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
-    """Raise BadInput unless every value is in the table."""
+    """Raise BadInput, with the word that was perhaps meant, unless every value is in the table."""
     for value in values:
         if value not in table:
-            raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}")
+            raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}{meant([value], table)}")
+
+
+def meant(unknown: Iterable[str], words: Iterable[str]) -> str:
+    """Return the clause that names the words that were perhaps meant by misspelt ones; empty if there are none."""
+    close = (each for word in unknown for each in get_close_matches(str(word), list(words), 1))
+    hints = " and ".join(dict.fromkeys(close))
+    return f"; did you mean {hints}?" if hints else ""
 
 
 def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
@@ -158,5 +168,9 @@ def typed(*arguments: str) -> str:
 
 
 def resume_advice(out: str) -> str:
-    """Return the clause that says how to continue the sweep in a folder."""
-    return f"continue with: {typed('sweep', '--resume', out)}"
+    """Return the clause that says how to continue the sweep in a folder, whose manifest may name a user's code."""
+    trust = list[str]()
+    with suppress(OSError, ValueError, LookupError, TypeError):  # no manifest, or one that --resume refuses
+        saved = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))["configuration"]
+        trust = ["--trust"] if any(":" in name for name in (saved["environment"], *saved["learners"])) else []
+    return f"continue with: {typed('sweep', '--resume', out, *trust)}"

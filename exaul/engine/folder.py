@@ -280,7 +280,7 @@ def check_output_folder(out: str) -> Path:
     except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
     if there:
-        what = "in use" if folder.is_dir() else "a file"
+        what = "not empty" if folder.is_dir() else "a file"
         raise BadInput(f"out: {out} is {what}; it must be an absent or empty folder")
     # permissions are checked now, so that a sweep of hours does not fail at its end
     nearest = next(p for p in (folder, *folder.parents) if p.exists())

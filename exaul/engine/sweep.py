@@ -225,7 +225,7 @@ class Sweep(FeedbackFlags, Layout):
                 raise BadInput(f"{name}: given together with {by_hand}; {reason}; choose one of the two")
         fraction = self.warm_fraction
         allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
-        check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1)")
+        check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1), such as 0.5")
 
     def _check_shard(self) -> None:
         if self.shard is None:

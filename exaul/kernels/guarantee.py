@@ -9,7 +9,7 @@ import numpy as np
 from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Learner, bound_risk, start_of
+from exaul.kernels.learners.learner import Learner, bound_risk, fitted_share, start_of
 
 LONGEST = 2**62  # longest horizon that is searched; an int64 holds it
 
@@ -25,6 +25,7 @@ class Setting(NamedTuple):
     feedback: Feedback  # audits are feedback at their rate
     open: int = 0  # largest number of answers that wait for feedback at a time
     audit: float | None = None  # probability of an audit, if only audited answers are learned
+    start: float | None = None  # in [0, 1], share of the questions that a learner with ``fit`` answers first
 
     @property
     def answered(self) -> float:
@@ -80,6 +81,8 @@ def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
     rates = (learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None)))(of.horizon, of.arms)
     each = Rates(*(np.array([np.nan if x is None else x]) for x in rates))
     start, _ = start_of(learner.rule, 2, [of.alpha])  # without a log; the state does not depend on H
+    if of.start is not None and fitted_share(learner.rule, start) is not None:
+        start = start._replace(share=np.array([of.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are
     # audited; otherwise it is an estimate, which may be 1.
     rounds = of.answered + (1.0 if of.audit is None else of.audit) * (of.horizon - of.answered)

@@ -20,7 +20,7 @@ from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
 from exaul.engine.logs.log import Layout, load_log
-from exaul.kernels.metrics import best_coverage, every_threshold
+from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 
@@ -142,9 +142,10 @@ def test_version(capsys):
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
     text = capsys.readouterr().out
-    for word in ("rows", "error rate", "distinct scores", "ties at 1"):
-        assert word in text
     scores, errors = load_log(str(log), Layout())[1:3]
+    quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
+    for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
+        assert word in text
     lines = [line.split() for line in text[text.index("alpha   a score of") :].splitlines()[1:3]]
     for alpha, (_, threshold, answered, fdr) in zip((0.3, 0.5), lines, strict=True):
         shown = scores >= float(threshold)
@@ -197,17 +198,19 @@ BAD = {
     "--environment mars": "environment: 'mars' is unknown; one of stochastic",
     "--grid fine": "grid: 'fine' is unknown; one of uniform",
     "--precision float16": "precision: 'float16' is unknown",
-    "--sources nowhere": "sources: 'nowhere' is unknown",
+    "--sources nq-lik": "sources: 'nq-lik' is unknown; .*; did you mean nq-like",
     "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
     "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
     "--environment single-shift --logs LOG": "logs: 1 given; single-shift needs 2",
     "--logs LOG --sources nq-like": "logs: given together with sources",
     "--logs LOG --error error --correct error": "error: given together with correct",
     "--logs LOG --score confidence": "my-log.csv: no column 'confidence'",
+    "--logs LOG --score correct --correct correct": "my-log.csv: 'correct' named as the column of scores and of",
+    "--warm-start 50": "warm_start: '50' found; it must be a log, or a fraction in .0, 1., such as 0.5",
     "--logs LOG:model=c": "my-log.csv: no row with model=c",
     "--logs none.csv": "none.csv: no such file",
     "--environment replay --logs LOG --horizon 401": "horizon: 401 found; replay of my-log has 400 rounds",
-    "--out USED": "out: .* is in use",
+    "--out USED": "out: .* is not empty",
     "--out LOG": "out: .* is a file",
     "--out LOG/deep": "out: .* cannot be written",
     "--backend quantum": "backend: 'quantum' is unknown; one of native",

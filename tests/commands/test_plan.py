@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,6 +45,13 @@ def test_terms_add_up_to_the_formula():
     assert delta == Plan().delta
 
 
+def test_a_start_from_a_log_is_planned_with_its_share(capsys):
+    log = Path(__file__).parents[2] / "examples" / "log.csv"
+    lines, limits = printed(f"--alpha 0.1 --coverage 1 --warm-start {log}", capsys)
+    assert "aci-rank starts by answering 84.4% at alpha = 0.1 (log: 1,000 rows, 20.8% wrong)" in lines
+    assert limits["aci-rank"] == pytest.approx(0.1 + (40 * 0.844 + 0.9) / 30_000, abs=1e-4)
+
+
 def test_the_command(capsys):
     assert main(["plan", "--alpha", "0.1", "--slack", "0.05"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -56,8 +64,8 @@ def printed(flags, capsys):
     """The lines that the command prints, and the FDR of each learner."""
     assert main(["plan", *flags.split()]) == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split("  ") for line in lines]
-    return lines, {row[0]: float([x for x in row if x][2]) for row in rows if row[0] in LEARNERS}
+    found = [re.match(r"(\S+)  .*?  +(none|[\d.]+%)", line) for line in lines]
+    return lines, {row[1]: 1.0 if row[2] == "none" else float(row[2][:-1]) / 100 for row in found if row}
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])
@@ -140,7 +148,7 @@ def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
         }
         plan = Plan(**given | ({"horizon": int(given["horizon"])} if "horizon" in given else {}))
         for name, limit in limits.items():
-            assert 0 <= limit - guarantee(LEARNERS[name], plan.setting).fdr < 1.001e-4
+            assert -1e-15 <= limit - min(1.0, guarantee(LEARNERS[name], plan.setting).fdr) < 1.001e-4
     lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)
     assert "T for alpha + 0.0500004" in lines[2]
     assert "with probability 1 - 1e-07 " in lines[3]
@@ -168,7 +176,7 @@ def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(lea
 
 
 BAD = {  # flags: how the line begins
-    "--alpha 1": "alpha: ",
+    "--alpha 10": "alpha: 10.0 found; it must be in (0, 1), such as 0.1 or 10%",
     "--coverage 0": "coverage: ",
     "--slack 0": "slack: ",
     "--slack 0.99": "slack: ",
@@ -205,7 +213,7 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert "Audit each answer with probability 0.012 (`--audit 0.012`)." in printed
     rows = [line.split() for line in printed.splitlines() if re.match(r"\d", line)]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
-    limits = [float(row[-1]) for row in rows]
+    limits = [float(row[-1][:-1]) / 100 for row in rows]
     first = fdr_limit(0.1 * 210, 17_500, 17_500, 0.012, (0.0, 0.0), 0.05)
     assert rows[0][1:3] == ["17,500", "210"]
     assert first <= limits[0] < first + 2e-4
@@ -224,7 +232,7 @@ def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
     assert audited.index.tolist() == list(range(1, 27))
     for weeks in (1, 2, 4, 8, 26):
         (line,) = [line for line in printed.splitlines() if re.match(rf"{weeks} ", line)]
-        assert float(line.split()[-1]) == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
+        assert float(line.split()[-1][:-1]) / 100 == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
     half = table[table["limit"] == "guarantee, 50% answered"].set_index("weeks").loc[3]
     plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)
     assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.setting).fdr

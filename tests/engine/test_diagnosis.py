@@ -148,7 +148,7 @@ def test_each_defect_is_found_alone(make, capsys):
     assert len(found) == len(words), found
     assert re.search(first, "".join(found[:1]).strip()), found
     assert main(["inspect", "log.csv", "--each", "none"]) == 0
-    line = capsys.readouterr().out.splitlines()[2]
+    line = capsys.readouterr().out.splitlines()[3]
     assert [word for word in line.split() if word in WORDS] == words
 
 
@@ -184,7 +184,7 @@ def test_findings_come_in_order_of_importance(capsys):
     table = pd.concat([top, pools.assign(id=pools["id"] // 2)])
     table.to_csv("log.csv", index=False)
     assert main(["inspect", "log.csv", "--each", "none"]) == 0
-    words = [word for word in capsys.readouterr().out.splitlines()[2].split() if word in WORDS]
+    words = [word for word in capsys.readouterr().out.splitlines()[3].split() if word in WORDS]
     assert words == [word for word in WORDS if word in words]
     assert len(words) > 2
 
@@ -221,9 +221,11 @@ def test_a_table_of_all_traces(capsys):
     names += [f"b:prompt={prompt},by=score_{n}" for n in "12" for prompt in ("cot", "verb")]
     assert list(table["trace"]) == names
     lines = printed.splitlines()
-    assert lines[1].split() == ["trace", "defects", "0.1", "0.3", "error", "rate", "rows"]
-    assert [line.split()[0] for line in lines[2:8]] == names
-    assert lines[6].split()[1:] == ["-", "-", "-", "0", f"(-{(gaps['prompt'] == 'cot').sum()})"]
+    assert lines[2].split() == ["trace", "defects", "at", "0.1", "at", "0.3", "error", "rate", "rows"]
+    assert sorted(line.split()[0] for line in lines[3:8]) == sorted(name for name in names if name != names[4])
+    shares = [re.findall(r"[\d.]+(?=%)", line)[:2] for line in lines[3:8]]
+    assert [sum(map(float, x)) for x in shares] == sorted((sum(map(float, x)) for x in shares), reverse=True)
+    assert lines[9] == "left out, without a row that has score and label: 1"
     assert "drift: " in printed
     assert table["defects"].fillna("").tolist()[:3] == ["drift", "drift", ""]
     for row in table.head(4).to_dict("records"):

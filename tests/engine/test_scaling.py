@@ -112,7 +112,7 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
     written = load(tmp_path / "out" / "regret-scaling.csv")
     np.testing.assert_array_equal(written["slope"], table["slope"])
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".png", ".pdf"}
-    with pytest.raises(BadInput, match=r"out: .* is in use"):
+    with pytest.raises(BadInput, match=r"out: .* is not empty"):
         regret_scaling(sweep, [600, 300])
 
 

@@ -312,7 +312,7 @@ BAD = {
     "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": "row 1: model is",
     "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
-    "--logs LOG --each model --out LOGS": "out: .* is in use",
+    "--logs LOG --each model --out LOGS": "out: .* is not empty",
 }
 
 

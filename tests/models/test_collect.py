@@ -133,7 +133,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, out, prompt=(f"answer={mine}",))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
-    with pytest.raises(BadInput, match="is in use; it must be an absent or empty folder"):
+    with pytest.raises(BadInput, match="is not empty; it must be an absent or empty folder"):
         collected(stub, sums, tmp_path / "other")
 
 

@@ -168,14 +168,18 @@ def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Recor
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
     """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
-    if columns.error is not None or columns.correct is not None:
-        return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
-    label_columns = [name for name in ("error", "correct") if name in present]
+    label_columns = [name for name in (columns.error, columns.correct) if name is not None]
+    label_columns = label_columns or [name for name in ("error", "correct") if name in present]
     if len(label_columns) != 1:
         what = "the log has columns error and correct"
         what = what if label_columns else f"no column error or correct; {listed(present)}"
-        raise BadInput(f"{path}: {what}; name its label column with --error or --correct")
-    return label_columns[0], label_columns[0] == "correct"
+        hint = "--error or --correct (in serve --log-error or --log-correct, in Python error= or correct=)"
+        raise BadInput(f"{path}: {what}; name its label column with {hint}")
+    if label_columns[0] == columns.score:
+        raise BadInput(f"{path}: {columns.score!r} named as the column of scores and of labels; they must be two")
+    return label_columns[0], columns.correct is not None or (
+        columns.error is None and label_columns[0] == "correct"
+    )
 
 
 def listed(present: Sequence[str]) -> str:
@@ -188,7 +192,11 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
-            hint = "; --score names its column of scores" if name == "score" else ""
+            hint = (
+                "; name its column of scores with --score (in serve --log-score, in Python score=)"
+                if name == "score"
+                else ""
+            )
             raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
 
 

@@ -144,13 +144,14 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, step: str = "", is_log: bool = True) -> str:
-    """Return the advice as text: a sentence per source and alpha, then cautions, and what to do next.
+def describe(table: Table, step: str = "", is_log: bool = True, limits: Sequence[str] = ()) -> str:
+    """Return the advice as text: a sentence per source and alpha, then cautions, limits, and what to do next.
 
     Args:
         table: as of ``advice_table``.
         step: of the learner, if the sweep has several.
         is_log: whether the sources are logs of the user.
+        limits: what is proven of the advised learner, as of ``describe_limits``.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
@@ -161,6 +162,7 @@ def describe(table: Table, step: str = "", is_log: bool = True) -> str:
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if table.empty:
         return ""
+    lines += limits
     if not is_log:
         lines.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
     elif table["advised"].any():

@@ -104,13 +104,17 @@ class Result:
         given = [records for source in self.sources for records in source.records]
         is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
         best = advice.advised(self.advice, [x["learner"] for x in played["learners"]])
+        advised = {alpha: f"{name}{self._step}" for alpha, name in best.items()}
+        waits = sweep.delay or sweep.feedback.may_be_missing
+        at_once = "" if waits else ", if each shown answer is correctly rated at once"
+        condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         parts = [
             summary.describe_sweep(sweep, played, given, is_log),
             summary.summarize(
                 trials,
-                advised={alpha: f"{name}{self._step}" for alpha, name in best.items()},
+                advised=advised,
                 by_answers=any(x["bound_by_answers"] for x in played["learners"]),
-                waiting=describe_waiting(sweep.feedback, played["horizon"]),
+                condition=condition,
                 width=width,
             ),
             summary.describe_feedback_sums(trials, width),
@@ -118,7 +122,8 @@ class Result:
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
-        parts.append(advice.describe(self.advice, self._step, is_log))
+        limits = summary.describe_limits(trials, advised, condition)
+        parts.append(advice.describe(self.advice, self._step, is_log, limits))
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best

@@ -1,5 +1,6 @@
 """The summary of a sweep as text: its tables, and what can be answered and was simulated where."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -86,6 +87,7 @@ CELL = "learner", "alpha", "lambda"
 TAIL = 0.025  # of a 95% interval
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
+ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
@@ -95,7 +97,7 @@ def summarize(
     *,
     advised: Mapping[float, str] = NOTHING,
     by_answers: bool = False,
-    waiting: str = "",
+    condition: str = "",
     width: int | None = None,
 ) -> str:
     """Return what a user decides by: a table for each alpha, with one line per learner and cell.
@@ -104,7 +106,7 @@ def summarize(
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
         by_answers: whether some bound of R_T depends on the number of answers.
-        waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
+        condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
     parts, is_limited = list[str](), bool((trials["risk_bound"] > 0).any())
@@ -129,12 +131,29 @@ def summarize(
         parts.append(format_table(rows, width, kept=len(keys) + 1))
     legend = f"{ADVISED.strip()}: advised (below); " if set(trials["learner"]) & set(advised.values()) else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
-        few = " with as many answers as here" if by_answers else ""
-        meaning = "of N shown answers, at most alpha x N and so many more are wrong, proven for every sequence"
-        legend += f"-: nothing shown, or nothing proven\nwrong above the target, at most: {meaning}{few}{waiting}"
+        few = ", for N as here" if by_answers else ""
+        meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
+        legend += "-: nothing shown, or nothing proven\n"
+        legend += f"wrong above the target, at most: proven{condition}: {meaning}"
     if "best-fixed" in set(trials["learner"]):
-        legend += "\nbest-fixed: the threshold of least loss in hindsight, which is not the one that answers most"
+        legend += "\nbest-fixed: the paper's comparator, a threshold chosen in hindsight; another may answer more"
     return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
+
+
+def describe_limits(trials: Table, advised: Mapping[float, str], condition: str) -> list[str]:
+    """Return, per alpha, how many answers of the advised learner may be wrong; nothing where no limit is proven.
+
+    ``advised`` and ``condition`` are those of ``summarize``.
+    """
+    named, lines = with_rates(trials), list[str]()
+    for alpha, name in advised.items():
+        rows = named[(named["alpha"] == alpha) & (named["learner"] == name)]
+        most = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
+        shown = rows["answered"].mean()
+        if most < shown:  # a limit is NaN without rows or a proof
+            limit = f"at most {math.ceil(most):,} of its {shown:,.0f} answers above are wrong, {ALWAYS}"
+            lines.append(f"proven of {name} at alpha = {alpha:g}{condition}: {limit}")
+    return lines
 
 
 def as_latex(trials: Table) -> str:

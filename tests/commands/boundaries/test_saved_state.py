@@ -31,6 +31,7 @@ MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     Path("own.py").write_text(MODULE)
     about = interrupted("--learners", "own:mine")
+    assert capsys.readouterr().err.endswith("exaul sweep --resume out --trust\n")
     assert set(about["code"]) == {"exaul", "own:mine"}
     del sys.modules["own"]
     refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")

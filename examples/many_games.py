@@ -27,17 +27,18 @@ def compute_regrets() -> np.ndarray:
 
 
 def main(path: str = "regret.png") -> None:
-    """Play, draw the mean regret over seeds for each rate, and print it after the last round."""
+    """Play, draw the mean regret over seeds for each rate to a file, and print it after the last round."""
     with jax.enable_x64(True):
         regrets = compute_regrets().mean(axis=1)
     figure = Figure(layout="constrained")
     axes = figure.subplots()
     for scale, regret in zip(SCALES, regrets, strict=True):
         axes.plot(regret, label=f"{scale:g} times the paper's eta")
-        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON} rounds")
+        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds")
     axes.set(xlabel="round $t$", ylabel="regret, mean over seeds")
     axes.legend(frameon=False)
     figure.savefig(path)
+    print(f"the regret after each round: {path}")
 
 
 if __name__ == "__main__":

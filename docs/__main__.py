@@ -80,12 +80,16 @@ def notebook_page(path: Path) -> str:
 
 def main(arguments: list[str]) -> None:
     """Draw the gallery; or gather the pages, write that of the command line from its flags, and run Zensical."""
+    if arguments[0] in ("-h", "--help"):
+        print(__doc__, end="")
+        return
     if arguments[0] == "gallery":
         gallery(arguments[1:])
         return
     rmtree(PAGES, ignore_errors=True)
     copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__", "*.ipynb"))
-    copytree(ROOT / "examples", PAGES / "examples", ignore=ignore_patterns("__*"))
+    for folder in ("examples", "exaul/kernels", "exaul/engine"):  # files that pages link to
+        copytree(ROOT / folder, PAGES / folder, ignore=ignore_patterns("__*"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
         (PAGES / name).write_bytes((ROOT / name).read_bytes())
     sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMANDS]

@@ -15,7 +15,7 @@ from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
 from markdown.treeprocessors import Treeprocessor
 
-GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "sigma", "tau", "theta"
+GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "rho", "sigma", "tau", "theta"
 FUNCTIONS = "exp", "ln", "log", "max", "min", "sum", "in"
 SIGNS = {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"} | {
     name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")
@@ -27,8 +27,9 @@ OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
 LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
 INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"
 FACTOR = rf"(?:{LETTER}|\d){INDEX}*(?:\(\w\))?"
-PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs")
-SYMBOL = re.compile(rf"\b{LETTER}(?![A-Za-z])")
+APPLIED = r"(?:exp|min|max)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
+PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
+SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
 TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
 WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # in a token: text, unless it has a sign of its own
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses

@@ -10,8 +10,8 @@ from examples.one_game import ALPHA, ARMS, HORIZON, make_records
 SEEDS, SCALES = 20, np.array([0.5, 1.0, 2.0, 4.0])
 
 
-def compute_regrets() -> np.ndarray:
-    """Return the regret after each round, [rates, seeds, T]."""
+def compute_regrets() -> tuple[np.ndarray, float]:
+    """Return the regret after each round, [rates, seeds, T], and its bound after T rounds at the paper's eta."""
     rng = np.random.default_rng(0)
     scores, errors = make_records(rng)
     learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=HORIZON)
@@ -23,21 +23,24 @@ def compute_regrets() -> np.ndarray:
         return exaul.regret(learner, mine, cuts, errors, answers)
 
     games = jax.vmap(jax.vmap(regret, in_axes=(None, 0)), in_axes=(0, None))
-    return np.asarray(jax.jit(games)(params.eta * SCALES, rng.random((SEEDS, HORIZON))))
+    regrets = np.asarray(jax.jit(games)(params.eta * SCALES, rng.random((SEEDS, HORIZON))))
+    return regrets, float(exaul.regret_bound(learner, params, HORIZON))
 
 
 def main(path: str = "regret.png") -> None:
-    """Play, draw the mean regret over seeds for each rate, and print it after the last round."""
+    """Play, draw the mean regret over seeds for each rate to a file, and print it after the last round."""
     with jax.enable_x64(True):
-        regrets = compute_regrets().mean(axis=1)
+        regrets, bound = compute_regrets()
     figure = Figure(layout="constrained")
     axes = figure.subplots()
-    for scale, regret in zip(SCALES, regrets, strict=True):
+    for scale, regret in zip(SCALES, regrets.mean(axis=1), strict=True):
         axes.plot(regret, label=f"{scale:g} times the paper's eta")
-        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON} rounds")
+        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds")
+    axes.axhline(bound, ls=":", color="gray", label="bound after the last round, paper's eta")
     axes.set(xlabel="round $t$", ylabel="regret, mean over seeds")
     axes.legend(frameon=False)
     figure.savefig(path)
+    print(f"the regret after each round: {path}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import numpy as np
 
 import exaul
 
-HORIZON, ARMS, ALPHA = 3000, 100, 0.1
+HORIZON, ARMS, ALPHA = 10_000, 100, 0.1
 
 
 def make_records(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -24,10 +24,9 @@ def main() -> None:
         answers = exaul.play(learner, params, cuts, errors, rng.random(HORIZON))
         regret = exaul.regret(learner, params, cuts, errors, answers)
     answered = np.asarray(answers)
-    print(
-        f"answered {answered.mean():.1%} of the questions, {errors[answered].mean():.1%} of these wrongly", end=""
-    )
-    print(f" (target {ALPHA:.0%}), with a regret of {regret[-1]:.0f}")
+    fdr = errors[answered].mean()
+    print(f"answered {answered.mean():.1%} of {HORIZON:,} questions, {fdr:.1%} of these wrongly", end="")
+    print(f" (target: at most {ALPHA:.0%}), with a regret of {regret[-1]:.0f}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput, quote
 from exaul.serving.configuration import AbstainersConfiguration
-from exaul.serving.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
+from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 FOR_SERVER = "state", "host", "port", "keys"  # the other flags of the service are arguments of ``app``
 BEGUN = "it began without a log, and goes on; to begin it anew from one, stop and run: exaul journal start"

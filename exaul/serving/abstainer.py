@@ -114,8 +114,9 @@ class Abstainer:
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
         arms = len(start.grid)
-        assert self._learner.rates is not None
-        eta, gamma = (np.nan if x is None else x for x in self._learner.rates(config.horizon or 1, arms))
+        rates = self._learner.rates
+        known = Rates(None, None) if rates is None else rates(config.horizon or 1, arms)
+        eta, gamma = (np.nan if x is None else x for x in known)
         self._rates = Rates(np.array([eta]), np.array([gamma]))
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
         self._parameters = Parameters(eta, gamma, config.aim, answer_cost, abstain_cost)

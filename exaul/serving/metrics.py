@@ -10,8 +10,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from exaul.serving.settings import ON_ERROR
-
+ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 MOST_KEYS = 100  # keys with a label of their own: those that were used first
 OTHER = "other"  # label of all other keys, of feedback on unknown ids, and of a key of this name
 SECONDS = 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120

@@ -14,7 +14,7 @@ import pytest
 from exaul import Abstainers
 from exaul.commands import serve
 from exaul.engine.checks import BadInput
-from exaul.serving.settings import ServeFlags
+from exaul.serving.http.settings import ServeFlags
 from tests.refusals import refusal_of
 
 SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]

@@ -391,9 +391,9 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 
     A learner has one style in all figures; of its rates, the later ones are lighter.
     """
-    lines, rated = list(rows.groupby(column, sort=False)), column == "learner"
-    names = [value.partition(", ")[0] if rated else value for value, _ in lines]
-    looks = dict(zip(dict.fromkeys([*(LEARNERS if rated else ()), *names]), _styles(), strict=False))
+    lines, by_learner = list(rows.groupby(column, sort=False)), column == "learner"
+    names = [value.partition(", ")[0] if by_learner else value for value, _ in lines]
+    looks = dict(zip(dict.fromkeys([*(LEARNERS if by_learner else ()), *names]), _styles(), strict=False))
     for index, (name, (value, line)) in enumerate(zip(names, lines, strict=True)):
         white = 0.5 * names[:index].count(name) / max(names.count(name) - 1, 1)
         color = tuple(white + (1 - white) * part for part in to_rgb(looks[name]["color"]))

@@ -34,8 +34,9 @@ from exaul.serving.http.bodies import (
 )
 from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
+from exaul.serving.http.settings import Tokens
+from exaul.serving.metrics import ON_ERROR
 from exaul.serving.service import ACCEPTED, Service, for_json
-from exaul.serving.settings import ON_ERROR, Tokens
 
 MOST_KEYS = 100  # keys in one reply
 MOST_AUDITS = 100  # audits in one reply

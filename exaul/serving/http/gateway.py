@@ -27,9 +27,9 @@ from exaul.serving.http import completions
 from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
+from exaul.serving.http.settings import WITHHELD, GatewayFlags
 from exaul.serving.http.upstream import NO_COMPLETION, Upstream
 from exaul.serving.service import Conflict
-from exaul.serving.settings import WITHHELD, GatewayFlags
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
-from exaul.serving.settings import SCOPES, Grant, Tokens
+from exaul.serving.http.settings import SCOPES, Grant, Tokens
 
 BODY_BYTES = 1024 * 1024  # of a request
 TOO_LONG = f"The body is too long: at most {BODY_BYTES} bytes are allowed."

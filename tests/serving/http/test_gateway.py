@@ -23,7 +23,7 @@ from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway
-from exaul.serving.settings import GatewayFlags
+from exaul.serving.http.settings import GatewayFlags
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken

@@ -12,7 +12,7 @@ from exaul import Abstainers
 from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
 from exaul.serving.http.application import app
-from exaul.serving.settings import SCOPES
+from exaul.serving.http.settings import SCOPES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ import pytest
 
 from exaul.engine.checks import BadInput
 from exaul.serving.http import errors, guard, server
-from exaul.serving.settings import LOOPBACK_HOSTS
+from exaul.serving.http.settings import LOOPBACK_HOSTS
 from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
 
 ROOT = Path(__file__).parents[3]

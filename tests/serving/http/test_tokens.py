@@ -13,7 +13,7 @@ from exaul import BadInput
 from exaul.serving import settings
 from exaul.serving.http.application import app
 from exaul.serving.http.guard import BODY_BYTES, Guard
-from exaul.serving.settings import SCOPES, Tokens
+from exaul.serving.http.settings import SCOPES, Tokens
 
 SECRETS = {scope: f"secret-of-{scope}-0123456789" for scope in SCOPES}
 ALL = "secret-of-all-0123456789"

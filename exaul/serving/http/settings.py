@@ -24,7 +24,6 @@ from exaul.engine.checks import (
 from exaul.llm.endpoint import as_address, check_variable
 from exaul.llm.scores import scorer_of
 
-ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # in the Host header
 WITHHELD = "auto", "text", "refusal", "json", "error"  # forms of a withheld answer
 RULES = "answer", "abstain", "error"  # for what is not decided

@@ -59,7 +59,7 @@ def test_the_summary_of_a_sweep(result, width):
 def theory_table(text):
     """The cells of the first table of --theory by title, of columns of numbers."""
     _, head, *lines = next(
-        part for part in text.split("\n\n") if re.search(r"\n *learner .* lambda .*FDR(  |\n)", part)
+        part for part in text.split("\n\n") if re.search(r"\n *learner .* alpha .*FDR(  |\n)", part)
     ).splitlines()
     titles = re.split("  +", head.strip())[1:]
     rows = [re.split("  +", line)[-len(titles) :] for line in lines]

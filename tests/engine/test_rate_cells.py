@@ -121,12 +121,10 @@ def test_weights_are_computed_anew_before_they_can_underflow():
     [
         ({"eta_scales": ()}, "eta_scales: () found; it must be at least one"),
         ({"eta_scales": (0,)}, "eta_scales: 0.0 found; it must be"),
-        ({"gamma_scales": (-1,)}, "gamma_scales: -1.0 found"),
         ({"eta_scales": (1e200,), "gamma_scales": (1e200,)}, "gamma_scales: 1e+200 found; it must be smaller"),
         ({"steps": (2,)}, "steps: 2.0 found; it must be in (0, 1]"),
         ({"eta_scales": (2, 2)}, "eta_scales: 2.0 is given twice"),
         ({"eta_scales": (2,), "eta": 0.1}, "eta_scales: given together with eta"),
-        ({"gamma_scales": (2,), "gamma": 0.1}, "gamma_scales: given together with gamma"),
         ({"eta_scales": (2,), "gamma": 0.1}, "eta_scales: given together with gamma"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exaul import BadInput
-from exaul.serving import settings
+from exaul.serving.http import settings
 from exaul.serving.http.application import app
 from exaul.serving.http.guard import BODY_BYTES, Guard
 from exaul.serving.http.settings import SCOPES, Tokens

@@ -14,7 +14,7 @@ ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file canno
 MOST_KEYS = 100  # keys with a label of their own: those that were used first
 OTHER = "other"  # label of all other keys, of feedback on unknown ids, and of a key of this name
 SECONDS = 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120
-SCORES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1
+SCORES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1
 
 
 class ServiceMetrics:

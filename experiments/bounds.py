@@ -206,7 +206,7 @@ CLAIMS = {
 def _figures(tables: Tables) -> dict[str, figures.Figure]:
     adversaries = [name for name in ENVIRONMENTS if name.startswith("adversary-history:")]
     titles = [f"adversary tuned {of}" for of in ("against exaul", "against exp3-ix", "for the regret")]
-    audited = tables.derived["audit"].replace({"environment": dict(zip(adversaries, titles, strict=True))})
+    audited = tables.derived["audit"].replace({"environment": dict(zip(adversaries, titles, strict=False))})
     along = audited[audited["arms"] == USUAL]
     return {
         "regret-by-horizon": figures.growth(along, "horizon", "rounds $T$", ["environment"]),

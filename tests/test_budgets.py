@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_262,
-    "test lines": 22_295,
-    "product tokens": 195_519,
-    "test tokens": 205_643,
-    "engine and commands, lines": 10_097,
-    "engine and commands, files": 59,
-    "longest file": 494,
-    "path: files of engine and commands": 36,
-    "path: files of kernels": 22,
-    "path: functions": 513,
+    "product lines": 26_545,
+    "test lines": 22_261,
+    "product tokens": 193_670,
+    "test tokens": 205_639,
+    "engine and commands, lines": 9_935,
+    "engine and commands, files": 54,
+    "longest file": 493,
+    "path: files of engine and commands": 30,
+    "path: files of kernels": 15,
+    "path: functions": 490,
 }
 PATH = """
 import json, os, sys, tempfile

@@ -134,7 +134,7 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     os.chdir(place)
     before = seen(place)
     with (
-        mock.patch("exaul.engine.run.Batches", accept),
+        mock.patch("exaul.engine.run._run_missing", accept),
         mock.patch("exaul.commands.verify.certify_all", accept),
     ):
         ends(argv, capsys)
@@ -367,7 +367,7 @@ def edit_log(capsys, table, drop, data):
         expected = ...
     argv = data.draw(st.sampled_from([["inspect"], ["sweep", "--logs"], ["sweep", "--each", "model", "--logs"]]))
     before = seen(Path.cwd())
-    with mock.patch("exaul.engine.run.Batches", accept):
+    with mock.patch("exaul.engine.run._run_missing", accept):
         status = ends([*argv, str(log), *(["--drop-missing"] if drop else [])], capsys)
     assert expected is ... or "--each" in argv or (status == 2) == (expected is None)
     assert seen(Path.cwd()) == before

@@ -6,7 +6,7 @@ import pytest
 
 from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.records import Pool, Streams, read_block
+from exaul.kernels.records import Pool, Streams, compile_orders, order_shape, read_block
 from tests.games import OBLIVIOUS, stream_of
 
 
@@ -35,7 +35,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     """Plain Python over rounds is the reference: a pool, how many records it gave, and its order."""
     horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
     records = numbered(name, sizes, horizon)
-    order = records.compile_orders(lambda function: function, np.where, np.uint32).order
+    order = compile_orders(lambda function: function, np.where, np.uint32).order
     expected, count = [], records.no_records_read().astype(int)
     for t in range(horizon):
         row = []
@@ -48,7 +48,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
             if OBLIVIOUS[name].shuffled:
                 key = [x[p, r : r + 1] for x in records.orders]
                 lap, place = (np.full(1, x, np.uint32) for x in (lap, place))
-                place = order(key, lap, records.order_shape(sizes[p]), place)[0]
+                place = order(key, lap, order_shape(sizes[p]), place)[0]
             row.append((int(place) + 1, p))
         expected.append(row)
     expected = np.array(expected)

@@ -94,7 +94,7 @@ class Abstainer:
             error: column of its errors.
             correct: column of the opposite of errors.
             drop_missing: leave out rows with an empty score or label.
-            configuration: see above.
+            configuration: the fields of ``AbstainerConfiguration``, such as ``alpha``.
 
         Raises:
             BadInput: a field is out of its range, or the log cannot be read.

@@ -10,7 +10,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.checks import resume_advice, typed
+from exaul.engine.checks import typed
 
 COMMANDS = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
@@ -108,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def advice() -> str:
         if argv[:1] in (["collect"], ["score"], ["live"]):
             return "; replies are kept: repeat the command to continue"
+        from exaul.engine.manifest import resume_advice
+
         out = given.get("resume", given.get("out"))
         return f"; {resume_advice(out)}" if argv[:1] == ["sweep"] and out else ""
 

@@ -133,7 +133,8 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         from exaul.engine.results import figures  # imports matplotlib
 
         table = frame(limits)
-        folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha)})
+        start = "without a log" if plan.warm_start is None else "from the log"
+        folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha, start)})
     show(
         f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`).",
         format_table(rows, terminal_width(), kept=4),

@@ -1,6 +1,5 @@
 """Check user input. Every error is one sentence: the field, what was found, and what is allowed."""
 
-import json
 import math
 import operator
 import os
@@ -8,7 +7,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -165,12 +163,3 @@ def typed(*arguments: str) -> str:
         words = ["exaul"]
     # uv sets UV for all that it runs (its reference, "Environment variables")
     return shlex.join([*(["uv", "run"] if "UV" in os.environ else []), *words, *arguments])
-
-
-def resume_advice(out: str) -> str:
-    """Return the clause that says how to continue the sweep in a folder, whose manifest may name a user's code."""
-    trust = list[str]()
-    with suppress(OSError, ValueError, LookupError, TypeError):  # no manifest, or one that --resume refuses
-        saved = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))["configuration"]
-        trust = ["--trust"] if any(":" in name for name in (saved["environment"], *saved["learners"])) else []
-    return f"continue with: {typed('sweep', '--resume', out, *trust)}"

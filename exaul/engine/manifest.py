@@ -13,8 +13,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from exaul.engine import machine
-from exaul.engine.checks import BadInput, quote, resume_advice
+from exaul.engine import machine, registry
+from exaul.engine.checks import BadInput, quote, typed
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
@@ -171,7 +171,7 @@ def first_difference(
 
     Fields of the configuration that are named in ``besides`` may differ.
     """
-    a, b = (flatten({k: _numbered_lists(v) for k, v in each.items()}, ": ") for each in (first, second))
+    a, b = (flatten({k: _numbered_lists(v) for k, v in each.items()}) for each in (first, second))
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return f"{name} is {quote(a.get(name))} {where}, {quote(b.get(name))} {elsewhere}"
@@ -186,15 +186,24 @@ def _numbered_lists(value: Any) -> Any:
     return {str(i): _numbered_lists(each) for i, each in enumerate(value, 1)} if several else value
 
 
-def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
-    """Return the leaves of nested dictionaries, by joined keys."""
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of nested dictionaries, by keys that are joined by a colon."""
     leaves: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):
-            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flatten(value, between).items()}
+            leaves |= {f"{key}: {inner}": leaf for inner, leaf in flatten(value).items()}
         else:
             leaves[key] = value
     return leaves
+
+
+def resume_advice(out: str) -> str:
+    """Return the clause that says how to continue the sweep in a folder, whose manifest may name a user's code."""
+    trust = list[str]()
+    with suppress(BadInput, LookupError, TypeError):  # no manifest, or one that --resume refuses
+        saved = load_json(Path(out) / "manifest.json")["configuration"]
+        trust = ["--trust"] * any(map(registry.is_user_code, (saved["environment"], *saved["learners"])))
+    return f"continue with: {typed('sweep', '--resume', out, *trust)}"
 
 
 def timestamp() -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine import folder, machine, registry
 from exaul.engine import manifest as manifests
-from exaul.engine.checks import BadInput, check_count, quote, resume_advice
+from exaul.engine.checks import BadInput, check_count, quote
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
@@ -309,8 +309,8 @@ def _on_workers(
             for batch, reason in sorted(failed.items())[:3]
         )
         more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        out, done = prepared.sweep.out, len(missing) - len(failed)
-        kept = f"; {done} of {len(missing)} batches are done and kept; {resume_advice(out)}" if out else ""
+        out, done, many = prepared.sweep.out, len(missing) - len(failed), len(missing)
+        kept = f"; {done} of {many} batches are done and kept; {manifests.resume_advice(out)}" if out else ""
         raise BatchFailed(f"{each}{more}{kept}")
 
 

@@ -371,8 +371,8 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     return figure
 
 
-def limits_over_weeks(table: Table, alpha: float) -> Figure:
-    """Draw limits of the FDR against the weeks of a service: columns ``weeks``, ``limit`` (a name) and ``fdr``."""
+def limits_over_weeks(table: Table, alpha: float, start: str) -> Figure:
+    """Draw limits of the FDR: columns ``weeks``, ``limit`` (a name), ``fdr``; ``start`` of ``aci-rank``."""
     figure, panels = panel_grid(table, "FDR at most")
     axes, rows = panels[0]
     for style, name, line in styled_lines(rows, "limit"):
@@ -382,7 +382,7 @@ def limits_over_weeks(table: Table, alpha: float) -> Figure:
     axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.0)))
     axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
     in_percent(axes.yaxis)
-    add_legend(figure, panels, "guarantee: of aci-rank, without a log, if each answer is rated")
+    add_legend(figure, panels, f"guarantee: of aci-rank, {start}, if each answer is rated")
     return figure
 
 

@@ -15,7 +15,7 @@ from exaul import BadInput, Sweep
 from exaul.commands import terminal
 from exaul.commands.main import COMMANDS, main
 from exaul.engine import simulation
-from exaul.engine.checks import resume_advice
+from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
 from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 

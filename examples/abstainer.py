@@ -25,7 +25,7 @@ def main() -> None:
         print(f"{row.question}: an answer with score {row.score:.2f}; feedback: {feedback}")
     figures = abstainer.figures()
     answers, risk, bound = figures["answers"], figures["feedback_risk"], figures["feedback_risk_bound"]
-    print(f"{answers:.0f} answers shown, {figures['fdr_observed'] * answers:.0f} of them wrong:", end=" ")
+    print(f"{answers:.0f} answers shown, {figures['wrong']:.0f} of them wrong:", end=" ")
     print(f"{risk:.1f} more than the target of 10% (on any questions, at most {bound:.1f} more)")
 
 

@@ -25,7 +25,7 @@ _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
 def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
     """Return the native backend of a learner, or None if there is no compiled loop for its rule.
 
-    ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``; states are float64.
+    ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``; no state depends on it.
     """
     maker = _MAKERS.get(type(learner.rule))
     return None if maker is None else maker(learner, precision)

@@ -5,6 +5,7 @@ from functools import wraps
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -113,6 +114,7 @@ def _risk_is_bounded(monkeypatch):
                 if bound in of:
                     risk = metrics.fdr_risk(*(of[name] for name in names))
                     assert not (risk > of[bound] + 1e-9 * of["checkpoints"][-1]).any(), of["learner"]
+            assert not np.isnan(of.get("risk_bound", 0)).any(), of["learner"]
         return trials.trials_table(found)
 
     monkeypatch.setattr(engine_run, "trials_table", checked)

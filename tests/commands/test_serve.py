@@ -18,6 +18,7 @@ from exaul.serving.http.settings import ServeFlags
 from tests.refusals import refusal_of
 
 SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
+LOG = "score,correct\n" + "0.9,1\n0.2,0\n" * 50
 TOKEN = "decide,feedback,read 0123456789abcdef"
 
 
@@ -174,7 +175,7 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
 
 def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     """The flags of the service reach its Abstainers."""
-    (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
+    (folder / "log.csv").write_text(LOG)
     (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
     (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
     answers, said = {}, {}
@@ -210,7 +211,7 @@ def test_a_start_without_a_log_is_warned_of(folder):
         assert printed.startswith("exaul: new keys: most answers are withheld at first; --warm-start LOG") == warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
-    (folder / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
+    (folder / "log.csv").write_text(LOG)
     for begun in (True, False):  # with a log, which a key that has begun does not use
         with serving("--warm-start", "log.csv") as (running, _):
             running.terminate()

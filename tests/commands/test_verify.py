@@ -9,7 +9,7 @@ from exaul.commands.main import main
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
-from tests.games import LEARNING, WEIGHTED
+from tests.games import LEARNING, WEIGHTED, answer_once_more
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
 
@@ -26,15 +26,7 @@ def test_a_sound_backend_is_certified(flags, capsys):
 @pytest.mark.parametrize("precision", verify.TOLERANCE)
 def test_a_backend_with_one_other_decision_is_refused(precision, capsys, monkeypatch):
     """Of 3,600 decisions; float32 may differ in one of 200,000."""
-    collect = CompiledSimulation.collect
-
-    def changed(self):
-        totals = collect(self)
-        totals.answered[1, 7:, 3] += 1  # copy 3 answers one round more, number 264
-        totals.answered[2:, :, 3] += 1
-        return totals
-
-    monkeypatch.setattr(CompiledSimulation, "collect", changed)
+    answer_once_more(monkeypatch)
     assert main(["verify", *SMALL, "--learners", "exaul", "--precision", precision]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == "certified: no"

@@ -13,7 +13,7 @@ from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
 from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
-from tests.games import ENVIRONMENTS, LEARNERS
+from tests.games import ENVIRONMENTS, LEARNERS, answer_once_more
 
 ODD = Oblivious(3, False, lambda where, t, horizon, u: t % 3)
 RATES = Rates(np.array([0.01]), np.array([0.01]))
@@ -52,15 +52,7 @@ def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsy
 
 
 def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
-    collect = CompiledSimulation.collect
-
-    def wrong(self):
-        totals = collect(self)
-        totals.answered[1, 7:, 3] += 1  # from round 264 on
-        totals.answered[2:, :, 3] += 1
-        return totals
-
-    monkeypatch.setattr(CompiledSimulation, "collect", wrong)
+    answer_once_more(monkeypatch)
     for said in (
         "exaul on native, first time on cpu: cpu: differs from dense in 1 decisions, and is not used\n",
         "",

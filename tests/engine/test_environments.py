@@ -53,6 +53,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
         expected.append(row)
     expected = np.array(expected)
     compiled = met(name, sizes, horizon)
+    assert (met(name, sizes, horizon, trials=2, chunk=1024)[0] == compiled[0][:, :2]).all()
     found, before = [], records.no_records_read()
     with jax.enable_x64(True):
         plan, *arrays = records

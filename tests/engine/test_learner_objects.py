@@ -29,11 +29,8 @@ no_rates = mine._replace(rates=None, anytime=None)
 class Peeker(Share):
     """Abstains until it sees an error."""
 
-    def init(self, params):
-        return jnp.zeros(())
-
     def decide(self, state, params, cut, u):
-        return state, Decision(state > 0, state)
+        return state, Decision(state > 0.5, state)
 
     def learn(self, state, params, cut, decision, error):
         return jnp.maximum(state, error)
@@ -98,6 +95,7 @@ def test_an_object_of_one_game_is_swept_and_made_into_the_same_games(environment
         ("cuts", [0, 1], r"^cuts: \[0\] found; it must be from 1 to 19"),
         ("cuts", [1, 20], r"^cuts: \[20\] found; it must be from 1 to 19"),
         ("errors", [1.0, np.nan], r"^errors: \[nan\] found; it must be from 0 to 1"),
+        ("uniforms", [-0.1, 0.5], r"^uniforms: \[-0.1\] found; it must be from 0 to 1"),
         ("uniforms", [0.5], r"^cuts, errors, uniforms: .*; it must be \[T\] each"),
     ],
 )

@@ -243,12 +243,9 @@ def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monke
 def test_one_process_a_folder(tmp_path):
     out = tmp_path / "out"
     with SweepFolder.open(str(out), {"configuration": {}}, 60):
-        for again in (
-            lambda: SweepFolder.open(str(out), {}, 60).__enter__(),
-            lambda: SweepFolder.open(str(out), {}, 60, resumed=True).__enter__(),
-        ):
-            with pytest.raises(BadInput, match=r"in use|not empty"):
-                again()
+        for resumed, words in ((False, "not empty"), (True, "in use")):
+            with pytest.raises(BadInput, match=words):
+                SweepFolder.open(str(out), {}, 60, resumed=resumed).__enter__()
     with SweepFolder.open(str(out), {}, 60, resumed=True):
         pass
 

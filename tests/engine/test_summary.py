@@ -91,6 +91,8 @@ def test_the_default_tables_fit_80_columns_and_their_numbers_align():
         assert [line.split()[1] for line in lines if line.startswith("* ")] == ["aci-rank"] * (number == 1)
         table = table_of(parts[number], "answered")
         assert list(table) == ["learner", "FDR", "answered", "below target", "target, at most"]
+        for cells in table.values():
+            assert len({len(cell.strip("%").partition(".")[2]) for cell in cells if cell != "-"}) <= 1
 
 
 def test_the_default_table_has_the_means_of_the_trials():

@@ -72,8 +72,8 @@ LEARNERS = """
 import helpers
 from helpers import again
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.learners.exaul import anytime, rates
+from exaul.kernels.learners.learner import Drawn, Learner, Sided
 
 INF = 1e999
 

@@ -90,14 +90,14 @@ def coverage_rows(part: ExperimentPart) -> Iterator[dict[str, Any]]:
     pools: list[tuple[tuple[Records, ...], tuple[float, ...]]] = [((source,), (0.0,)) for source in part.records]
     if sweep.environment == "gradual-shift":
         pools.append((part.records, MIXED))
-    for alpha, (sources, seconds) in product(sweep.alphas, pools):
+    for sources, seconds in pools:
         scores = np.concatenate([source.scores for source in sources])
         grids = {"on_grid": GRIDS[sweep.grid](sweep.arms or ARMS, scores), "anywhere": every_threshold(scores)}
         curves = {
             name: [risk_coverage(grid, source.scores, source.errors) for source in sources]
             for name, grid in grids.items()
         }
-        for second in seconds:
+        for alpha, second in product(sweep.alphas, seconds):
             shares = (1 - second, second)[: len(sources)]
             yield {
                 "alpha": alpha,

@@ -67,7 +67,7 @@ def regret(
     """Return a bound of the regret at T with the learner's rates; ``bound`` is a field of ``RegretBounds``."""
     assert learner.rates is not None
     eta, gamma = learner.rates(horizon, arms)
-    rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
+    rates = np.array([eta, gamma], np.float64)[:, None]  # NaN in place of None
     return float(getattr(learner.regret_bounds, bound)(*rates, np.array([horizon]), arms, delta, alpha, lam))
 
 
@@ -79,7 +79,7 @@ def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
         fdr = float(fdr_bound(of.answered, bound, of.alpha, lam))
         return FdrBound(fdr, 1 / lam, fdr - of.alpha - 1 / lam)
     rates = (learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None)))(of.horizon, of.arms)
-    each = Rates(*(np.array([np.nan if x is None else x]) for x in rates))
+    each = Rates(*np.array(rates, np.float64)[:, None])  # NaN in place of None
     start, _ = start_of(learner.rule, 2, [of.alpha])  # without a log; the state does not depend on H
     if of.start is not None and fitted_share(learner.rule, start) is not None:
         start = start._replace(share=np.array([of.start]))
@@ -111,5 +111,5 @@ def shortest(learner: Learner[Any], of: Setting, slack: float) -> int | None:
     def holds(horizon: int) -> bool:
         return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
 
-    shortest = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
-    return shortest if holds(shortest) else None
+    found = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
+    return found if holds(found) else None

@@ -50,7 +50,8 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
 def rise(risk: Floats) -> Floats:
     """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, as seen at checkpoints.
 
-    It is ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``, [P, ...] >= 0 of R at P checkpoints, [P, ...].
+    It is ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``, of the FDR risk R at P checkpoints.
+    ``risk`` and the result are [P, ...], the result >= 0.
     """
     lowest = np.minimum(np.minimum.accumulate(risk, axis=0), 0.0)
     return np.maximum.accumulate(risk - lowest, axis=0)

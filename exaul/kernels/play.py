@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from exaul.kernels.game import ROUNDS, Array, Block, ImperfectFeedback, Parameters, Start
 from exaul.kernels.uniforms import Draws
@@ -195,7 +194,7 @@ def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[An
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
     if isinstance(game, ByBlocks):
         return game.advance(state, block, params)
-    return lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
+    return jax.lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
 
 
 # vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.

@@ -110,7 +110,8 @@ class Own(NamedTuple):
         game: ``game(arms)`` returns an object that is static in JAX, with ``init(start)``, ``decide`` and ``learn``
             as of ``exaul.kernels.play``; ``params`` is a ``Parameters``. If it has ``reweigh(state, params)``, a
             sweep calls that before each block of 256 rounds; environments that see the learner's distribution need
-            ``masses(state, params)``. It must not read the error of a round that it did not answer.
+            ``masses(state, params)``. Unless feedback is ``full``, it must not read the error of a round that it
+            did not answer; a sweep hides it.
     """
 
     game: Callable[[int], Any]
@@ -251,16 +252,16 @@ def block_rates(
         gamma: manual implicit exploration, or None.
 
     Returns:
-        Eta and gamma; NaN for a rate that the learner does not have. One without ``rates`` and ``anytime`` has the
-        manual ones.
+        Eta and gamma; NaN for a rate that the learner does not have. A learner without ``rates`` and ``anytime``,
+        whose rule reads rates, has the manual ones.
     """
     last = ROUNDS * np.arange(1, len(block_lengths(horizon)) + 1)
-    if learner.anytime is not None and (anytime or learner.rates is None):
-        pairs = [learner.anytime(int(t), arms) for t in last]
-    else:
-        pairs = [Rates(None, None) if learner.rates is None else learner.rates(horizon, arms)] * len(last)
-    manual = np.array([np.nan if x is None else x for x in (eta, gamma)])
-    rates = np.array(pairs, np.float64)
+    changes = learner.anytime is not None and (anytime or learner.rates is None)
+    of_learner = learner.anytime if changes else learner.rates or (lambda horizon, arms: Rates(None, None))
+    assert of_learner is not None
+    times = last if changes else [horizon]  # constant rates are one pair
+    rates = np.array([of_learner(int(t), arms) for t in times], np.float64)
+    manual = np.array([eta, gamma], np.float64)  # NaN in place of None
     no_rates = learner.rates is None and learner.anytime is None and not isinstance(learner.rule, Fixed | Ranked)
     rates = np.where(np.isnan(manual) | (np.isnan(rates) & (not no_rates)), rates, manual)
-    return Rates(rates[:, 0].copy(), rates[:, 1].copy())
+    return Rates(*np.broadcast_to(rates, (len(last), 2)).T.copy())

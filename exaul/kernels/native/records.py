@@ -1,8 +1,8 @@
 """Records and uniforms of a chunk, made once for all learners that read the same rounds, and the best arms in them.
 
-They are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``, compiled: a piece of the rounds of one
-stream at a time. The rounds of a piece are grouped by their pool. The records of a pool then have consecutive
-places in its laps, whose orders are computed side by side.
+The records and uniforms are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``, compiled: a piece of
+the rounds of one stream at a time. The rounds of a piece are grouped by their pool. The records of a pool then have
+consecutive places in its laps, whose orders are computed side by side.
 """
 
 from collections.abc import Callable

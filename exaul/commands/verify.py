@@ -13,6 +13,7 @@ from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
+from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.learners import PreparedLearner, backend_of, with_feedback
 from exaul.engine.simulation.prepare import Prepared, prepare
@@ -23,12 +24,6 @@ from exaul.kernels.metrics import Floats
 
 COPIES = 128  # compared copies, at most; but two trials of each cell, if there are as many (chosen: ten seconds)
 ROUNDS = 10_000  # compared rounds, at most (chosen: ten seconds)
-# Two programs with probabilities P and P' of answering decide differently with probability |P - P'| in a round, and
-# then play different games. So the number of copies that part from ``dense``, divided by the decisions until they
-# do, estimates the mean error of P; where an arm is drawn (exp3-ix), also what another arm with the same decision
-# changes later. The largest that is accepted: none in float64; in float32 some seventy times the mean error of P
-# that rounding makes (measured, up to 7e-8).
-TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 # At large eta a learner amplifies rounding until decisions change (measured over 10,000 rounds of the default sweep
 # in float64: from eta = 0.5 for exaul, and 3 for exp3-ix). Then ``dense`` also differs from itself once the last
 # digit of eta changes, and equal decisions prove nothing. Means are compared up to DOUBT times half their 95%
@@ -74,12 +69,13 @@ def certify(prepared: Prepared, learner: PreparedLearner) -> Certificate:
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     eta = float(learner.rates_at_end[0].max())
-    certificate = Certificate(learner.name, learner.backend_name, *_count_parted(mine, theirs), changes, eta)
+    counts = count_parted(mine.answered, theirs.answered)
+    certificate = Certificate(learner.name, learner.backend_name, *counts, changes, eta)
     if certificate.holds(precision):
         return certificate
     last_digit = 1 + np.finfo(precision).eps
     nudged = _on_dense(learner, learner.rates._replace(eta=learner.rates.eta * last_digit))
-    parted, decisions = _count_parted(_simulate(prepared, nudged), theirs)
+    parted, decisions = count_parted(_simulate(prepared, nudged).answered, theirs.answered)
     return certificate._replace(is_rounding=parted > TOLERANCE[precision] * decisions)
 
 
@@ -94,13 +90,6 @@ def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
     rollout = Rollout(prepared, learner, records)
     simulate_rollouts([rollout], records, prepared.checkpoints, lambda rounds: None)
     return rollout
-
-
-def _count_parted(mine: Rollout, theirs: Rollout) -> tuple[int, int]:
-    """Return the copies that decide differently in some round, and the decisions of all copies until they do."""
-    differs = mine.answered != theirs.answered
-    parts = differs.any(axis=0)
-    return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:

@@ -22,7 +22,7 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 @pytest.fixture(autouse=True)
 def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    learners._device_agrees.cache_clear()
+    agreement.device_agrees.cache_clear()
     agreement._reported.clear()
     change("native", monkeypatch, device_checked=True, platforms=("gpu",))
     monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
@@ -41,25 +41,30 @@ def chosen(name="exaul", own=None, **fields):
     return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000)[0]
 
 
-@pytest.mark.parametrize("name", ["exaul", "aci-rank"])
-def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
-    assert chosen(name) == "native"
+@pytest.mark.parametrize(
+    ("name", "precision"), [("exaul", "float64"), ("exaul", "float32"), ("aci-rank", "float64")]
+)
+def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, precision, capsys, monkeypatch):
+    monkeypatch.setattr(agreement, "simulate_briefly", tried := mock.Mock(wraps=agreement.simulate_briefly))
+    assert chosen(name, precision=precision) == "native"
+    both = [learners.backend_of(LEARNERS[name], *each) for each in (("native", precision), ("dense", "float64"))]
+    assert [call.args[1] for call in tried.call_args_list] == both
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(agreement, "simulate_briefly", None)
-    learners._device_agrees.cache_clear()  # as in the next process
-    assert chosen(name) == "native"
+    agreement.device_agrees.cache_clear()  # as in the next process
+    assert chosen(name, precision=precision) == "native"
     assert capsys.readouterr().err == ""
 
 
 def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
     answer_once_more(monkeypatch)
     for said in (
-        "exaul on native, first time on cpu: cpu: differs from dense in 1 decisions, and is not used\n",
+        "exaul on native, first time on cpu: cpu: differs from dense in 1 of 32 copies, and is not used\n",
         "",
     ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
-        learners._device_agrees.cache_clear()
+        agreement.device_agrees.cache_clear()
 
 
 @pytest.mark.parametrize("own", [None, ("tests.engine.test_agreement:ODD", ODD)])
@@ -75,7 +80,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
-    learners._device_agrees.cache_clear()
+    agreement.device_agrees.cache_clear()
     assert chosen(own=own) == "native"
     assert capsys.readouterr().err == f"{here}: decides as dense does\n"
 

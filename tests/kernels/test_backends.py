@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep
-from exaul.engine.simulation import learners
+from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import backend_of, choose_backend
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights
@@ -117,7 +117,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 
 def test_a_device_leaves_large_rates_to_rows(monkeypatch):
-    monkeypatch.setattr(learners, "_device_agrees", lambda *given: True)
+    monkeypatch.setattr(agreement, "device_agrees", lambda *given: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
         monkeypatch.setattr(learners.machine, "platform", lambda: platform)

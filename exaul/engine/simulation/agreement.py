@@ -1,23 +1,23 @@
-"""Whether a backend decides on a device as ``dense`` does: it is used there only after this check.
+"""Whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
 
 A sweep keeps totals, not decisions. With a checkpoint after every round, the differences of the totals are the
-decisions. ``exaul verify`` compares those of a whole sweep in the same way.
+decisions. The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
 """
 
 import hashlib
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
-from exaul.engine.simulation.rounds import RoundsSimulation
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
@@ -31,6 +31,13 @@ ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds
 # smaller one takes more passes.
 SIZES = 300, 2000
 
+# Two programs with probabilities P and P' of answering decide differently with probability |P - P'| in a round, and
+# then play different games. So the number of copies that part from ``dense``, divided by the decisions until they
+# do, estimates the mean error of P; where an arm is drawn (exp3-ix), also what another arm with the same decision
+# changes later. The largest that is accepted: none in float64; in float32 some seventy times the mean error of P
+# that rounding makes (measured, up to 7e-8).
+TOLERANCE = {"float64": 0.0, "float32": 5e-6}
+
 _reported: set[str] = set()  # reasons of failure that were printed in this process
 
 
@@ -42,10 +49,22 @@ def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
 CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
 
 
+def count_parted(mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[int, int]:
+    """Return the copies that decide differently in some round, and the decisions of all copies until they do.
+
+    Args:
+        mine: [rounds, copies], the decisions of each round, or the totals up to each.
+        theirs: the same, on the other backend.
+    """
+    differs = mine != theirs
+    parts = differs.any(axis=0)
+    return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
+
+
 def simulate_briefly(
     learner: Learner[Any], backend: Any, environment: Oblivious = CHECK_ENVIRONMENT, imperfect: bool = False
 ) -> tuple[Floats, Any]:
-    """Simulate 32 copies in 1,024 rounds of random records, by the same code as a sweep.
+    """Simulate 32 copies in 1,024 rounds of random records, by the same simulations and chunks as a sweep.
 
     Return the decisions [1024, 32], 0 for an abstention, 1 for a right answer and 2 for a wrong one; and the state.
     """
@@ -59,6 +78,10 @@ def simulate_briefly(
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, SPAN, ARMS, False, None, None)
+    import jax
+
+    from exaul.engine.simulation.rounds import RoundsSimulation
+
     with jax.enable_x64(True):
         records = TrialRecords(streams, SPAN, 0, number, imperfect)
         first = start_of(learner.rule, ARMS, alpha)
@@ -72,34 +95,37 @@ def simulate_briefly(
     return np.diff(so_far, axis=0, prepend=0), simulation.state
 
 
+@cache
 def device_agrees(
     learner: Learner[Any],
     name: str,
     backend_name: str,
+    precision: str,
     backend: Any,
     oracle: Any,
     user_environment: tuple[str, Oblivious] | None,
 ) -> bool:
-    """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
+    """Return whether a backend decides on this device as ``dense`` in float64 does.
 
     The result is printed, and cached on disk for this device, these versions and sources. An exception (for example
-    a compiler that does not know the device) returns False, and is not cached.
+    a compiler that does not know the device) returns False, and is not cached on disk.
 
     Args:
         learner: the learner.
         name: its name.
         backend_name: of the backend.
+        precision: of the sweep.
         backend: the learner on it.
-        oracle: the learner on ``dense``.
+        oracle: the learner on ``dense`` in float64.
         user_environment: name and rule of a user's environment, which is compiled into the device's program.
 
     Raises:
         BadInput: the device has too little free memory.
     """
     reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
-    cached = _cached_result(name, backend_name, reference)
+    cached = _cached_result(name, backend_name, precision, reference)
     if cached is not None and cached.exists():
-        return cached.read_text() == "0"
+        return cached.read_text() == "1"
     where = f"{name} on {backend_name}, first time on {device()}{reference and f' in {reference}'}"
     try:
         decided, _ = simulate_briefly(learner, backend, environment)
@@ -114,19 +140,20 @@ def device_agrees(
             message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {message}", file=sys.stderr)
         return False
-    differ = int((decided != simulate_briefly(learner, oracle, environment)[0]).sum())
-    what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"
-    print(f"{where}: {what}", file=sys.stderr)
+    parted, decisions = count_parted(decided, simulate_briefly(learner, oracle, environment)[0])
+    agrees = parted <= TOLERANCE[precision] * decisions
+    differs = f"differs from dense in {parted} of {COPIES} copies, and is not used"
+    print(f"{where}: {'decides as dense does' if agrees else differs}", file=sys.stderr)
     if cached is not None:
-        cached.write_text(str(differ))
-    return differ == 0
+        cached.write_text(str(int(agrees)))
+    return agrees
 
 
-def _cached_result(name: str, backend_name: str, reference: str) -> Path | None:
+def _cached_result(name: str, backend_name: str, precision: str, reference: str) -> Path | None:
     # The name is a hash of everything that can change the outcome: a new driver, version or source checks again.
     folder = cache_folder()
     if folder is None:
         return None
     of = [module_hash(x) for x in (name, reference) if registry.is_user_code(x)]
-    content = name, backend_name, reference, device(), versions(), engine_hash(), of
+    content = name, backend_name, precision, reference, device(), versions(), engine_hash(), of
     return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

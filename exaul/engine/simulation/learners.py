@@ -135,20 +135,14 @@ def choose_backend(
         backend = backend_of(learner, fastest, precision)
         if backend is None or not is_in_range(fastest):
             continue
-        is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
-        if is_known or _device_agrees(learner, name, fastest, user_environment):
+        if platform == "cpu" or not BACKENDS[fastest].device_checked:
+            return fastest, backend
+        from exaul.engine.simulation.agreement import device_agrees  # few sweeps need it
+
+        oracle = backend_of(learner, "dense", "float64")
+        if device_agrees(learner, name, fastest, precision, backend, oracle, user_environment):
             return fastest, backend
     return "dense", backend_of(learner, "dense", precision)
-
-
-@cache
-def _device_agrees(
-    learner: Learner[Any], name: str, backend_name: str, user_environment: tuple[str, Oblivious] | None
-) -> bool:
-    backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
-    from exaul.engine.simulation.agreement import device_agrees  # which imports JAX
-
-    return device_agrees(learner, name, backend_name, backend, oracle, user_environment)
 
 
 class Cells(NamedTuple):

@@ -93,18 +93,20 @@ def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]
         table = _readable_errors(path, lambda: _parse(path, names, head=False))
         yield from ((name, table[name]) for name in names)
         return
-    sizes = _sizes(path)
-    for name in names:  # one column at a time, since a log may have large columns of prompts and replies
-        if sizes.get(name, math.inf) <= SHARE * host_memory():
-            with suppress(BadInput):
-                yield name, _readable_errors(path, partial(_parquet_table, path, [name], [name]))[name]
-
-
-def _sizes(path: Path) -> dict[str, float]:
-    """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
-    from pyarrow import parquet
+    from pyarrow import parquet  # imported here: most logs are not Parquet
 
     metadata = parquet.read_metadata(path)
+    sizes = _sizes(metadata)
+    flat = [name for name in names if name in sizes]
+    with parquet.ParquetFile(path, metadata=metadata, read_dictionary=flat) as stored:  # each distinct text once
+        for name in flat:  # one column at a time, since a log may have large columns of prompts and replies
+            if sizes[name] <= SHARE * host_memory():
+                with suppress(BadInput):
+                    yield name, _readable_errors(path, partial(_parquet_table, stored, [name]))[name]
+
+
+def _sizes(metadata: Any) -> dict[str, float]:
+    """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
     sizes: dict[str, float] = {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
@@ -153,9 +155,13 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
     if head:
         # not by pandas, which renames the second of two columns of one name
         _check_distinct(filter(None, header))
-        return pd.DataFrame(columns=[name or f"Unnamed: {number}" for number, name in enumerate(header)])
+        return _header(name or f"Unnamed: {number}" for number, name in enumerate(header))
     table = parse()
     return table.set_axis(range(1, len(table) + 1))
+
+
+def _header(names: Iterable[str]) -> pd.DataFrame:
+    return pd.DataFrame(index=list(names)).T  # with ``columns``, pandas makes each column, which takes longer
 
 
 def _separator(path: Path) -> str:
@@ -199,25 +205,23 @@ def _check_size(path: Path) -> None:
 
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
-    from pyarrow import parquet  # imported here: most logs are not Parquet
-
-    if names is None:
-        present = parquet.read_schema(path).names
-        _check_distinct(present)
-        return pd.DataFrame(columns=present)
-    rows, free = parquet.read_metadata(path).num_rows, host_memory()
-    if rows * len(names) * CELL > SHARE * free:
-        raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
-    table = _parquet_table(path, names)
-    return table.set_axis(range(1, len(table) + 1))
-
-
-def _parquet_table(path: Path, names: Sequence[str], dictionaries: Sequence[str] = ()) -> pd.DataFrame:
-    """Read columns of a Parquet file; those in ``dictionaries`` store each distinct text once."""
     from pyarrow import parquet
 
+    with parquet.ParquetFile(path) as stored:
+        if names is None:
+            present = stored.schema_arrow.names
+            _check_distinct(present)
+            return _header(present)
+        rows, free = stored.metadata.num_rows, host_memory()
+        if rows * len(names) * CELL > SHARE * free:
+            raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
+        return _parquet_table(stored, names).set_axis(range(1, rows + 1))
+
+
+def _parquet_table(stored: Any, names: Sequence[str]) -> pd.DataFrame:
+    """Read columns of an open Parquet file, whose metadata may take longer to parse than a column to read."""
     # pandas' own metadata is ignored: it would turn a column into an index, and an empty cell into ``pandas.NA``
-    table = parquet.read_table(path, columns=list(names), read_dictionary=list(dictionaries))
+    table = stored.read(columns=list(names))
     table.validate(full=True)  # text that is not UTF-8 would fail later
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
@@ -235,7 +239,7 @@ def _read_json(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
                 rows.append({name: row.get(name) for name in names})
                 numbers.append(number)
     if names is None or not rows:
-        return pd.DataFrame(columns=list(header))
+        return _header(header)
     cells = {name: pd.Series([row[name] for row in rows], index=numbers, dtype=object) for name in names}
     return pd.DataFrame(cells, index=numbers)
 

@@ -15,11 +15,11 @@ from exaul.engine import folder
 from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
-from exaul.engine.logs.log import Layout, load_rows, parse_log
+from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels.game import ARMS
-from exaul.kernels.metrics import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha"
@@ -86,7 +86,6 @@ def main(given: Mapping[str, Any]) -> int:
     }
     above = separation(scores, errors)  # NaN if all answers are right, or all wrong
     quality = [f"right answers score above wrong ones in {above:.0%} of pairs (50%: chance)"] if above >= 0 else []
-    shares = {alpha: coverage_by_grid(ARMS, scores, errors, alpha) for alpha in config.alphas}
     show(
         "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
@@ -97,7 +96,7 @@ def main(given: Mapping[str, Any]) -> int:
             for alpha in config.alphas
             if alpha not in best
         ),
-        recommend_grid(shares),
+        recommend_grid(_by_grid(config, records)),
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -159,7 +158,7 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
     """
     alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
     each = shares[alpha]
-    if each["all thresholds"] - each["uniform"] < WORTH:
+    if not each["all thresholds"] - each["uniform"] >= WORTH:  # also without records
         return ""
     logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
     return (
@@ -172,12 +171,15 @@ def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
     if config.out is not None:
         folder.check_output_folder(config.out)
-    rows, lines, advice = list[dict[str, Any]](), list[dict[str, str]](), ""
+    rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
-            rows.append(_row(config, trace, columns))
+            shares = _by_grid(config, trace.records)
+            rows.append(_row(config, trace, columns, shares))
             lines.append(_line(title, trace, rows[-1]))
+            if text := recommend_grid(shares):
+                grids[lines[-1][title]] = text
     if config.out is not None:
         folder.write(config.out, {"inspection": files.frame(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
@@ -201,6 +203,7 @@ def _compare(config: Inspect, title: str) -> None:
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
+        *(f"{len(grids)} of {len(lines)}, such as {join_lines(name)}: {grids[name]}" for name in list(grids)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
 
@@ -230,25 +233,27 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     return line
 
 
-def _row(config: Inspect, trace: Trace, columns: Categories) -> dict[str, Any]:
-    """Return the row of a trace in ``inspection.csv``."""
-    scores, errors = trace.records.scores, trace.records.errors
-    known = len(scores) > 0
-    shares = {
-        f"{ANSWERABLE}{alpha:g}": best_coverage(every_threshold(scores), scores, errors, alpha)
-        if known
-        else math.nan
-        for alpha in config.alphas
-    }
+def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]:
+    """Return what thresholds answer by alpha and grid, NaN of a log without records."""
+    scores, errors = records.scores, records.errors
+    nothing = dict.fromkeys(("all thresholds", "uniform"), math.nan)
+    return {x: coverage_by_grid(ARMS, scores, errors, x) if len(scores) else nothing for x in config.alphas}
+
+
+def _row(
+    config: Inspect, trace: Trace, columns: Categories, shares: Mapping[float, Mapping[str, float]]
+) -> dict[str, Any]:
+    """Return the row of a trace in ``inspection.csv``; ``shares`` as of ``recommend_grid``."""
+    count, errors = len(trace.records.scores), trace.records.errors
     findings = diagnose(
         _typed_log(config, trace.log, trace.score), columns, trace.records, trace.rows, config.alphas
     )
     return {
         "trace": trace.name,
-        "records": len(scores),
+        "records": count,
         "dropped": trace.records.dropped,
-        "error_rate": float(errors.mean()) if known else math.nan,
-        **shares,
+        "error_rate": float(errors.mean()) if count else math.nan,
+        **{f"{ANSWERABLE}{alpha:g}": each["all thresholds"] for alpha, each in shares.items()},
         "defects": " ".join(finding.word for finding in findings),
     }
 

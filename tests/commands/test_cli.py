@@ -121,9 +121,11 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
+    said = "at alpha = 0.01 the default thresholds of a sweep answer at most 0.0%: use --warm-start"
     assert main(["inspect", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "at alpha = 0.01 the default thresholds of a sweep answer at most 0.0%: use --warm-start" in said
+    assert said in capsys.readouterr().out
+    assert main(["inspect", str(path), "--each", "none"]) == 0
+    assert f"1 of 1, such as hard: {said}" in capsys.readouterr().out
 
 
 def test_profiles(capsys):

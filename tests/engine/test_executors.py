@@ -11,16 +11,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import gettempdir
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
+from jax.errors import JaxRuntimeError
 
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
 from exaul.engine import run as sweeps
 from exaul.engine.executors import BatchFailed, Mismatch, result_of
 from exaul.engine.folder import SweepFolder
+from exaul.engine.simulation import batch
 from tests.refusals import refusal_of
 
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
@@ -168,14 +171,16 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, 
     assert sizes == [5, 5, 3, 2, 2, 1]
 
 
-def test_a_single_trial_that_does_not_fit_is_one_sentence(monkeypatch):
-    def simulate(prepared, *given):
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
+@pytest.mark.parametrize("error", [MemoryError("no memory"), JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")])
+def test_a_single_trial_that_does_not_fit_is_one_sentence(error, monkeypatch):
+    """JAX has no class for it."""
+    monkeypatch.setattr(batch, "_simulate_all", mock.Mock(side_effect=error))
     for executor in (None, Inline()):
         with pytest.raises(BadInput, match="arms: a single trial does not fit the memory"):
-            run(Sweep(**SMALL), executor=executor)
+            run(Sweep(**SMALL, backend="rows"), executor=executor)
+    monkeypatch.setattr(batch, "_simulate_all", mock.Mock(side_effect=JaxRuntimeError("INTERNAL")))
+    with pytest.raises(JaxRuntimeError, match="INTERNAL"):
+        run(Sweep(**SMALL, backend="rows"))
 
 
 def test_a_worker_with_less_memory_gets_smaller_batches(whole, monkeypatch):

@@ -20,6 +20,7 @@ from exaul.kernels.cache import hash_of, kernels_hash
 
 # beside the kernels, what decides the totals; code that only prints or draws does not enter
 HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
+# Someone may have edited a manifest: what is read of it must have these types, and a message says them in words.
 JSON_NAMES: dict[type, str] = {
     dict: "an object",
     list: "a list",

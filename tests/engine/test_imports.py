@@ -29,7 +29,7 @@ PACKAGES = {  # what each may import; a part of a package comes before it
 }
 WRAPPERS = {  # the only files that import a library
     "pandas": {"exaul/engine/logs/files.py"},
-    "matplotlib": {"exaul/engine/results/figures.py", "experiments/plots.py"},
+    "matplotlib": {"exaul/engine/results/figures.py"},
 }
 HEAVY = ("jax", "jaxlib", "pandas", "matplotlib", "scipy", "numba", "optax", "chex")
 

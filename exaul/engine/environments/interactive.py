@@ -16,8 +16,8 @@ from jax.scipy.special import logit, ndtri
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective, Tunable
 from exaul.kernels.uniforms import uniforms
 
-TOPICS, QUESTIONS = 20_962, 10
-DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics of error rate and score, in logits
+TOPICS, QUESTIONS = 20_962, 10  # passages of the paper's dialogues; most questions on each (chosen)
+DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics of error rate and score, in logits (chosen)
 
 
 class DialogueState(NamedTuple):

@@ -36,7 +36,10 @@ SEED = 0  # of the random halves: the advice of a log is the same whatever the s
 
 
 def is_near(fdr: Any, alpha: Any) -> Any:
-    """Return whether an FDR counts as held at alpha: at most alpha + .01, and 1.5 alpha."""
+    """Return whether an FDR counts as held at alpha: at most alpha + .01, and 1.5 alpha.
+
+    ``fdr_within_01`` of ``traces.csv`` has the first limit alone, as its name says.
+    """
     return fdr <= alpha + np.minimum(NEAR, np.asarray(alpha) / 2)
 
 

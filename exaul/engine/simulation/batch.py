@@ -309,7 +309,7 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
 
 
 def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
-    """Return the state of one copy: a float64 per arm, a ninth for rows, and the answers that wait for feedback."""
+    """Return the state of one copy: a float64 per arm, a byte for sums, and answers that wait for feedback."""
     state, feedback = 9 * len(prepared.grid), learner.feedback
     if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
         state += 8 * (ROUNDS * prepared.environment.draws + 2 * len(prepared.grid))

@@ -50,7 +50,8 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     for rate, values in learner.rates._asdict().items():
         wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
         check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
-    for number, low, high in (("prior", 0, 1 if isinstance(definition.rule, Sided) else np.inf), ("decay", 0, 1)):
+    most = 1 if isinstance(definition.rule, Sided) else np.inf
+    for number, low, high in (("prior", 0, most), ("decay", 0.07, 1)):
         value = getattr(definition.rule, number, None)
         holds = value is None or low < value < high
         check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
@@ -99,7 +100,7 @@ def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: 
         case Ranked():
             learned = rule.learn(np.where, start, answered, error, parameters)
             return rule.decide(np.where, start, P, P / 2), learned
-    return ()  # a rule with a backend of its own
+    return ()  # an ``Own`` rule has functions of a whole game
 
 
 def check_finite(learner: PreparedLearner, state: Any) -> None:

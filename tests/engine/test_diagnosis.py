@@ -179,6 +179,18 @@ def test_no_defect_is_found_in_logs_without_one(logs):
         assert [one for one in found if one.word != "ties"] == [], seed
 
 
+@pytest.mark.slow
+def test_no_trace_of_the_real_logs_has_another_finding_than_drift_and_ties(data):
+    words = set()
+    for log in data.glob("*.csv.gz"):
+        each = [name for name in ("dataset", "model", "prompt", "fold") if name in files.columns(log)]
+        assert main(["inspect", str(log), "--each", *each, "--drop-missing", "--out", log.stem]) == 0
+        words |= {
+            word for row in files.load(Path(log.stem) / "inspection.csv")["defects"] for word in str(row).split()
+        }
+    assert words <= {"nan", "drift", "ties"}
+
+
 def test_findings_come_in_order_of_importance(capsys):
     top, pools = wrong_tops(), prompts_of_other_scores()
     table = pd.concat([top, pools.assign(id=pools["id"] // 2)])

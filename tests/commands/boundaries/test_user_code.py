@@ -104,6 +104,8 @@ at_alpha = learner(lambda where, P, Q, answered, error, parameters: (where(param
 nonsense = learner(zero, "nonsense")
 backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
 certain = Learner("bandit", Sided(zero, 1.0), rates)
+from exaul.kernels.learners.aci_rank import aci_rank
+forgetful = aci_rank._replace(rule=aci_rank.rule._replace(decay=0.05))
 words = learner(zero, risk_bound=lambda *given: "none")
 away = Learner("bandit", Drawn(lambda where, p, answered, error, parameters: INF), rates)
 """
@@ -136,6 +138,7 @@ def again(x):
         ("nonsense", "", "the feedback of rules:nonsense: 'nonsense' is unknown; one of bandit, full, none"),
         ("backwards", "", "learners: eta of rules:backwards: [-1.0] found; it must be finite and at least 0"),
         ("certain", "", "learners: prior of rules:certain: 1.0 found; it must be between 0 and 1"),
+        ("forgetful", "", "learners: decay of rules:forgetful: 0.05 found; it must be between 0.07 and 1"),
         ("words", "", "risk_bound of rules:words cannot be run (ValueError: could not convert string to float"),
     ],
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
+from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
@@ -96,6 +97,7 @@ def summarize(
     trials: Table,
     *,
     advised: Mapping[float, str] = NOTHING,
+    from_log: bool = True,
     by_answers: bool = False,
     condition: str = "",
     width: int | None = None,
@@ -105,15 +107,17 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
+        from_log: whether it starts from a log, as the advice says.
         by_answers: whether some bound of R_T depends on the number of answers.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
-    parts, is_limited = list[str](), bool((trials["risk_bound"] > 0).any())
+    parts, is_limited, is_marked = list[str](), bool((trials["risk_bound"] > 0).any()), False
     for alpha, block in trials.groupby("alpha", sort=False):
         keys = [key for key in _keys(block) if key != "alpha"]  # it is that of the block
         cells, best, rows = list(_cells(block, keys)), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
+        is_marked |= bool(indent)
         for cell, each in cells:
             name = cell.pop("learner")
             row = {
@@ -129,7 +133,8 @@ def summarize(
             f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         )
         parts.append(format_table(rows, width, kept=len(keys) + 1))
-    legend = f"{ADVISED.strip()}: advised (below); " if set(trials["learner"]) & set(advised.values()) else ""
+    start = "" if from_log else ", if it starts from a log, which it does not here"
+    legend = f"{ADVISED.strip()}: advised (below){start}; " if is_marked else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = ", for N as here" if by_answers else ""
         meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
@@ -137,6 +142,8 @@ def summarize(
         legend += f"wrong above the target, at most: proven{condition}: {meaning}"
     if "best-fixed" in set(trials["learner"]):
         legend += "\nbest-fixed: the paper's comparator, a threshold chosen in hindsight; another may answer more"
+    for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
+        legend += f"\n{FROM_LOG}: starts from {log}, in place of a log of yours"
     return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
 
 
@@ -321,8 +328,8 @@ def _text(value: float, form: str) -> str:
 
 
 def _spread(values: Any) -> str:
-    """Return mean and standard deviation; "-" if there is no value."""
-    return _text(values.mean(), f"{{:.4f}} ±{values.std(ddof=0):.4f}")
+    """Return mean and standard deviation of shares in percent; "-" if there is no value."""
+    return _text(values.mean(), f"{{:.2%}} ±{values.std(ddof=0):.2%}")
 
 
 def _limit(bounds: Any) -> str:

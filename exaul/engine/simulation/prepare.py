@@ -178,6 +178,9 @@ def prepare(
         given = sweep, name, learner, horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
             prepared_learners.append(prepare_learner(*given))
+    for rate, scale in (("eta", "eta_scale"), ("gamma", "gamma_scale"), ("steps", "step")):
+        if getattr(sweep, rate) and all(np.isnan(getattr(x.cells, scale)).all() for x in prepared_learners):
+            raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,

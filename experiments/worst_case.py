@@ -2,7 +2,8 @@
 
 The search is SciPy's differential evolution within the bounds of the parameters (of logarithms, if the bounds are
 positive), and begins with the defaults. The candidates of a step are simulated at once, in some trials each. The
-reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value.
+reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value. It
+runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has its own configuration and command.
 """
 
 from collections.abc import Callable

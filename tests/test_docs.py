@@ -14,6 +14,7 @@ EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
     "exaul/kernels/learners/hedged.py",
     "exaul/engine/environments/weekend.py",
     "exaul/engine/environments/grudge.py",
+    "exaul/engine/results/learners.py",
     "benchmarks/results/gpu-DEVICE-DATE.jsonl",
 }
 FOLDERS = "exaul", "examples", "experiments", "benchmarks", "tests", "docs"

@@ -70,15 +70,8 @@ class WorstCase(Configuration):
 
     def sweep(self) -> Sweep:
         """Return one game of the search, as a sweep."""
-        return Sweep(
-            environment=self.environment,
-            tunables=self.tunables,
-            learners=self.learners,
-            alphas=(self.alpha,),
-            horizon=self.horizon,
-            arms=self.arms,
-            seed=self.seed,
-        )
+        same = "environment", "tunables", "learners", "horizon", "arms", "seed"
+        return Sweep(alphas=(self.alpha,), **{name: getattr(self, name) for name in same})
 
     def fresh_trials(self, learner: str, tunables: dict[str, float]) -> files.Table:
         """Return 100 trials of a learner with other draws than those of the search: no selection bias."""

@@ -235,7 +235,6 @@ LIMITED = {  # measures of the limits in AIMS
     ),
 }
 MORE = "wrong answers above budget when all answers become wrong"
-AGAIN = "mean answered / answerable after a first half with only wrong answers"
 TURNED, BACK = f"single-shift to {ALL_WRONG}", f"single-shift from {ALL_WRONG}"
 
 
@@ -256,7 +255,9 @@ CLAIMS = {
         _answerable("rise", np.mean), "<=", 116, TURNED
     ),
     f"{BETTER}: {MORE}, maximum": _limit(_answerable("rise", np.max), "<=", 116, TURNED),
-    f"{BETTER}: {AGAIN}": _limit(_answerable("of_answerable", np.mean), ">=", 0.85, BACK),
+    f"{BETTER}: mean answered / answerable after a first half with only wrong answers": _limit(
+        _answerable("of_answerable", np.mean), ">=", 0.85, BACK
+    ),
     f"{BETTER}: answers more than exaul": Claim(
         partial(_share, BETTER), ">", partial(_share, "exaul"), ("kind",), **OF_EXAUL
     ),

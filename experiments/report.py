@@ -68,9 +68,9 @@ def agreement(table: Table) -> Table:
     rows = []
     for (name, quote), claims in table[table["quote"] != ""].groupby(["experiment", "quote"], sort=False):
         entry, holds = EXPERIMENTS[str(name)], claims["holds"] == "true"
+        verdict, count = "agrees" if holds.all() else "differs", f"{holds.sum()} of {len(holds)}"
         row = {"experiment": entry.title, "figures": entry.figures, "the paper says": quote}
-        row |= {"verdict": "agrees" if holds.all() else "differs"}
-        rows.append(row | {"claims that hold": f"{holds.sum()} of {len(holds)}"})
+        rows.append(row | {"verdict": verdict, "claims that hold": count})
     return frame(rows)
 
 

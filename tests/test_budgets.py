@@ -22,7 +22,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "exaul/kernels, lines": 4_592,
     "exaul/serving, lines": 4_617,
     "exaul/llm, lines": 3_032,
-    "experiments, lines": 2_942,
+    "experiments, lines": 2_932,
     "benchmarks, lines": 856,
     "files outside docs": 325,  # of the repository, which has no data
     "longest file": 493,

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import COMMANDS
 from exaul.engine import registry
+from tests.models.test_scores import scored
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
@@ -227,8 +229,8 @@ def worked_examples():
 
 
 def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
-    """A learner and two environments, of one file each, from a folder of the path."""
-    names = "hedged", "weekend", "grudge"
+    """A learner, two environments, a score and a table, of one file each, from a folder of the path."""
+    names = "hedged", "weekend", "grudge", "sure", "learners"
     for name, code in zip(names, worked_examples(), strict=True):
         (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -237,8 +239,11 @@ def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
     assert result.lemma_holds
     assert set(result.trials["environment"]) == {"weekend:weekend"}
     assert set(result.trials["learner"]) == {"hedged:hedged"}
+    (row,) = import_module("learners").learners_table(result.trials).to_dict("records")
+    assert (row["learner"], row["fdr"]) == ("hedged:hedged", result.trials["fdr"].mean())
     result = run(Sweep(environment="grudge:grudge", **small))
     assert result.lemma_holds
     assert result.asked["hard_mean"].mean() > 0.3
+    assert [scored("sure:sure", [reply])[0] for reply in ("Yes.", "no")] == [1, 0]
     for name in names:
         del sys.modules[name]

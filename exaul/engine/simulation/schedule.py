@@ -201,8 +201,8 @@ class CompiledSimulation(Saved):
 class BestArmCounter(Saved):
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
-    ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
-    the last checkpoint reached.
+    ``best_loss`` [P, pairs, trials] is its cumulative loss at each of P checkpoints, ``best_arm`` [pairs, trials]
+    the arm at the last checkpoint reached; a pair is an alpha with a lambda.
     """
 
     changing = "records", "wrong", "best_loss", "best_arm", "reached"
@@ -215,7 +215,7 @@ class BestArmCounter(Saved):
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Prepare round 1; ``record_stream`` [B] is the stream of records of each trial, costs are [cells]."""
+        """Prepare round 1; ``record_stream`` [trials] is the stream of records of each, costs are [pairs]."""
         streams = int(record_stream.max()) + 1
         self.records, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
         self.record_stream, self.checkpoints = record_stream, checkpoints
@@ -225,7 +225,7 @@ class BestArmCounter(Saved):
         self.reached = 0
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint reached, of all cells x B copies."""
+        """Return the arms of least loss up to the last checkpoint reached, of all pairs x trials."""
         return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
 
     def count(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:

@@ -149,10 +149,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
 
 def spread(first: Any, *given: Any) -> Any:
-    """Return the first carry of a scan that reads what is given.
-
-    Within ``shard_map`` its type must say, as that of what is given does, that it may differ by device.
-    """
+    """Return the first carry of a scan over what is given; in ``shard_map``, its type must vary as that does."""
     anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
 

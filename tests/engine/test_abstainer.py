@@ -36,12 +36,7 @@ def log_of(rounds, seed=0):
 
 
 def replayed(records, learner, trials=3, **more):
-    fields = {
-        "environment": "replay",
-        "learners": (learner,),
-        "trials": trials,
-        "alphas": (0.1,),
-    }
+    fields = {"environment": "replay", "learners": (learner,), "trials": trials, "alphas": (0.1,)}
     return run(Sweep(**fields, grid="logit", **more), [records]).trials
 
 

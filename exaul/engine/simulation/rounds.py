@@ -182,6 +182,7 @@ class RoundsSimulation(Saved):
 
     @leaves.setter
     def leaves(self, saved: list[Any]) -> None:
+        """Take those of a save."""
         self.now = jax.tree.unflatten(jax.tree.structure(self.now), saved)
 
     @property

@@ -27,13 +27,13 @@ def test_many_games_are_those_of_one(tmp_path, monkeypatch, capsys):
 
 
 def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):
-    """``docs/jax.md``: nine lines, from one compiled program; environments; an object of one's own in a sweep."""
+    """``docs/jax.md``: eight lines after the setting; environments; an object of one's own in a sweep."""
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text(encoding="utf-8")
     code, environments, mine = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len([line for line in code.splitlines() if line]) == 9
+    assert len([line for line in code.splitlines() if line]) == 2 + 8
     scope = {}
     exec(code.replace("3000", "300").replace("20,", "2,"), scope)
-    assert scope["answers"].shape == (3, 2, 300)
+    assert scope["regrets"].shape == (3, 2, 300)
     exec(environments, scope)
     assert scope["answers"].shape == scope["cuts"].shape == (20, 1000)
     monkeypatch.chdir(tmp_path)

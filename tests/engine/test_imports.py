@@ -172,16 +172,25 @@ SWEEP = """
 import sys
 {first}
 from exaul.commands.main import main
+from exaul.engine.folder import SweepFolder
 from exaul.engine.results import figures
+from exaul.engine.simulation import schedule
 figures.draw = lambda *given: {{}}  # which would take longer than all else
-status = main(["sweep", "--trials", "3", "--horizon", "700", "--out", "{out}"])
+schedule.CHUNK, save = 1, SweepFolder.save_state
+def stop(*given):
+    save(*given)
+    SweepFolder.save_state = save
+    raise KeyboardInterrupt
+SweepFolder.save_state = stop  # the first save; the sweep goes on from it, and saves again
+main(["sweep", "--trials", "3", "--horizon", "3300", "--save-every", "0", "--out", "{out}"])
+status = main(["sweep", "--resume", "{out}", "--save-every", "0"])
 print("imported:", *sorted({{"jax", "jaxlib", "chex", "optax"}} & set(sys.modules)))
 raise SystemExit(status)
 """
 
 
 def swept(tmp_path, out, first="", **variables):
-    """The end of what a sweep of the default learners printed in a process of its own, and its tables."""
+    """What a sweep, stopped and resumed in a process of its own, printed in its last line, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     env |= {"PYTHONPATH": str(ROOT), **variables}
     program = SWEEP.format(first=first, out=out)

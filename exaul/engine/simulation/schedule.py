@@ -45,28 +45,35 @@ class Schedule(NamedTuple):
 class Saved:
     """A part of a batch that a save between two chunks contains.
 
-    ``changing`` names all attributes that change: trees of arrays, numbers, parts, and lists of parts.
+    ``changing`` names all attributes that change: arrays, numbers, parts, None, and collections of these.
     """
 
     changing: tuple[str, ...]
 
 
-def save(part: Any) -> Any:
-    """Return all that changes in a part, as a tree of arrays, which the next chunk changes."""
+def save(part: Any) -> list[Any]:
+    """Return the arrays and numbers of all that changes in a part, in order; the next chunk changes the arrays."""
     if isinstance(part, Saved):
-        return [save(getattr(part, name)) for name in part.changing]
-    return [save(each) for each in part] if isinstance(part, list) else part
+        part = [getattr(part, name) for name in part.changing]
+    if isinstance(part, list | tuple | dict):
+        return [leaf for each in (part.values() if isinstance(part, dict) else part) for leaf in save(each)]
+    return [] if part is None else [part]
 
 
-def restore(part: Any, tree: Any) -> Any:
-    """Return a part as it was when ``save`` returned the tree."""
+def restore(part: Any, leaves: Iterator[Any]) -> Any:
+    """Return a part as it was when ``save`` returned what comes next in ``leaves``."""
     if isinstance(part, Saved):
-        for name, saved in zip(part.changing, tree, strict=True):
-            setattr(part, name, restore(getattr(part, name), saved))
+        for name in part.changing:
+            setattr(part, name, restore(getattr(part, name), leaves))
         return part
-    if isinstance(part, list):
-        return [restore(each, saved) for each, saved in zip(part, tree, strict=True)]
-    return int(tree) if isinstance(part, int) else tree
+    if isinstance(part, dict):
+        return {key: restore(each, leaves) for key, each in part.items()}
+    if isinstance(part, list | tuple):
+        each = [restore(x, leaves) for x in part]
+        return part._make(each) if hasattr(part, "_make") else type(part)(each)
+    if isinstance(part, int):
+        return int(next(leaves))
+    return None if part is None else next(leaves)
 
 
 class TrialRecords(Saved):
@@ -245,6 +252,7 @@ class BestArmCounter(Saved):
 class AskedRecords(Saved):
     """The best arms in hindsight of B copies, and sums over the records that they were asked, by kind.
 
+    They are counted on the host, since a program of JAX that also counts is many times slower (measured).
     Every copy is asked records of its own, so each cell has its own best arms, counted with the costs of the cell.
     """
 

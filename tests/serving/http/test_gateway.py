@@ -70,12 +70,12 @@ class Client:
 
 
 @contextlib.contextmanager
-def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, **flags):
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
     how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
     of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
     application = app(path / "state.sqlite", **how, **of_keys)
     add_gateway(application, GatewayFlags(upstream=url, **flags))
-    with serving(application) as port:
+    with serving(application, port) as port:
         yield Client(application, port)
     assert all(close.__self__._client.is_closed for close in application.state.closing)
 

@@ -195,7 +195,7 @@ EACH = pytest.mark.parametrize(
     ("client", "address"),
     KINDS,
     indirect=["address"],
-    ids=lambda each: "proxy" if each == PROXY else getattr(each, "__name__", ""),
+    ids=lambda each: "proxy" if each == PROXY else getattr(each, "__name__", "gateway"),
 )
 
 

@@ -24,7 +24,7 @@ from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.settings import GatewayFlags
-from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
+from tests.models.conftest import stub  # noqa: F401  # a fixture
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken
 from tests.serving.http.apps import serving, until
@@ -70,12 +70,12 @@ class Client:
 
 
 @contextlib.contextmanager
-def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, **flags):
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
     how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
     of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
     application = app(path / "state.sqlite", **how, **of_keys)
     add_gateway(application, GatewayFlags(upstream=url, **flags))
-    with serving(application) as port:
+    with serving(application, port) as port:
         yield Client(application, port)
     assert all(close.__self__._client.is_closed for close in application.state.closing)
 
@@ -921,38 +921,3 @@ def test_a_key_that_no_header_can_hold(monkeypatch, tmp_path):
         add_gateway(application, GatewayFlags(upstream="http://h:PORT"))
     assert KEY not in str(refused.value)
     application.state.service.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", [ANSWER, ABSTAIN])
-def test_a_real_model_and_a_real_client(small_model, tmp_path, learner):  # noqa: F811
-    """The client of OpenAI asks, as a stream and not, and reads what the gateway adds; its users' thumbs count."""
-    openai = pytest.importorskip("openai")
-    asked = {"model": "any", "messages": QUESTION["messages"], "max_tokens": 8, "temperature": 0.0, "seed": 1}
-    with (
-        openai.OpenAI(base_url=small_model, api_key="none", max_retries=0) as direct,
-        gateway(tmp_path, small_model, learner) as client,
-        openai.OpenAI(base_url=f"http://127.0.0.1:{client.port}/v1", api_key="none", max_retries=0) as gated,
-    ):
-        assert gated.models.list().data[0].id == direct.models.list().data[0].id
-        text = direct.chat.completions.create(**asked).choices[0].message.content
-        expected = text if learner == ANSWER else "I don't know."
-        reply = gated.chat.completions.create(**asked)
-        assert reply.choices[0].message.content == expected
-        assert reply.choices[0].logprobs is None
-        ids = [reply.model_extra["exaul"]["id"]]
-        chunks = list(gated.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
-        assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == expected
-        assert chunks[-1].usage.completion_tokens == reply.usage.completion_tokens > 0
-        ids.append(chunks[0].model_extra["exaul"]["id"])
-        for id in ids:
-            feedback = json.dumps({"id": id, "thumb": "down"}).encode()
-            outcome = json.loads(client.ask(feedback, "/v1/feedback")[2])["reason"]
-            assert outcome == ("counted" if learner == ANSWER else "withheld")
-        figures = client.service.figures("")
-        assert (figures["questions"], figures["observed"]) == (2, 2 if learner == ANSWER else 0)
-        for clients in (direct, gated):  # the model's own error
-            with pytest.raises(openai.APIStatusError, match="messages") as refused:
-                clients.chat.completions.create(**asked, extra_body={"messages": 3})
-            assert refused.value.body["message"]
-        assert [latest["text"] for latest in client.service.overview()["latest"]] == [text.strip()] * 2

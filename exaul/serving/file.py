@@ -105,7 +105,7 @@ class JournalFile:
             check_wal(self._wal)
         alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
-        bare = alone and is_in_wal_mode(self._absolute)
+        bare = (alone or not self._wal.stat().st_size) and is_in_wal_mode(self._absolute)
         if not (alone or changes):
             self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
             try:
@@ -182,9 +182,9 @@ class JournalFile:
         closed = meta.get("closed")
         if bare and not closed and not accept_loss:
             raise UnreadableJournal(
-                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed, perhaps by another "
-                "program after a crash: the latest entries may be missing; accept_loss (--accept-loss) goes on "
-                "with those that are there"
+                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed or emptied, perhaps "
+                "by another program after a crash: the latest entries may be missing; accept_loss (--accept-loss) "
+                "goes on with those that are there"
             )
         if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
@@ -324,11 +324,12 @@ class JournalFile:
 def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
     """Write into the file itself that it is in use, or with which entry it was closed.
 
-    A copy of a file in use, without what is beside it, lacks the latest entries.
+    A copy of a file in use, without what is beside it, lacks the latest entries. FILE-wal is not emptied here (TRUNCATE
+    would): whoever finds it empty beside a file in use knows that entries may be missing.
     """
     value = "''" if in_use else _LAST
     file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
-    file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.execute("PRAGMA wal_checkpoint(FULL)")
 
 
 def _leave(file: sqlite3.Connection, process: int) -> None:

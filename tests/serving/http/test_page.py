@@ -104,7 +104,7 @@ def click(button: str, id: str) -> str:
 @pytest.mark.slow
 @needs_chromium
 def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
-    application = app(tmp_path / "s.sqlite", alpha=0.1)
+    application = app(tmp_path / "s.sqlite", alpha=0.1, keys={"billing": {"alpha": 0.05}})
     service = application.state.service
     browser.open(serve(application))
     browser.wait("document.getElementById('state').textContent == 'Live'")
@@ -122,7 +122,11 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
     figures = service.figures("billing")
     assert (figures["observed"], figures["wrong"]) == (2, 1)
-    browser.wait("document.querySelector('#keys .wrong').textContent == '50.0% of 2 (9.5% to 90.5%)'")
+    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%), target 5.0%</td>'  # red: 9.5% is above its own target
+    browser.wait(f"document.querySelector('#keys .wrong').outerHTML == '{cell}'")
+    assert "wrong; some keys have their own. aci-rank" in browser.evaluate(
+        "document.getElementById('summary').innerText"
+    )
     assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "not audited"
 
     # nothing new: the service does not send the overview again

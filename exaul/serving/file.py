@@ -324,8 +324,8 @@ class JournalFile:
 def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
     """Write into the file itself that it is in use, or with which entry it was closed.
 
-    A copy of a file in use, without what is beside it, lacks the latest entries. FILE-wal is not emptied here (TRUNCATE
-    would): whoever finds it empty beside a file in use knows that entries may be missing.
+    A copy of a file in use, without what is beside it, lacks the latest entries. FILE-wal is not emptied here, as
+    TRUNCATE would: whoever finds it empty beside a file in use knows that entries may be missing.
     """
     value = "''" if in_use else _LAST
     file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")

@@ -134,6 +134,10 @@ def _accepted(kind: str, outcome: str) -> Accepted:
 def _add_decisions(application: FastAPI, service: Service) -> None:
     state = application.state
 
+    def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
+        repeated = body.id is not None and bool(service.entries_of(body.id))
+        return DecideReply(**service.decide(body.score, body.key, body.id)._asdict(), repeated=repeated)
+
     @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
     async def decide(request: Request, body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
@@ -142,7 +146,7 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
             if not may_be_new and not await state.call(service.latest_entries, 1, key=body.key):
                 raise HTTPException(403, f"key: {quote(body.key)} is new; the token lacks the scope keys")
             with state.metrics.decide_seconds.time():
-                decision = await state.call(service.decide, body.score, body.key, body.id)
+                return await state.call(decided, body)
         except OSError as error:
             if state.on_error == "refuse":
                 raise
@@ -150,7 +154,6 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
             state.metrics.failures.labels(state.on_error).inc()
             answer = state.on_error == "answer"
             return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")
-        return DecideReply(**decision._asdict())
 
     @application.post("/v1/feedback", dependencies=[require("feedback")], responses=error_responses(413, 415))
     async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:

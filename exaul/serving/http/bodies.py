@@ -74,12 +74,16 @@ class DecideBody(_Body):
 
 
 class DecideReply(BaseModel):
-    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so."""
+    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so.
+
+    It is ``repeated`` if the id had it before: nothing was decided.
+    """
 
     id: str | None
     answer: bool
     probability: float | None
     audit: bool
+    repeated: bool = False
     error: str | None = None
 
 

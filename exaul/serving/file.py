@@ -20,6 +20,9 @@ from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
 
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
+_EXPORT = (
+    "; `exaul journal export FILE LOG` of exaul {} writes a log, and --warm-start LOG starts a new file from it"
+)
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
@@ -159,9 +162,8 @@ class JournalFile:
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
-        if meta.get("version") != str(VERSION):
-            version = meta.get("version")
-            other = f"; exaul {RELEASES[version]} reads it" if version in RELEASES else ""
+        if (version := meta.get("version")) != str(VERSION):
+            other = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
             raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")

@@ -40,6 +40,7 @@ from exaul.serving.service import ACCEPTED, Service, for_json
 
 MOST_KEYS = 100  # keys in one reply
 MOST_AUDITS = 100  # audits in one reply
+TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
@@ -64,7 +65,8 @@ def app(
 ) -> FastAPI:
     """Return an application for uvicorn, or to mount in an application of your own.
 
-    A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
+    A mounted application is not told when its parent ends; call ``application.state.service.close()`` then. Nor
+    does it call ``delete_old_texts`` of the service each hour.
 
     Args:
         path: file of the Abstainers; only one process can open it, so run one worker.
@@ -86,9 +88,16 @@ def app(
     async def call(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
 
+    async def delete_old_texts() -> None:
+        while True:
+            await asyncio.sleep(TEXT_SECONDS)
+            await call(service.delete_old_texts)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        deleting = asyncio.create_task(delete_old_texts())
         yield
+        deleting.cancel()
         for close in state.closing:
             await close()
         service.close()

@@ -115,7 +115,8 @@ class JournalFile:
                 last_words = self._last_words()
             finally:
                 self._file.close()
-        quiet = "mode=rw" if reads and self._is_writable() and not self._is_hot() else "mode=ro&immutable=1"
+        writable = all(os.access(place, os.W_OK) for place in (self._absolute, self._absolute.parent))
+        quiet = "mode=rw" if reads and writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(quiet if alone else "mode=ro")
         try:
             self._file.execute("PRAGMA query_only = TRUE")
@@ -127,9 +128,6 @@ class JournalFile:
         if not reads:
             self._file.close()
         return known
-
-    def _is_writable(self) -> bool:
-        return os.access(self._absolute, os.W_OK) and os.access(self._absolute.parent, os.W_OK)
 
     def _is_hot(self) -> bool:
         """Return whether a program that is not exaul was interrupted as it changed the file."""

@@ -65,8 +65,7 @@ def app(
 ) -> FastAPI:
     """Return an application for uvicorn, or to mount in an application of your own.
 
-    A mounted application is not told when its parent ends; call ``application.state.service.close()`` then. Nor
-    does it call ``delete_old_texts`` of the service each hour.
+    A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
 
     Args:
         path: file of the Abstainers; only one process can open it, so run one worker.

@@ -74,16 +74,13 @@ class DecideBody(_Body):
 
 
 class DecideReply(BaseModel):
-    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so.
-
-    It is ``repeated`` if the id had it before: nothing was decided.
-    """
+    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so."""
 
     id: str | None
     answer: bool
     probability: float | None
     audit: bool
-    repeated: bool = False
+    repeated: bool = False  # whether an earlier request with this id got it, and nothing was decided now
     error: str | None = None
 
 

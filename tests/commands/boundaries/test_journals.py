@@ -78,6 +78,7 @@ DAMAGES = {
     "UPDATE journal SET id = CAST(x'ff' AS TEXT) WHERE seq = 40": "cannot be used (Could not decode to UTF-8",
     "UPDATE journal SET data = replace(data, '0', '1') WHERE kind = 'snapshot'": "or one before it was changed",
     "DELETE FROM journal WHERE seq = 40": "entry 40 is missing",
+    "UPDATE journal SET seq = seq - 1000": "the latest entries are not those",  # they are counted from one
     "DELETE FROM journal WHERE key = 'a'": " is missing",
     "DELETE FROM keys WHERE key = 'a'": "the keys are not those of the journal",
     "INSERT INTO keys VALUES (9, 'd')": "the keys are not those of the journal",
@@ -107,12 +108,6 @@ def test_damage_is_one_sentence(state, capsys, statement):
     with suppress(BadInput, OSError), Abstainers("state") as abstainers:
         for key in KEYS:  # the damage may be before the saved state
             assert abstainers.figures(key) == expected[key]
-
-
-def test_entries_are_counted_from_one(state, capsys):
-    """An entry with another number would be verified and never be replayed."""
-    edit("state", "UPDATE journal SET seq = seq - 1000")
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: ")
 
 
 def test_a_key_is_a_text(state):

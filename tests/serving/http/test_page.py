@@ -2,19 +2,17 @@
 
 import contextlib
 import re
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
 from exaul.serving.service import LATEST, Service, wilson_interval
+from tests.serving.http.apps import serving
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -56,23 +54,7 @@ def test_wilson_interval() -> None:
 def serve() -> Iterator[Serve]:
     """Serve applications on free ports of this machine."""
     with contextlib.ExitStack() as stack:
-
-        def start(application: FastAPI) -> str:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            server = uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=1))
-            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-            thread.start()
-
-            def stop() -> None:
-                server.should_exit = True
-                thread.join()
-
-            stack.callback(stop)
-            while not server.started:
-                time.sleep(0.01)
-            return f"http://127.0.0.1:{listener.getsockname()[1]}/"
-
-        yield start
+        yield lambda application: f"http://127.0.0.1:{stack.enter_context(serving(application))}/"
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ class JournalFile:
                 last_words = self._last_words()
             finally:
                 self._file.close()
-        writable = all(os.access(place, os.W_OK) for place in (self._absolute, self._absolute.parent))
+        writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
         quiet = "mode=rw" if reads and writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(quiet if alone else "mode=ro")
         try:

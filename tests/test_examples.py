@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 from examples import abstainer, many_games, one_game
@@ -41,6 +42,16 @@ def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):
     argv = ["sweep", "--learners", "page_module:mine", "--trials", "2", "--horizon", "300", "--arms", "20"]
     assert main(argv) == 0
     assert "page_module:mine" in capsys.readouterr().out
+
+
+def test_the_programs_of_the_readme_run(capsys):
+    """An Abstainer that starts from a log; and games that print what the page says."""
+    page, scope = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8"), {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # JAX's defaults
+        for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+            exec(code, scope)
+    assert scope["decision"].answer
+    assert f"```text\n{capsys.readouterr().out}```" in page
 
 
 def test_an_abstainer_decides_twenty_questions(capsys):

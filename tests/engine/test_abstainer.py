@@ -130,6 +130,10 @@ def test_answers_that_expire_and_count_as_wrong_are_learned_too():
     for _ in range(50):
         one.decide(0.9)
     assert one.figures()["learned_share"] > 0.95  # all but the last two
+    one = Abstainer(learner="answers", expires=1000)
+    for _ in range(200_000):
+        one.decide(0.9)
+    assert one.figures()["open"] <= 1001  # so is the memory bounded
 
 
 def test_a_withdrawn_answer_does_not_count_among_recent_ones():

@@ -124,4 +124,4 @@ def test_your_own_program(tmp_path):
     start, ask = blocks("Your own program", "sh")[0].splitlines()
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(start, tmp_path) as address:
-        assert asked(ask, address).keys() == {"id", "answer", "probability", "audit", "error"}
+        assert asked(ask, address).keys() == {"id", "answer", "probability", "audit", "repeated", "error"}

@@ -219,15 +219,17 @@ def test_what_is_no_json_becomes_null(town, tmp_path):
 
 
 def test_a_client_makes_no_key(town, tmp_path):
-    """300 requests with 300 keys are refused (H5); a client can only choose a key that is named."""
+    """300 requests with 300 keys are refused (H5), and the others share a bound; only a named key can be chosen."""
     names = ["", "billing", "zażółć"]
-    with gateway(tmp_path, town.url) as client:
+    with gateway(tmp_path, town.url, "aci-rank") as client:
         for number in range(300):
             status, _, raw = client.ask(x_exaul_key=f"key {number}".encode())
             assert (status, json.loads(raw)["error"]["param"]) == (400, "x-exaul-key")
-        assert client.ask()[0] == 200
+            client.service.feedback(client.json()["id"], "down")
+        figures = client.service.figures("")
+        assert 0 < figures["wrong"] < figures["feedback_risk_bound"] + 0.1 * figures["answers"] < 50
         assert client.service.all_keys() == [""]
-    with gateway(tmp_path, town.url, key="header", keys={name: {} for name in names}) as client:
+    with gateway(tmp_path, town.url, "aci-rank", key="header", keys={name: {} for name in names}) as client:
         for key in names:
             status, headers, _ = client.ask(x_exaul_key=key.encode())
             assert (status, headers["x-exaul-key"].encode("latin-1").decode()) == (200, key)
@@ -236,7 +238,7 @@ def test_a_client_makes_no_key(town, tmp_path):
             assert (status, json.loads(raw)["error"]["param"]) == (400, "x-exaul-key")
         assert client.service.all_keys() == names
     model = QUESTION["model"]
-    with gateway(tmp_path, town.url, key="model", models=(model,)) as client:
+    with gateway(tmp_path, town.url, "aci-rank", key="model", models=(model,)) as client:
         assert client.ask()[1]["x-exaul-key"] == model
         assert client.service.all_keys() == [*names, model]
 
@@ -259,13 +261,13 @@ UNDECIDED = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("rules", [{}, {"undecided": "answer", "tools": "abstain"}, {"undecided": "abstain"}])
 def test_what_is_no_text_is_not_decided(stub, tmp_path, rules, stream):  # noqa: F811
-    with gateway(tmp_path, stub.url, ABSTAIN, **rules) as client:
+    with gateway(tmp_path, stub.url, ABSTAIN, key="header", keys={"agent": {}}, **rules) as client:
         for name, reply in UNDECIDED.items():
             stub.rule = reply
             reason = name.split(" ")[0]
-            metric = f'exaul_undecided_replies_total{{reason="{reason}"}}'
+            metric = f'exaul_undecided_replies_total{{key="agent",reason="{reason}"}}'
             before = client.metric(metric) or 0
-            status, _, raw = client.ask(QUESTION | {"stream": stream})
+            status, _, raw = client.ask(QUESTION | {"stream": stream}, x_exaul_key=b"agent")
             assert client.metric(metric) == before + 1
             expected = {"undecided": "error", "tools": "answer"} | rules
             rule = expected["tools" if reason == "tool_calls" else "undecided"]
@@ -339,7 +341,7 @@ def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # n
             content = f"It is {SECRET}" if shown else "I don't know."
             assert (status, reply["choices"][0]["message"]["content"]) == (200, content)
         assert client.questions() == 0
-        assert client.metric('exaul_undecided_replies_total{reason="no_score"}') == 1
+        assert client.metric('exaul_undecided_replies_total{key="",reason="no_score"}') == 1
 
 
 async def sleeping(request, reply, ask):
@@ -361,7 +363,7 @@ def test_a_scorer_that_fails(town, tmp_path, scorer, reason, caplog):
     name = f"{__name__}:{scorer.__name__}"
     with gateway(tmp_path, town.url, score=name, upstream_timeout=0.5) as client:
         assert client.json()["exaul"]["reason"] == reason
-        assert client.metric(f'exaul_undecided_replies_total{{reason="{reason}"}}') == 1
+        assert client.metric(f'exaul_undecided_replies_total{{key="",reason="{reason}"}}') == 1
         assert client.questions() == 0
     assert SECRET not in caplog.text
 
@@ -748,7 +750,7 @@ def test_a_stream_that_waits_gets_comments(town, tmp_path, monkeypatch):
     with gateway(tmp_path, town.url, ABSTAIN) as client:
         _, _, raw = client.ask(QUESTION | {"stream": True})
         comments = raw.decode().split("\n\n").count(": waiting")
-        assert 2 <= comments <= 6
+        assert 2 <= comments <= 30  # on a busy machine it waits longer
         assert SECRET.encode() not in raw
         assert events(raw)[1]["choices"][0]["delta"]["content"] == "I don't know."
         town.rule = lambda asked, before: error(429)()

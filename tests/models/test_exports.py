@@ -9,12 +9,14 @@ from pathlib import Path
 from random import Random
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from exaul.commands.main import main
-from tests.models.test_benchmarks import CHOICE, TEXT
+from tests.models.test_benchmarks import CHOICE, TEXT, inspect_ai, sample  # noqa: F401  # a fixture
 
 NAMED = ["--score-name", "confidence"]
+EMPTY = ["metadata", "trace_metadata", "tags"]  # objects here, which Parquet holds only with fields
 
 
 def completion(*logprobs):
@@ -205,7 +207,7 @@ def save(rows, path):
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     elif path.suffix == ".parquet":
-        pd.DataFrame(rows).drop(columns=["metadata", "trace_metadata", "tags"], errors="ignore").to_parquet(path)
+        pd.DataFrame(rows).drop(columns=EMPTY, errors="ignore").to_parquet(path)
     else:
         pd.DataFrame(rows).to_csv(path, index=False)
     return str(path)
@@ -463,6 +465,23 @@ def test_an_array_of_json_has_numbered_rows(tmp_path, capsys):
         assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["s.jsonl", "s.csv", "s.parquet"])
+def test_samples_of_lm_eval(tmp_path, name):
+    """Lists are texts in CSV, and arrays in Parquet."""
+    for row, column, score in ((CHOICE, "score_logprob", 0.4560671), (TEXT, "score_exact", 2 / 3)):
+        _, log = converted(tmp_path, "lm-eval", {name: [row]})
+        assert list(log[column]) == pytest.approx([score])
+        assert list(log["error"]) == [0]
+
+
+def test_eight_digits_are_a_date(tmp_path):
+    """Not a number of seconds."""
+    rows = [score("o1", "confidence", 0.5), score("o1", "thumb", 1, updated_at="20260101")]
+    for row in (rows[1], rows[1] | {"updated_at": 20260101}):
+        _, log = converted(tmp_path, "langfuse", {"s.jsonl": [rows[0], row]}, *NAMED)
+        assert list(log["time"]) == ["2026-01-01T00:00:00.000+00:00"]
+
+
 ANSWERS = [{"id": n, "a": {"sure": f"{n}%"}, "said": "Yes", "truth": ["no", "yes "][n % 2]} for n in range(3)]
 GOLDEN = [  # rows of an export, and the flags that read them
     ("langfuse", SCORES, NAMED),
@@ -473,6 +492,7 @@ GOLDEN = [  # rows of an export, and the flags that read them
     ("open-webui", RATINGS, NAMED),
     ("lm-eval", [CHOICE, CHOICE | {"doc_id": 1}], []),
     ("lm-eval", [TEXT], []),
+    ("inspect", {"samples": [sample("q", n, "a", "C", [-0.5]) for n in range(2)]}, []),
     ("table", ANSWERS, ["--score", "a.sure", "--equal", "said", "truth"]),
 ]
 VALUES = [None, "", True, -1, 1e308, 10**400, float("nan"), "inf", [], {}, [None]]
@@ -496,9 +516,15 @@ def save_edited(rows, path, random):
             del parent[key]
         else:
             parent[key] = copy.deepcopy(random.choice(VALUES))
+    table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
     if path.suffix == ".csv":
-        table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
         table.to_csv(path, index=False, errors="surrogatepass")
+    elif path.suffix == ".parquet":
+        table = table.drop(columns=EMPTY, errors="ignore")
+        try:
+            table.to_parquet(path)
+        except (pa.ArrowException, OverflowError, UnicodeError):  # of values that it cannot hold
+            table.map(ascii).to_parquet(path)
     else:
         save(rows, path)
     depth = random.choice([2, 100_000])
@@ -508,14 +534,16 @@ def save_edited(rows, path, random):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("many", [90, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("inspect_ai")
+@pytest.mark.parametrize("many", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_hostile_exports_are_refused_or_read(tmp_path, many):
     """Each ends with a log of valid rows, or with one sentence and nothing written."""
     statuses = Counter()
     for seed in range(many):
         random = Random(seed)
         tool, rows, flags = GOLDEN[seed % len(GOLDEN)]
-        path, log = tmp_path / f"x{random.choice(['.jsonl', '.json', '.csv'])}", tmp_path / "log.csv"
+        ending = random.choice(["jsonl", "json", "csv", "parquet"]) if tool != "inspect" else "json"
+        path, log = tmp_path / f"x.{ending}", tmp_path / "log.csv"
         save_edited(rows, path, random)
         with redirect_stderr(io.StringIO()) as errors, redirect_stdout(io.StringIO()):
             status = main(["convert", tool, str(path), "--out", str(log), *flags])

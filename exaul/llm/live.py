@@ -150,7 +150,7 @@ class LiveJob:
             if len(self._pool) < config.horizon:
                 there = f"there are {len(self._pool)} questions, each asked once"
                 raise BadInput(f"horizon: {config.horizon} found; {there}")
-        self.manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=sources)
+        self.manifest = manifest_of(f"live {config.kind}", config, ("jax", "numpy"), sources=sources)
         self._learner = DialogueLearner(config)
 
     def describe(self) -> str:

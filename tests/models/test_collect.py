@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -560,3 +562,37 @@ def test_a_real_model_is_asked(small_model, tmp_path, more):
     again = CollectJob(Collect(**config))
     again.run()
     assert again.manifest["usage"]["last run"]["calls"] == 0
+
+
+@pytest.mark.slow
+def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums, tmp_path, monkeypatch):
+    """No stored reply is replaced: no call is made again. Then ``exaul score`` adds a score."""
+    import sqlite3
+
+    (tmp_path / "asks_again.py").write_text(
+        "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
+    argv = ["collect", str(sums), "--score", "logprob", "asks_again:same", *flags, "--concurrent", "1"]
+    argv += ["--price", "1", "1", "--out", "log"]
+
+    def stored():
+        with closing(sqlite3.connect("log/calls.sqlite")) as file:
+            return file.execute("SELECT key, rowid, dollars FROM calls").fetchall()
+
+    with subprocess.Popen([sys.executable, "-c", MAIN, *argv]) as running:
+        while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
+            time.sleep(0.01)
+        running.kill()
+    killed_at = stored()
+    assert main([*argv, "--budget", str(sum(row[2] for row in killed_at) + 1e-9)]) == 3
+    stopped_at = stored()
+    assert main(argv) == 0
+    assert len(killed_at) < len(stopped_at) < len(stored()) == 13
+    assert set(killed_at) < set(stopped_at) < set(stored())
+    assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
+    log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
+    assert set(log["score_asks_again_same"]) == {1}
+    assert more["score_exact"].isin([0, 0.5, 1]).all()
+    assert more["error"].equals(log["error"])

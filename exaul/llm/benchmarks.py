@@ -38,10 +38,8 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             right = parse_score(row.get(known))
             if math.isnan(right):
                 raise BadInput(f"{row.where}: {known} is {quote(row.get(known))}; it must be a number in [0, 1]")
-            score = _choice(row) or _share(row)
-            rows.append(
-                {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem} | score | {"error": 1 - right}
-            )
+            named = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
+            rows.append(named | (_choice(row) or _share(row)) | {"error": 1 - right})
     return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
 
 
@@ -113,8 +111,8 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             right = parse_label(number(value) if isinstance(value, str) else value)  # number() fails for 10**400
             if math.isnan(right):
                 raise BadInput(f"{path}: sample {id} has the score {quote(value)}; it must be in [0, 1]")
-            scores = _scores(path, samples, name)
-            rows.append({"id": id, "group": Path(path).stem} | scores | {"error": 1 - right})
+            named = {"id": id, "group": Path(path).stem}
+            rows.append(named | _scores(path, samples, name) | {"error": 1 - right})
     return _checked(paths, rows, " with a score")
 
 

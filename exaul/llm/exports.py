@@ -2,8 +2,7 @@
 
 A function for each tool, Langfuse, Arize Phoenix, MLflow and Open WebUI, yields the scores and feedback of a file.
 The score is a named one, or without a name the likelihood of a chat completion that is the output. Each function
-raises BadInput, which names file and row. Hence rows are joined as objects, not by pandas, which would change cells
-that hold anything, and knows no row to name.
+raises BadInput, which names file and row; hence rows are objects, not pandas', which would change what cells hold.
 """
 
 import json

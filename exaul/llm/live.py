@@ -243,12 +243,10 @@ class LiveJob:
 
     def _write(self, folder: Path) -> None:
         """Write the log of all rounds, and the manifest."""
-        score, rows = self.config.score[-1], []
-        for line in self.rounds:
-            row = {"id": line["t"], "topic": line["topic"], "score": line["scores"][score]}
-            rows.append(row | {"error": line["error"], "answered": line["answered"]})
+        rows = [line | {"id": line["t"], "score": line["scores"][self.config.score[-1]]} for line in self.rounds]
         if rows:
-            write_beside(folder / LOG, lambda path: files.save(files.frame(rows), path))
+            table = files.frame(rows)[["id", "topic", "score", "error", "answered"]]
+            write_beside(folder / LOG, lambda path: files.save(table, path))
         write_manifest(folder, self.manifest)
 
 

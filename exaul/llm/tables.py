@@ -79,11 +79,10 @@ class Row(NamedTuple):
     def rows(self, name: str) -> "list[Row]":
         """Return the objects of a list, none if the field is empty. Raise BadInput if it holds something else."""
         cell = unpacked(self.get(name))
-        cells = [] if cell is None else cell if isinstance(cell, list) else [cell]
-        objects = [Row(self.where, each) for each in map(unpacked, cells) if isinstance(each, dict)]
-        if len(objects) < len(cells) or isinstance(cell, dict):
+        cells = [] if cell is None else [*map(unpacked, cell)] if isinstance(cell, list) else [cell, None]
+        if not all(isinstance(each, dict) for each in cells):
             raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a list of objects")
-        return objects
+        return [Row(self.where, each) for each in cells]
 
 
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:

@@ -363,28 +363,22 @@ def test_ratings_of_open_webui(tmp_path, capsys, name):
 
 
 def test_values_that_mean_wrong(tmp_path, capsys):
+    def told(rows, *flags):
+        """The errors, or the sentence."""
+        status, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *NAMED, *flags)
+        return list(log["error"]) if status == 0 else capsys.readouterr().err
+
     rows = [row for n in range(1, 6) for row in (score(f"o{n}", "stars", n), score(f"o{n}", "confidence", 0.5))]
-    flags = NAMED
-    assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags)[0] == 2
-    assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in capsys.readouterr().err
-    assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "6")[0] == 2
-    assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in capsys.readouterr().err
-    _, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "1", "2.0")
-    assert list(log["error"]) == [1, 1, 0, 0, 0]
+    assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in told(rows)
+    assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in told(rows, "--down", "6")
+    assert told(rows, "--down", "1", "2.0") == [1, 1, 0, 0, 0]
     huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
-    _, log = converted(tmp_path, "langfuse", {"s.jsonl": huge}, *flags, "--down", "2", "3", "4", "5")
-    assert list(log["error"]) == [0, 1, 1, 1, 1]
+    assert told(huge, "--down", "2", "3", "4", "5") == [0, 1, 1, 1, 1]
     two = [score("o1", "x", 0), score("o2", "x", -1), *rows]
-    assert converted(tmp_path, "langfuse", {"s.jsonl": two}, *flags, "--thumb-name", "x")[0] == 2
-    assert "values -1, 0 that" in capsys.readouterr().err  # 0 may be neutral
+    assert "values -1, 0 that" in told(two, "--thumb-name", "x")  # 0 may be neutral
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
-    assert converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags)[0] == 2  # 0 may be neutral
-    assert "values -1, 0, 1 that" in capsys.readouterr().err
-    assert list(converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags, "--down", "-1")[1]["error"]) == [
-        1,
-        0,
-        0,
-    ]
+    assert "values -1, 0, 1 that" in told(neutral)
+    assert told(neutral, "--down", "-1") == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

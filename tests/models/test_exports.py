@@ -346,11 +346,14 @@ def test_calls_that_mlflow_logs_by_itself(tmp_path, name):
     assert list(log["score"]) == pytest.approx([0.0497871])
 
 
-def test_messages_of_open_webui_with_one_id_in_two_chats(tmp_path):
-    rows = [rating("m1", 1, score=0.9), rating("m1", -1, score=0.4)]
+def test_ids_of_open_webui(tmp_path):
+    """They repeat in other chats, and are no paths; the search of one with thousands of dots took minutes."""
+    rows = [rating(id, 1, score=x) for id, x in (("m1", 0.9), ("m1", 0.4), ("a.b", 0.5), ("." * 100_000, 0.25))]
     rows[1]["meta"] = rows[1]["meta"] | {"chat_id": "d"}
+    history = rows[2]["snapshot"]["chat"]["chat"]["history"]
+    history["messages"] = {"a": {"b": {"confidence": 0.1}}} | history["messages"]
     _, log = converted(tmp_path, "open-webui", {"r.json": rows}, *NAMED)
-    assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 1)]
+    assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 0), ("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 0)]
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.csv"])
@@ -501,15 +504,20 @@ def members(value):
         yield from members(value[key])
 
 
+def edit(value, random, values):
+    """Remove or replace something, at any depth."""
+    parent, key = random.choice(list(members(value)))
+    if isinstance(parent, dict) and random.random() < 0.3:
+        del parent[key]
+    else:
+        parent[key] = copy.deepcopy(random.choice(values))
+
+
 def save_edited(rows, path, random):
     """Save rows of which up to three values, at any depth, are removed or replaced, and sometimes a byte."""
     rows = copy.deepcopy(rows)
     for _ in range(random.randrange(4)):
-        parent, key = random.choice(list(members(rows)))
-        if isinstance(parent, dict) and random.random() < 0.3:
-            del parent[key]
-        else:
-            parent[key] = copy.deepcopy(random.choice(VALUES))
+        edit(rows, random, VALUES)
     table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
     if path.suffix == ".csv":
         table.to_csv(path, index=False, errors="surrogatepass")
@@ -549,13 +557,3 @@ def test_hostile_exports_are_refused_or_read(tmp_path, many):
         statuses[status] += 1
     print(many, "edits:", statuses)
     assert min(statuses.values()) > many / 5
-
-
-def test_an_id_of_open_webui_is_no_path(tmp_path):
-    """Also not one with thousands of dots, whose search took minutes."""
-    rows = [rating("a.b", 1, score=0.5), rating("." * 100_000, -1, score=0.25)]
-    messages = rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"]
-    rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"] = {"a": {"b": {"confidence": 0.1}}} | messages
-    status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, *NAMED)
-    assert status == 0
-    assert records(log) == [("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 1)]

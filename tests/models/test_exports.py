@@ -489,7 +489,7 @@ GOLDEN = [  # rows of an export, and the flags that read them
     ("open-webui", RATINGS, NAMED),
     ("lm-eval", [CHOICE, CHOICE | {"doc_id": 1}], []),
     ("lm-eval", [TEXT], []),
-    ("inspect", {"samples": [sample("q", n, "a", "C", [-0.5]) for n in range(2)]}, []),
+    ("inspect", {"version": 2, "status": "", "samples": [sample("q", n, "a", "C", [-1]) for n in (1, 2)]}, []),
     ("table", ANSWERS, ["--score", "a.sure", "--equal", "said", "truth"]),
 ]
 VALUES = [None, "", True, -1, 1e308, 10**400, float("nan"), "inf", [], {}, [None]]

@@ -20,33 +20,20 @@ from exaul.commands.main import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LONG = "run exaul sweep\n", "adversary-history --horizon", "exaul verify --trials", "regret_scaling(", "in_axes"
-NOT_RUN = {  # a part of a command, program or output: why it is not run, or not compared
-    "uv run pytest": "these tests",
-    "exaul serve": "a server; tests/serving/http/test_five_minutes.py",
-    "curl -s": "asks that server",
-    "http://127.0.0.1:8000": "asks a model; tests/models",
-    "convert langfuse": "exports of other tools; tests/models/test_exports.py",
-    "feedback 'thumb'": "what that may say",
-    "experiments": "hours; tests/experiments",
-    "-m benchmarks": "hours; tests/benchmarks",
-    "pip install numpy": "changes the installation; tests/test_package.py",
-    "pip install --no-deps": "the same",
-    "backup.sqlite": "tests/serving/http/test_operations.py",
-    "# tokens: scopes": "a file",
-    "--extra ray": "a cluster; tests/engine/test_executors.py",
-    "--extra dask": "the same",
-    "ProcessPoolExecutor": "the same",
-    "git clone": "for a GPU",
-    "--extra cuda12": "a GPU",
-    "sweep > source": "words",
-    "row 2: score is": "an error; tests/engine/test_data.py",
-    "certified: no": "where rounding decides; tests/commands/test_verify.py",
+LONG = "run exaul sweep\n|adversary-history --horizon|exaul verify --trials|regret_scaling|in_axes"
+NOT_RUN = {  # why a command, program or output is not run, or not compared: a part of it
+    "these tests": "uv run pytest",
+    "a server; tests/serving/http/test_five_minutes.py, test_operations.py": "exaul serve|curl -s|backup.sqlite",
+    "a model, or exports of other tools; tests/models": "http://127.0.0.1:8000|convert langfuse|feedback 'thumb'",
+    "hours; tests/experiments, tests/benchmarks": "experiments|-m benchmarks",
+    "changes the installation; tests/test_package.py": "pip install numpy|pip install --no-deps",
+    "a cluster; tests/engine/test_executors.py": "--extra ray|--extra dask|ProcessPoolExecutor",
+    "a GPU": "git clone|--extra cuda12",
+    "words, or a file": "sweep > source|# tokens: scopes",
+    "an error; tests/engine/test_data.py": "row 2: score is",
+    "where rounding decides; tests/commands/test_verify.py": "certified: no",
 }
-
-
-def has(text, parts):
-    return any(part in text for part in parts)
+EXCEPTIONS = "|".join(NOT_RUN.values())
 
 
 def run(command, small):
@@ -83,27 +70,23 @@ def folder(tmp_path, monkeypatch, few_figures):
     Path("results.tsv").write_text("confidence\tis_correct\n85%\tyes\n")
 
 
-LONG_PAGES = [page for page in PAGES if has(page.read_text(encoding="utf-8"), LONG)]
+CASES = [(page, False) for page in PAGES] + [
+    pytest.param(page, True, marks=pytest.mark.slow) for page in PAGES if re.search(LONG, page.read_text("utf-8"))
+]
 
 
-@pytest.mark.parametrize(
-    ("page", "long"),
-    [
-        *((page, False) for page in PAGES),
-        *(pytest.param(page, True, marks=pytest.mark.slow) for page in LONG_PAGES),
-    ],
-)
+@pytest.mark.parametrize(("page", "long"), CASES)
 def test_a_page_prints_what_it_shows(page, long, folder, capsys):
     """Its blocks run in their order; those in LONG only if ``long``. Three dots are what an output leaves out."""
     scope, printed = {"__name__": "page"}, []
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
     for (language, text), (after, _) in pairwise([*found, ("end", "")]):
-        if has(text, LONG) and not long:
+        if re.search(LONG, text) and not long:
             printed.append(None)
-        elif language in ("", "text") and not has(text, NOT_RUN):
+        elif language in ("", "text") and not re.search(EXCEPTIONS, text):
             parts = ".*".join(re.escape(one_line(part)) for part in text.split("..."))
             assert any(one is None or re.search(parts, one) for one in printed), text
-        elif language == "python" and not has(text, NOT_RUN):
+        elif language == "python" and not re.search(EXCEPTIONS, text):
             with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a reader has it
                 exec(text, scope)
             if "abstainers" in scope:
@@ -112,11 +95,11 @@ def test_a_page_prints_what_it_shows(page, long, folder, capsys):
                 Path(name[1]).write_text(text)
         elif language == "sh":
             for command in re.sub(r"^#.*\n", "", text.replace("\\\n", " "), flags=re.MULTILINE).splitlines():
-                if not has(command, NOT_RUN):
+                if not re.search(EXCEPTIONS, command):
                     run(command, small=after not in ("", "text"))
         printed.append(one_line(capsys.readouterr().out))
 
 
 def test_no_exception_is_out_of_date():
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert [part for part in (*NOT_RUN, *LONG) if part not in text] == []
+    assert [part for part in f"{EXCEPTIONS}|{LONG}".split("|") if part not in text] == []

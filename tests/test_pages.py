@@ -75,7 +75,7 @@ CASES = [(page, False) for page in PAGES] + [
 ]
 
 
-@pytest.mark.parametrize(("page", "long"), CASES)
+@pytest.mark.parametrize(("page", "long"), CASES, ids=lambda of: getattr(of, "stem", None))
 def test_a_page_prints_what_it_shows(page, long, folder, capsys):
     """Its blocks run in their order; those in LONG only if ``long``. Three dots are what an output leaves out."""
     scope, printed = {"__name__": "page"}, []

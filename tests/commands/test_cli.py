@@ -154,12 +154,8 @@ def test_inspect(tmp_path, log, capsys):
 
 def test_the_shortest_decimal_between_two_scores():
     between = inspection.shortest_between
-    assert [between(0.5, 0.9), between(0.83, 0.8312), between(-1.0, 0.0), between(0.5, 1.0)] == [
-        "0.9",
-        "0.831",
-        "0",
-        "1",
-    ]
+    shortest = {(0.5, 0.9): "0.9", (0.83, 0.8312): "0.831", (-1.0, 0.0): "0", (0.5, 1.0): "1"}
+    assert {scores: between(*scores) for scores in shortest} == shortest
     assert float(between(0.1, 0.1 + 2e-17)) == 0.1 + 2e-17
 
 
@@ -168,9 +164,8 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
     assert inspection.recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
     loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
     text = inspection.recommend_grid(loses)
-    assert text.startswith(
-        "at alpha = 0.1 the default thresholds of a sweep answer at most 20.0%: use --warm-start"
-    )
+    begin = "at alpha = 0.1 the default thresholds of a sweep answer at most 20.0%: use --warm-start"
+    assert text.startswith(begin)
     assert text.endswith("or --grid logit (50.0%)")
     assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
 

@@ -111,11 +111,11 @@ def summarize(
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
-    parts, is_limited, is_marked = list[str](), bool((trials["risk_bound"] > 0).any()), False
+    parts, is_limited, starred = list[str](), bool((trials["risk_bound"] > 0).any()), False
     for alpha, block in trials.groupby("alpha", sort=False):
         cells, best, rows = list(_cells(block, ("learner", "lambda"))), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
-        is_marked |= bool(indent)
+        starred |= bool(indent)
         for cell, each in cells:
             name = cell.pop("learner")
             row = {
@@ -131,7 +131,7 @@ def summarize(
         rows = _once(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if from_log else ", if it starts from a log, which it does not here"
-    legend = f"{ADVISED.strip()}: advised (below){start}; " if is_marked else ""
+    legend = f"{ADVISED.strip()}: advised (below){start}; " if starred else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = ", for N as here" if by_answers else ""
         meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"

@@ -1,4 +1,4 @@
-"""Speed in a user's program, each measurement beside its aim: the Abstainer, its journal, and ``exaul serve``."""
+"""Speed in a user's program, each measurement beside its aim: Abstainer, journal, ``exaul serve``, gateway."""
 
 import asyncio
 import json
@@ -7,8 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +22,9 @@ from exaul.serving.replay import replayed
 LEARNERS = {"aci-rank": 20e-6, "exaul": 40e-6}  # seconds of a decision and its feedback that are the aim
 # Sizes by ``quick``: questions of a learner, requests, keys, entries of the journal.
 SIZES = {False: (20_000, 5_000, 5_000, 1_000_000), True: (500, 100, 20, 2_000)}
-CLIENTS = 16  # that decide at the same time
+CLIENTS = 1, 16, 64  # that decide and rate at the same time
+MESSAGE, TOKEN = {"role": "assistant", "content": "Paris"}, {"token": "Paris", "logprob": -0.1}
+REPLY = json.dumps({"choices": [{"message": MESSAGE, "logprobs": {"content": [TOKEN]}}]})  # of the model
 START = """
 import sys
 from time import perf_counter
@@ -58,17 +63,30 @@ def run(quick: bool) -> list[Row]:
         assert all(same for _, same in replayed(path))
         add("replay of the journal", perf_counter() - begin, "seconds", 10.0)
         with _server(Path(folder) / "new.sqlite") as (_, port, _):
-            times = asyncio.run(_decide(port, requests, [""]))[requests // 10 :]
-            begin = perf_counter()
-            asyncio.run(_decide_together(port, requests // CLIENTS))
-            rate = requests // CLIENTS * CLIENTS / (perf_counter() - begin)
-        add("exaul serve: decision, median", np.median(times), "seconds", 2e-3)
-        add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), "seconds", 10e-3)
-        add(f"exaul serve: decisions, {CLIENTS} at a time", rate, "a second", 500)
+            times = asyncio.run(_request(port, [_post("decide", score=0.5)] * requests))[requests // 10 :]
+            add("exaul serve: decision, median", np.median(times), "seconds", 2e-3)
+            add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), "seconds", 10e-3)
+            for clients in CLIENTS:
+                pairs, begin = -(-requests // clients), perf_counter()
+                asyncio.run(_rate_together(port, clients, pairs))
+                rate = clients * pairs / (perf_counter() - begin)
+                add(f"exaul serve: decisions with feedback, {clients} at a time", rate, "a second", 250)
+        with ThreadingHTTPServer(("127.0.0.1", 0), Model) as model:
+            Thread(target=model.serve_forever, daemon=True).start()
+            flags = "--models", "m", "--upstream", f"http://127.0.0.1:{model.server_port}/v1"
+            chats = [_post("chat/completions", model="m", messages=[])] * requests
+            with _server(Path(folder) / "gateway.sqlite", *flags) as (_, port, _):
+                alone, gated = (
+                    asyncio.run(_request(to, chats))[requests // 10 :] for to in (model.server_port, port)
+                )
+            model.shutdown()
+        added = np.array(gated) - np.median(alone)  # to a model that replies at once
+        add("gateway: added latency, median", np.median(added), "seconds", 5e-3)
+        add("gateway: added latency, 99% quantile", np.quantile(added, 0.99), "seconds", 20e-3)
         path = Path(folder) / "keys.sqlite"
         _fill(path, keys, 20 * keys)
         with _server(path) as (process, port, started):
-            asyncio.run(_decide(port, keys, [str(key) for key in range(keys)]))
+            asyncio.run(_request(port, [_post("decide", score=0.5, key=str(key)) for key in range(keys)]))
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
             begin = perf_counter()
             asyncio.run(_request(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
@@ -117,10 +135,10 @@ def _fill(path: Path, keys: int, entries: int) -> float:
 
 
 @contextmanager
-def _server(path: Path) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
+def _server(path: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
     """Yield a server's process, its port, and the seconds until it accepted requests."""
     start = perf_counter()
-    command = [sys.executable, "-m", "exaul", "serve", "--state", str(path), "--port", "0"]
+    command = [sys.executable, "-m", "exaul", "serve", "--state", str(path), "--port", "0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline().rsplit(":", 1)[1])
@@ -130,15 +148,30 @@ def _server(path: Path) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
             process.terminate()
 
 
-async def _decide(port: int, questions: int, keys: list[str]) -> list[float]:
-    """Return the seconds of decisions that one client asks for, one after the other."""
-    bodies = [json.dumps({"score": 0.5, "key": keys[n % len(keys)]}) for n in range(questions)]
-    head = "POST /v1/decide HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
-    return await _request(port, [f"{head}{len(body)}\r\n\r\n{body}" for body in bodies])
+class Model(BaseHTTPRequestHandler):
+    """An endpoint that replies at once."""
+
+    protocol_version = "HTTP/1.1"  # connections stay open
+
+    def do_POST(self) -> None:
+        """Reply to a chat completion."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+        self.wfile.write(f"{head}{len(REPLY)}\r\n\r\n{REPLY}".encode())
 
 
-async def _decide_together(port: int, questions: int) -> None:
-    await asyncio.gather(*(_decide(port, questions, ["a", "b"]) for _ in range(CLIENTS)))
+async def _rate_together(port: int, clients: int, pairs: int) -> None:
+    """Let each of some clients ask for decisions and report feedback on them, one pair after the other."""
+    both = ("decide", {"score": 0.5}), ("feedback", {"error": 0})
+    ids = ([f"{clients}-{client}-{n}" for n in range(pairs)] for client in range(clients))
+    each = [[_post(path, id=id, **fields) for id in of for path, fields in both] for of in ids]
+    await asyncio.gather(*(_request(port, requests) for requests in each))
+
+
+def _post(path: str, **body: Any) -> str:
+    text = json.dumps(body)
+    head = f"POST /v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
 
 
 async def _request(port: int, requests: list[str]) -> list[float]:

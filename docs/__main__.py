@@ -21,8 +21,6 @@ from exaul.commands.main import main as run_command
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
-
-
 SCALING = """
 from exaul import Sweep, regret_scaling
 
@@ -31,7 +29,7 @@ regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
 """
 GALLERY = {  # by name of the figure: what draws it, with Python, and which of the drawn it is
     "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
-    "weeks": (("-m", "exaul", "plan", "--per-day", "1000", "--audits-per-day", "20", "--out", "out"), "weeks"),
+    "weeks": (("-m", "exaul", "plan", "--per-day", "5000", "--audits-per-day", "30", "--out", "out"), "weeks"),
     "regret-scaling": (("-c", SCALING), "regret-scaling"),
 } | {
     name: (("-m", "experiments", figure.partition("/")[0], "--out", "out"), figure)
@@ -50,8 +48,8 @@ def gallery(names: list[str]) -> None:
     for name in names or GALLERY:
         arguments, figure = GALLERY[name]
         with TemporaryDirectory() as folder:
-            environment = os.environ | {"PYTHONPATH": str(ROOT)}
-            subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True)
+            env = os.environ | {"PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, *arguments], cwd=folder, env=env, check=True)
             copy(Path(folder) / "out" / f"{figure}.png", ROOT / "docs" / "gallery" / f"{name}.png")
 
 

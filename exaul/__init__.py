@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from exaul.engine.functional import make as make
     from exaul.engine.functional import play as play
     from exaul.engine.functional import play_in as play_in
+    from exaul.engine.functional import regret as regret
     from exaul.engine.functional import regret_bound as regret_bound
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from exaul.engine.run import run as run
     from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
-    from exaul.kernels.play import regret as regret
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
@@ -36,12 +36,11 @@ __version__ = "0.3.0.dev0"
 
 _MODULES = {  # the names of each module
     "engine.checks": "BadInput",
-    "engine.functional": "cuts environment grid keys make play play_in regret_bound",
+    "engine.functional": "cuts environment grid keys make play play_in regret regret_bound",
     "engine.results.result": "Result",
     "engine.run": "merge rerun resume run",
     "engine.scaling": "regret_scaling",
     "engine.sweep": "Sweep",
-    "kernels.play": "regret",
     "serving.abstainer": "Abstainer",
     "serving.abstainers": "Abstainers",
 }

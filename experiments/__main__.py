@@ -32,7 +32,7 @@ def reproduce(
     from experiments.run import run_experiments
 
     table = run_experiments(paper, names, pose, executor)
-    print(describe_agreement(table) if compare else to_csv(table), end="\n" if compare else "")
+    print(describe_agreement(table) + "\n" if compare else to_csv(table), end="")
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 

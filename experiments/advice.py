@@ -49,12 +49,9 @@ def rights(tables: Tables) -> Table:
         if source.endswith(FIRST):
             continue
         warm, held = (advice[source, alpha, name] for name in (LEARNER, THRESHOLD))
-        results = {
-            COLD: (share, fdr),
-            WARM: (warm["answered_in_order"], warm["fdr_in_order"]),
-            THRESHOLD: (held["answered_in_order"], held["fdr_in_order"]),
-        }
-        for way, (answered, its_fdr) in results.items():
+        later = ((way["answered_in_order"], way["fdr_in_order"]) for way in (warm, held))
+        results = zip((COLD, WARM, THRESHOLD), ((share, fdr), *later), strict=True)
+        for way, (answered, its_fdr) in results:
             holds = bool(not answered > 0 or is_near(its_fdr, alpha))
             of_best = min(1.0, answered / warm["answerable"]) if warm["answerable"] > 0 else np.nan
             cell = {"case": KINDS[bool(warm["records"] >= beyond.LEAST)], "source": source, "alpha": alpha}

@@ -3,32 +3,33 @@
 from typing import NamedTuple
 
 
-class ExperimentEntry(NamedTuple):
+class Entry(NamedTuple):
     """An experiment, before it is imported."""
 
     place: str  # module:name
     title: str
+    figures: str = ""  # of the paper that it draws, by number
 
 
 EXPERIMENTS = {
-    "stochastic-easy": ExperimentEntry("experiments.simulations:easy", "Stochastic, easy questions"),
-    "stochastic-hard": ExperimentEntry("experiments.simulations:hard", "Stochastic, hard questions"),
-    "scores": ExperimentEntry("experiments.simulations:scores", "Two scores of the same questions"),
-    "single-shift": ExperimentEntry("experiments.simulations:single", "A single shift"),
-    "alternating-shift": ExperimentEntry("experiments.simulations:alternating", "Alternating shifts"),
-    "gradual-shift": ExperimentEntry("experiments.simulations:gradual", "A gradual shift"),
-    "alpha-stochastic": ExperimentEntry("experiments.simulations:alpha_stochastic", "Every alpha, stochastic"),
-    "alpha-shift": ExperimentEntry("experiments.simulations:alpha_shift", "Every alpha, under a single shift"),
-    "lambda": ExperimentEntry("experiments.simulations:weight", "The weight of the FDR"),
-    "long-stochastic": ExperimentEntry("experiments.simulations:long_stochastic", "A long horizon, stochastic"),
-    "long-shift": ExperimentEntry("experiments.simulations:long_shift", "A long horizon, one shift at half of it"),
-    "regret": ExperimentEntry("experiments.simulations:regret", "Regret under the three shifts"),
-    "adversary": ExperimentEntry("experiments.simulations:adversary", "An adversary that sees the decisions"),
-    "interactive": ExperimentEntry("experiments.simulations:interactive", "An interactive user"),
-    "bounds": ExperimentEntry("experiments.bounds:bounds", "Theory against measurement"),
-    "feedback": ExperimentEntry("experiments.feedback:feedback", "Rare, late or wrong feedback"),
-    "beyond": ExperimentEntry("experiments.beyond:beyond", "Beyond the paper"),
-    "advice": ExperimentEntry("experiments.advice:advice", "Advice for records that were not seen"),
+    "stochastic-easy": Entry("experiments.simulations:easy", "Stochastic, easy questions", "3, 6"),
+    "stochastic-hard": Entry("experiments.simulations:hard", "Stochastic, hard questions", "7, 8"),
+    "scores": Entry("experiments.simulations:scores", "Two scores of the same questions", "9, 10"),
+    "single-shift": Entry("experiments.simulations:single", "A single shift", "4, 11-13"),
+    "alternating-shift": Entry("experiments.simulations:alternating", "Alternating shifts", "14-17"),
+    "gradual-shift": Entry("experiments.simulations:gradual", "A gradual shift", "18-21"),
+    "alpha-stochastic": Entry("experiments.simulations:alpha_stochastic", "Every alpha, stochastic", "23"),
+    "alpha-shift": Entry("experiments.simulations:alpha_shift", "Every alpha, under a single shift", "24"),
+    "lambda": Entry("experiments.simulations:weight", "The weight of the FDR", "27, 28"),
+    "long-stochastic": Entry("experiments.simulations:long_stochastic", "A long horizon, stochastic", "25"),
+    "long-shift": Entry("experiments.simulations:long_shift", "A long horizon, one shift at half of it", "26"),
+    "regret": Entry("experiments.simulations:regret", "Regret under the three shifts", "29"),
+    "adversary": Entry("experiments.simulations:adversary", "An adversary that sees the decisions", "5"),
+    "interactive": Entry("experiments.simulations:interactive", "An interactive user", "22"),
+    "bounds": Entry("experiments.bounds:bounds", "Theory against measurement"),
+    "feedback": Entry("experiments.feedback:feedback", "Rare, late or wrong feedback"),
+    "beyond": Entry("experiments.beyond:beyond", "Beyond the paper"),
+    "advice": Entry("experiments.advice:advice", "Advice for records that were not seen"),
 }
 OVER_TRACES = {"beyond", "advice"}  # experiments that can run all traces of a folder (``--data``)
 OF_THE_PAPER = tuple(name for name in EXPERIMENTS if name not in ("feedback", *OVER_TRACES))

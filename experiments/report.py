@@ -64,13 +64,13 @@ def has_failed(table: Table) -> bool:
 
 
 def agreement(table: Table) -> Table:
-    """Return one row per experiment and sentence of the paper: whether it agrees, and how many claims hold."""
+    """Return one row per experiment, with its figures, and sentence: does it agree, and how many claims hold."""
     rows = []
     for (name, quote), claims in table[table["quote"] != ""].groupby(["experiment", "quote"], sort=False):
-        holds = claims["holds"] == "true"
-        row = {"experiment": EXPERIMENTS[str(name)].title, "the paper says": quote}
-        row |= {"verdict": "agrees" if holds.all() else "differs"}
-        rows.append(row | {"claims that hold": f"{holds.sum()} of {len(holds)}"})
+        entry, holds = EXPERIMENTS[str(name)], claims["holds"] == "true"
+        verdict, count = "agrees" if holds.all() else "differs", f"{holds.sum()} of {len(holds)}"
+        row = {"experiment": entry.title, "figures": entry.figures, "the paper says": quote}
+        rows.append(row | {"verdict": verdict, "claims that hold": count})
     return frame(rows)
 
 
@@ -81,7 +81,7 @@ def describe_agreement(table: Table) -> str:
     lines = [
         f"{row.experiment}: {row.claim}: {row.measured:.4g}, not {row.expected}" for row in differs.itertuples()
     ]
-    return "\n".join([format_table(rows, names=2), "", "What differs:", *lines])
+    return "\n".join([format_table(rows, names=3), "", "What differs:", *lines])
 
 
 def page(

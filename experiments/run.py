@@ -55,8 +55,8 @@ class Runner:
         self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
         self.seen: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
-        for part in (part for name in names for part in self.parts(name)):
-            self._ask(part)
+        for name in names:
+            list(map(self._ask, self.parts(name)))
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
@@ -74,9 +74,8 @@ class Runner:
         start = time.perf_counter()
         parts = self.parts(name)
         results = self._results(name, parts)
-        for one in (one for part in parts for one in part.records):
-            if one.name in PROFILES or one.sha256 is not None:
-                self.seen[one.name] = one
+        used = (one for part in parts for one in part.records)
+        self.seen |= {one.name: one for one in used if one.name in PROFILES or one.sha256 is not None}
         self.seconds[name] = time.perf_counter() - start
         return join_tables(parts, results, find_experiment(name).advised)
 

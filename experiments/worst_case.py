@@ -2,7 +2,8 @@
 
 The search is SciPy's differential evolution within the bounds of the parameters (of logarithms, if the bounds are
 positive), and begins with the defaults. The candidates of a step are simulated at once, in some trials each. The
-reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value.
+reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value. It
+runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has its own configuration and command.
 """
 
 from collections.abc import Callable
@@ -69,15 +70,8 @@ class WorstCase(Configuration):
 
     def sweep(self) -> Sweep:
         """Return one game of the search, as a sweep."""
-        return Sweep(
-            environment=self.environment,
-            tunables=self.tunables,
-            learners=self.learners,
-            alphas=(self.alpha,),
-            horizon=self.horizon,
-            arms=self.arms,
-            seed=self.seed,
-        )
+        same = "environment", "tunables", "learners", "horizon", "arms", "seed"
+        return Sweep(alphas=(self.alpha,), **{name: getattr(self, name) for name in same})
 
     def fresh_trials(self, learner: str, tunables: dict[str, float]) -> files.Table:
         """Return 100 trials of a learner with other draws than those of the search: no selection bias."""
@@ -96,11 +90,10 @@ def simulate_parameters(
     config: WorstCase, prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats
 ) -> Floats:
     """Simulate parameters [parameters, candidates], each in the same trials; return the mean objectives."""
-    environment, candidates, trials = prepared.environment, tuning.shape[1], np.arange(config.trials)
-    assert isinstance(environment, Adaptive)
+    candidates, trials = tuning.shape[1], np.arange(config.trials)
     # Copies are ordered by candidate, then by trial.
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
-    every[:, [not x.words for x in environment.tunables]] = tuning.T
+    every[:, _is_searched(prepared)] = tuning.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their parameters alone
     state, counts = learner.first
     first = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
@@ -124,10 +117,10 @@ def simulate_parameters(
     return value.reshape(candidates, -1).mean(axis=1)
 
 
-def _start(prepared: Prepared) -> Floats:
-    environment = prepared.environment
-    assert isinstance(environment, Adaptive)
-    return prepared.tunable_values[[not x.words for x in environment.tunables]]
+def _is_searched(prepared: Prepared) -> list[bool]:
+    """Return which tunables of the environment are searched."""
+    environment: Any = prepared.environment
+    return [not x.words for x in environment.tunables]
 
 
 def search(
@@ -148,7 +141,7 @@ def search(
         progress(z.shape[1] * config.trials)
         return -simulate_parameters(config, prepared, pool, learner, outwards(z))
 
-    first = _start(prepared)[:, None]
+    first = prepared.tunable_values[_is_searched(prepared), None]
     start, lowest, highest = (np.log(x, out=x.copy(), where=positive) for x in (first, low, high))
     drawn = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
     drawn[:, :1] = start
@@ -183,11 +176,12 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     pool = prepared.adaptive_pool()
     names, rows = [x.name for x in _numbers(prepared.environment)], []
+    default = prepared.tunable_values[_is_searched(prepared)]
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for learner in prepared.learners:
             tuned = search(config, prepared, pool, learner, bar.update)
-            for kind, values in (("default", _start(prepared)), ("tuned", tuned)):
+            for kind, values in (("default", default), ("tuned", tuned)):
                 chosen = dict(zip(names, map(float, values), strict=True))
                 columns = {"learner": learner.name, "environment": prepared.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}

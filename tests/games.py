@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
+from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
@@ -60,6 +62,14 @@ def answer_once_more(monkeypatch):
     monkeypatch.setattr(CompiledSimulation, "collect", changed)
 
 
+def limit_traces(monkeypatch, most):
+    """Let a sweep fail if its programs in JAX are traced more than so many times together."""
+    chex.clear_trace_counter()
+    counted = chex.assert_max_traces(simulated.simulate_chunk.__wrapped__, most)
+    program = jax.jit(counted, static_argnames=("environment", "plan"), donate_argnames=("now",))
+    monkeypatch.setattr(simulated, "simulate_chunk", program)
+
+
 def of_each_rule(names):
     """Of some learners one of each type of rule, for those of one type share their loops."""
     return list({type(LEARNERS[x].rule): x for x in reversed(names)}.values())
@@ -99,6 +109,9 @@ def scores_of(kind, rng, rounds):
         return rng.choice([0.0, 1.0, 0.5, np.nextafter(1.0, 0.0)], rounds)
     if kind == "shift":
         return np.where(np.arange(rounds) < rounds // 2, rng.beta(6, 1, rounds), rng.beta(1, 6, rounds))
+    if kind == "mixed":  # each block of another kind
+        blocks = range(-(-rounds // ROUNDS))
+        return np.concatenate([scores_of(SCORES[n % len(SCORES)], rng, ROUNDS) for n in blocks])[:rounds]
     return rng.beta(4, 1, rounds)
 
 

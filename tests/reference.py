@@ -143,11 +143,12 @@ class Weights:
     def __init__(self, learner, thresholds, alpha, lam, eta, gamma, arm):
         self.learner, self.thresholds, self.alpha, self.lam = learner, thresholds, alpha, lam
         self.eta, self.gamma, self.arm = eta, gamma, arm
-        self.total = np.zeros(len(thresholds))  # cumulative (estimated) losses of the arms
-        self.log_prior = np.zeros(len(thresholds))  # up to a constant
+        real = np.result_type(alpha).type  # float64, or long double if alpha and lambda are
+        self.total = np.zeros(len(thresholds), real)  # cumulative (estimated) losses of the arms
+        self.log_prior = np.zeros(len(thresholds), real)  # up to a constant
         if learner == "exaul-known":  # half of the mass on the last arm
-            self.log_prior[:] = -np.log(2 * (len(thresholds) - 1))
-            self.log_prior[-1] = -np.log(2)
+            self.log_prior[:] = -np.log(real(2 * (len(thresholds) - 1)))
+            self.log_prior[-1] = -np.log(real(2))
         self.t = 0.0  # rounds learned, by their weights
         self.questions = self.now = 0
 

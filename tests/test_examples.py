@@ -1,12 +1,8 @@
 """The examples run, and print what they say."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from examples import abstainer, many_games, one_game
-from exaul.commands.main import main
 
 
 def test_one_game(capsys):
@@ -24,23 +20,6 @@ def test_many_games_are_those_of_one(tmp_path, monkeypatch, capsys):
     regrets = [float(line.split()[4]) for line in lines[:-1]]
     assert regrets[0] > regrets[2] > 0
     assert (tmp_path / "regret.png").stat().st_size > 10_000
-
-
-def test_the_programs_of_the_page_run(tmp_path, monkeypatch, capsys):
-    """``docs/jax.md``: nine lines, from one compiled program; environments; an object of one's own in a sweep."""
-    page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text(encoding="utf-8")
-    code, environments, mine = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len([line for line in code.splitlines() if line]) == 9
-    scope = {}
-    exec(code.replace("3000", "300").replace("20,", "2,"), scope)
-    assert scope["answers"].shape == (3, 2, 300)
-    exec(environments, scope)
-    assert scope["answers"].shape == scope["cuts"].shape == (20, 1000)
-    monkeypatch.chdir(tmp_path)
-    Path("page_module.py").write_text(mine)
-    argv = ["sweep", "--learners", "page_module:mine", "--trials", "2", "--horizon", "300", "--arms", "20"]
-    assert main(argv) == 0
-    assert "page_module:mine" in capsys.readouterr().out
 
 
 def test_an_abstainer_decides_twenty_questions(capsys):

@@ -5,7 +5,9 @@ Only what a reader sees is stored: no times, no names of this machine, and image
 
 import base64
 import io
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 from nbclient import NotebookClient
@@ -24,7 +26,9 @@ def execute(path: Path) -> NotebookNode:
     notebook.metadata = METADATA
     for number, cell in enumerate(notebook.cells, 1):
         cell.id, cell.metadata = f"cell-{number}", {}
-    NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True).execute()
+    with TemporaryDirectory() as home:  # in which the notebook keeps what it writes
+        client = NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True)
+        client.execute(env=os.environ | {"HOME": home})
     notebook.metadata = METADATA
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

@@ -13,9 +13,13 @@ from exaul.engine.checks import LONGEST, BadInput, meant, typed
 GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
     "columns of a log": "score error correct drop_missing",
-    "learners and targets": "learners alphas lambdas warm_start arms grid anytime eta gamma eta_scales gamma_scales"
-    " steps delta",
-    "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires",
+    "learners and targets": "learner learners alpha alphas lam lambdas warm_start arms grid anytime eta gamma"
+    " eta_scales gamma_scales steps delta coverage slack",
+    "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires open",
+    "audits": "audit per_day audits_per_day",
+    "the model that is asked": "endpoint model key_variable samples temperature max_tokens extra prompt",
+    "who judges": "judge judge_endpoint judge_model judge_key_variable",
+    "limits of the calls": "limit concurrent per_minute retries timeout price budget",
     "results": "out resume theory checkpoints",
     "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",
 }
@@ -68,9 +72,8 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         title, hints = OF_CLASSES.get(config.__name__, ""), get_type_hints(config)
         for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
             flags.append((title or titles.get(f.name, ""), f, hints[f.name]))
-    known, used = {f.name for _, f, _ in flags}, {title for title, *_ in flags}
-    ordered = dict.fromkeys(title for title in (*GROUPS, *OF_CLASSES.values()) if title in used)
-    groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}
+    known, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*GROUPS, *OF_CLASSES.values()))
+    groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
     parser.usage = "%(prog)s [FLAGS]"  # which are too many for one line
     for title, f, hint in flags:
         name, text = f.name, f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")

@@ -232,7 +232,7 @@ def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
 
 def _percent(bound: float) -> str:
     """Return a bound in percent, rounded up; "none" if it says nothing."""
-    return "none" if bound >= 1 else f"{100 * float(round_up(bound)):.2f}%"
+    return "none" if bound >= 1 else round_up(bound)
 
 
 COMMANDS = {"plan": Command((Plan,), main)}

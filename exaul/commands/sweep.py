@@ -82,7 +82,9 @@ def sweep(given: Mapping[str, Any]) -> int:
 
     machine.use_compilation_cache()
     path = flags.resume
-    prepared = run.prepare_sweep(sweep) if path is None else run.reopen(path, fields, flags.trust)
+    prepared = (
+        run.prepare_sweep(sweep, None, flags.named) if path is None else run.reopen(path, fields, flags.trust)
+    )
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
         return 0

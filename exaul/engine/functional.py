@@ -1,7 +1,7 @@
 """Learners and environments as pure functions of one game, for a JAX program of your own.
 
-``make``, ``grid`` and ``cuts`` go with ``exaul.kernels.play``; ``environment``, ``keys`` and ``play_in`` play the
-games of a sweep's trials.
+``make``, ``grid``, ``cuts``, ``play`` and ``regret`` are of one game; ``environment``, ``keys`` and ``play_in`` are
+of the games of a sweep's trials.
 """
 
 import math
@@ -36,7 +36,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_game
-from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid
+from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -50,8 +50,6 @@ from exaul.kernels.learners.learner import (
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, Streams, make_streams, read_block
 from exaul.kernels.rows import Rows
-
-SEVERAL = "vmap plays several games"
 
 
 def make(
@@ -102,6 +100,8 @@ def make(
     for field, number, check in (("lam", lam, check_not_negative), ("eta", eta, check_positive)):
         check(field, number)
     check_not_negative("gamma", gamma)
+    if name == registry.FROM_LOG and log is None:
+        raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
     if log is not None and (grid is None or len(grid) != arms):
         raise BadInput("log: given without grid; its scores need the thresholds")
     if log is not None and getattr(learner.rule, "fit", None) is None:
@@ -162,13 +162,28 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     )
     blocks, of_rates = -(-shapes[0][0] // ROUNDS), jnp.shape(getattr(params, "eta", 0.0))
     holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
-    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; {SEVERAL}")
+    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; vmap plays several games")
     kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
     ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
     for given in ranges:
         _check_range(*given)
     return kernel.play(learner, params, jnp.asarray(cuts, jnp.int32), jnp.asarray(errors, jnp.float64), uniforms)
+
+
+def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
+    """Return the regret after each round [T], against the threshold of least loss so far (eq. 3).
+
+    Args:
+        learner: of the game, whose ``arms`` are the thresholds.
+        params: its numbers, of which alpha and lam define the loss (eq. 4).
+        cuts, errors, answers: [T] each, of ``play``.
+
+    Raises:
+        BadInput: JAX computes in float32.
+    """
+    _check_precision()
+    return kernel.regret(learner, params, cuts, errors, answers)
 
 
 def _check_precision() -> None:
@@ -226,6 +241,11 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
+    if isinstance(scores, jax.core.Tracer) and name == "log":
+        raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
+    if isinstance(scores, jax.core.Tracer) and name == "quantile":
+        ranks = quantile_grid(arms, np.arange(len(scores)))[1:-1].astype(int)
+        return jnp.concatenate([jnp.zeros(1), jnp.sort(scores)[ranks], jnp.ones(1)])
     return (log_grid if name == "log" else GRIDS[name])(arms, () if scores is None else scores)
 
 
@@ -288,7 +308,8 @@ class ObliviousGame:
             return read, (cuts[:, 0], errors[:, 0])
 
         blocks = jnp.arange(-(-horizon // ROUNDS), dtype=jnp.uint32)
-        _, (cuts, errors) = jax.lax.scan(block, jnp.zeros((len(self.plan.shapes), 1), jnp.uint32), blocks)
+        first = kernel.spread(jnp.zeros((len(self.plan.shapes), 1), jnp.uint32), pool, key)
+        _, (cuts, errors) = jax.lax.scan(block, first, blocks)
         return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
 
     def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
@@ -337,7 +358,8 @@ class AdaptiveGame:
             return play_round(*given, uniforms.Draws(u), draws, True)
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
-        answers, cuts, errors = jax.lax.scan(one, (learner.init(params), self.init(pool)), rounds)[1]
+        first = kernel.spread((learner.init(params), self.init(pool)), params, pool, rounds)
+        answers, cuts, errors = jax.lax.scan(one, first, rounds)[1]
         return answers, cuts, errors
 
 
@@ -408,8 +430,10 @@ def play_in(
         answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.
 
     Raises:
-        BadInput: the thresholds of the learner are not as many as those of the environment.
+        BadInput: the thresholds of the learner are not as many as those of the environment, or JAX computes in
+            float32.
     """
+    _check_precision()
     arms, others = getattr(learner, "arms", environment.arms), environment.arms
     check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
     answers, cuts, errors = environment.play(learner, params, pool, key, horizon)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -79,6 +79,11 @@ def engine_hash() -> str:
     package = Path(__file__).parents[1]
     rest = hash_of(package, (path for name in HASHED for path in package.glob(name)))
     return hashlib.sha256(f"{kernels_hash()} {rest}".encode()).hexdigest()
+
+
+def code_hashes(names: Iterable[str]) -> dict[str, str]:
+    """Return the hashes of the code of exaul, and of the modules of the user's that some names refer to."""
+    return {"exaul": engine_hash()} | {name: module_hash(name) for name in names if registry.is_user_code(name)}
 
 
 def module_hash(reference: str) -> str:

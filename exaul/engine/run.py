@@ -81,7 +81,7 @@ def run(
     """
     if executor is not None and records is not None:
         raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
-    return finish(prepare_sweep(sweep, records), executor, batches, progress, save_every)
+    return finish(prepare_sweep(sweep, records, executor is not None), executor, batches, progress, save_every)
 
 
 def resume(
@@ -127,7 +127,7 @@ def rerun(
         BadInput: as in ``resume``, or ``out`` cannot be used.
     """
     saved = read_manifest(Path(path))
-    prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust))
+    prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
     check_unchanged(saved, prepared.manifest, "rerun")
     return finish(prepared, progress=progress, save_every=save_every)
 
@@ -335,7 +335,7 @@ def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arr
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
 def _prepared_on_worker(sweep: Sweep, run: str) -> PreparedSweep:
-    return prepare_sweep(sweep)
+    return prepare_sweep(sweep, hashed=True)
 
 
 def describe(prepared: PreparedSweep) -> str:
@@ -357,12 +357,13 @@ def describe(prepared: PreparedSweep) -> str:
     return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{describe_needs(largest)}"
 
 
-def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSweep:
+def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed: bool = False) -> PreparedSweep:
     """Prepare a sweep: read its logs and check the configuration.
 
     Args:
         sweep: the configuration.
         records: records in memory that replace its logs or sources, in their order; not over traces.
+        hashed: whether its manifest has hashes of the code, to be compared; that of a folder always has them.
 
     Raises:
         BadInput: as of ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
@@ -374,12 +375,11 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> Pre
     else:
         sources = (prepare(sweep, records),)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    user = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = {
         "configuration": asdict(sweep),
         "sources": list(map(_describe, sources)),
         "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
-        "code": {"exaul": manifests.engine_hash()} | user,
+        "code": manifests.code_hashes(names) if hashed or sweep.out is not None else None,
         "versions": manifests.versions(),
         "device": manifests.device(),
         "precision": sweep.precision,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -104,8 +105,8 @@ class SidedBlocks(ByBlocks):
 
     def advance(self, differences: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
-        losses = self.losses(differences)
-        weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
+        chex.assert_shape(block[:2], (ROUNDS,))
+        weights = weights_of(self.losses(differences), params.eta, self.learner.rule.prior, self.precision)
         _, groups = _collapse(weights, block.cuts)
         pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
         simulate = partial(_simulate_block, self.learner, parameters=params, precision=self.precision)
@@ -125,6 +126,7 @@ class RankedBlocks(RankedGame, ByBlocks):
 
     def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
+        chex.assert_shape(block[:2], (ROUNDS,))
         rule, (numbers, counts) = self.learner.rule, state
         assert isinstance(rule, Ranked)
         cuts, others = block.cuts[:, None], block.cuts[None]
@@ -158,9 +160,6 @@ class RankedBlocks(RankedGame, ByBlocks):
 
 def make(learner: Learner[Any], precision: str) -> Backend | None:
     """Return the backend of a learner that charges both sides of the cut or goes by ranks; None for others."""
-    match learner.rule:
-        case Sided():
-            return Backend(partial(SidedBlocks, learner, precision=precision))
-        case Ranked():
-            return Backend(partial(RankedBlocks, learner))
-    return None
+    games: dict[type, Any] = {Sided: partial(SidedBlocks, precision=precision), Ranked: RankedBlocks}
+    game = games.get(type(learner.rule))
+    return None if game is None else Backend(partial(game, learner))

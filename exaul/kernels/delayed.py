@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,6 +99,7 @@ class DelayedGame(Late):
         self, state: DelayedState, params: Parameters, cut: Any, draws: Draws
     ) -> tuple[DelayedState, Decision]:
         """Decide as the learner inside does; ``draws`` are also those of the feedback."""
+        chex.assert_rank([cut, *draws], 0)
         waiting = state.sums.open if self.reserve else None
         copy, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
         return state._replace(inner=copy), decision._replace(kept=(decision.kept, draws))
@@ -112,9 +114,8 @@ class DelayedGame(Late):
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
         status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
         # nothing of the error of an abstention may be kept
-        status, feedback_error = (
-            jnp.where(decision.answer, x, y) for x, y in ((status, CLOSED), (feedback_error, 0.0))
-        )
+        status = jnp.where(decision.answer, status, CLOSED)
+        feedback_error = jnp.where(decision.answer, feedback_error, 0.0)
         new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
             jnp.asarray(value).astype(values.dtype)
             for values, value in zip(state.pending, (status, feedback_error, cut, *kept), strict=True)

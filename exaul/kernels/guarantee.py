@@ -111,5 +111,5 @@ def shortest(learner: Learner[Any], of: Setting, slack: float) -> int | None:
     def holds(horizon: int) -> bool:
         return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
 
-    found = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
-    return found if holds(found) else None
+    least = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
+    return least if holds(least) else None

@@ -5,6 +5,7 @@ probability of its decision, whatever has been learned in between (the estimator
 et al., "Online learning under delayed feedback", 2013).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ class OnlineDecision(NamedTuple):
 
     answered: bool
     probability: float  # P, of answering, before the draw
+    Q: float = math.nan  # of abstaining, a sum of its own; no rule reads it after an answer
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
@@ -72,13 +74,14 @@ class SidedCopy:
     ) -> OnlineDecision:
         """Answer with the probability of the arms below the cut, from weights ``exp(-eta (L - min L))``."""
         weights = np.exp(parameters.eta * (self._charges.min() - self._charges))
-        P = float(weights[:cut].sum() / weights.sum())
-        return OnlineDecision(draw() < P, P)
+        low, high = float(weights[:cut].sum()), float(weights[cut:].sum())
+        P, Q = low / (low + high), high / (low + high)  # Q is never 1 - P, which loses its digits
+        return OnlineDecision(draw() < P, P, Q)
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, parameters: Parameters) -> None:
-        """Charge both sides (eq. 8), by the P of the decision: the weights may differ if feedback was late."""
-        answered, P = decision
-        under, over = self._rule.charge(choose, P, 1.0 - P, answered, error if answered else 0.0, parameters)
+        """Charge both sides (eq. 8), by P and Q of the decision: the weights may differ if feedback was late."""
+        answered, P, Q = decision
+        under, over = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, parameters)
         self._charges[:cut] += parameters.weight * under
         self._charges[cut:] += parameters.weight * over
 

@@ -144,7 +144,14 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         state, decision = learner.decide(state, now, cut, u)
         return learner.learn(state, now, cut, decision, error), decision.answer
 
-    return jax.lax.scan(step, learner.init(params), (jnp.arange(len(cuts)), cuts, errors, uniforms))[1]
+    rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
+    return jax.lax.scan(step, spread(learner.init(params), params, rounds), rounds)[1]
+
+
+def spread(first: Any, *given: Any) -> Any:
+    """Return the first carry of a scan over what is given; in ``shard_map``, its type must vary as that does."""
+    anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
+    return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
 
 
 def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
@@ -158,13 +165,7 @@ def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
-    """Return the regret after each round [T], against the threshold of least loss so far (eq. 3).
-
-    Args:
-        learner: of the game, whose ``arms`` are the thresholds.
-        params: its numbers, of which alpha and lam define the loss (eq. 4).
-        cuts, errors, answers: [T] each, of ``play``.
-    """
+    """Return the regret after each round [T] (eq. 3), as of ``exaul.regret``, in float64."""
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
 
@@ -178,8 +179,8 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
         best = jnp.min(answer_cost * missed + abstain_cost * jnp.cumsum(count))
         return (count, wrong, loss), loss - best
 
-    nothing = jnp.zeros(learner.arms)
-    return jax.lax.scan(step, (nothing, nothing, jnp.zeros(())), (cuts, errors, answers))[1]
+    nothing, rounds = jnp.zeros(learner.arms), (cuts, errors, answers)
+    return jax.lax.scan(step, spread((nothing, nothing, jnp.zeros(())), params, rounds), rounds)[1]
 
 
 class Backend(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -68,8 +69,7 @@ class Rows:
 
     def masses(self, state: RowState, eta: Any) -> Any:
         """Return the probabilities of the arms [H]."""
-        logits = self._bias() - eta * (state.losses + state.offset[:, None])
-        return jax.nn.softmax(logits.ravel()[: self.arms])
+        return jax.nn.softmax(self._bias().ravel()[: self.arms] - eta * self.losses(state))
 
     def losses(self, state: RowState) -> Any:
         """Return the cumulative charges of the arms [H]."""
@@ -77,6 +77,7 @@ class Rows:
 
     def _weights(self, state: RowState, eta: Any, row: Any) -> tuple[Any, Any]:
         """Return the sums of all rows [R], and the weights of one row [32], up to a common factor."""
+        chex.assert_shape(state.losses, (*state.mass.shape, ROW))
         logits = state.mass - eta * state.offset
         most = jnp.max(logits)
         inside = self._bias()[row] - eta * (state.losses[row] + state.offset[row])
@@ -96,8 +97,7 @@ class Rows:
         inside = state.losses[row] + charges
         least = jnp.min(jnp.where(jnp.isfinite(bias), inside, jnp.inf))
         inside -= least
-        rows = numbers(len(state.mass))
-        offset = state.offset + jnp.where(rows == row, least, offset)
+        offset = state.offset + jnp.where(numbers(len(state.mass)) == row, least, offset)
         mass = state.mass.at[row].set(self._log_sum(bias - eta * inside))
         return RowState(state.losses.at[row].set(inside), offset, mass)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, check_legible, quote, typed
-from exaul.engine.logs.log import parse_number, parse_score
+from exaul.engine.logs.log import parse_label, parse_number, parse_score
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
-from exaul.llm.tables import Row, read_rows, require_fields
+from exaul.llm.tables import Row, read_rows, require_fields, table_hint, unpacked
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 
@@ -38,16 +38,14 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             right = parse_score(row.get(known))
             if math.isnan(right):
                 raise BadInput(f"{row.where}: {known} is {quote(row.get(known))}; it must be a number in [0, 1]")
-            score = _choice(row) or _share(row)
-            rows.append(
-                {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem} | score | {"error": 1 - right}
-            )
+            named = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
+            rows.append(named | (_choice(row) or _share(row)) | {"error": 1 - right})
     return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
 
 
 def _choice(row: Row) -> dict[str, float] | None:
     """Return the score of a multiple choice, whose replies are pairs of log-likelihood and greedy; else None."""
-    replies = row.get("filtered_resps")
+    replies = unpacked(row.get("filtered_resps"))
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
     each = [parse_number(logprob) for logprob, _ in replies]
@@ -58,12 +56,12 @@ def _choice(row: Row) -> dict[str, float] | None:
     if len(each) < 2:
         raise BadInput(f"{row.where}: one log-likelihood only; a score needs at least two")
     # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
-    return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
+    return {"score_logprob": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
 
 
 def _share(row: Row) -> dict[str, float]:
     """Return the score of a text: the share of repeats that equal the rated text."""
-    repeats, answer = row.get("resps"), row.get("filtered_resps")
+    repeats, answer = unpacked(row.get("resps")), unpacked(row.get("filtered_resps"))
     repeats = repeats[0] if isinstance(repeats, list) and repeats else []
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
@@ -78,7 +76,7 @@ def _share(row: Row) -> dict[str, float]:
         raise BadInput(
             f"{row.where}: the filter changed the text, so no repeat can be compared with it; choose another filter"
         )
-    return {"score_con": sum(same) / len(same)}
+    return {"score_exact": sum(same) / len(same)}
 
 
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
@@ -89,17 +87,17 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
     Raises:
         BadInput: Inspect is not installed, or a log is unreadable or has several scorers or no scores.
     """
-    try:
-        from inspect_ai.log import read_eval_log
-        from inspect_ai.scorer import value_to_float
-    except ImportError as error:
-        raise BadInput("inspect: needs inspect-ai; pip install inspect-ai") from error
-    number, rows = value_to_float(), []
+    rows = []
     for path in paths:
         try:
-            log = read_eval_log(path)
+            from inspect_ai.log import read_eval_log
+            from inspect_ai.scorer import value_to_float
+
+            log, number = read_eval_log(path), value_to_float()
         except Exception as error:
-            raise BadInput(f"{path}: unreadable ({error})") from error
+            missing = isinstance(error, ImportError)
+            what = "needs inspect-ai; pip install inspect-ai" if missing else f"no log of Inspect ({error})"
+            raise BadInput(f"{path}: {what}{table_hint(Path(path))}") from error
         epochs: dict[str, list[Any]] = {}
         for sample in sorted(log.samples or [], key=lambda sample: sample.epoch):
             if sample.scores and not sample.error and (metric is None or metric in sample.scores):
@@ -109,11 +107,12 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             name = metric or names[0]
             if metric is None and len(names) > 1:
                 raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
-            right = number(samples[0].scores[name].value)
-            if not 0 <= right <= 1:
-                raise BadInput(f"{path}: sample {id} has the score {right}; it must be in [0, 1]")
-            scores = _scores(path, samples, name)
-            rows.append({"id": id, "group": Path(path).stem} | scores | {"error": 1 - right})
+            value = samples[0].scores[name].value
+            right = parse_label(number(value) if isinstance(value, str) else value)  # number() fails for 10**400
+            if math.isnan(right):
+                raise BadInput(f"{path}: sample {id} has the score {quote(value)}; it must be in [0, 1]")
+            named = {"id": id, "group": Path(path).stem}
+            rows.append(named | _scores(path, samples, name) | {"error": 1 - right})
     return _checked(paths, rows, " with a score")
 
 
@@ -134,11 +133,11 @@ def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
     tokens = first.output.choices[0].logprobs if first.output.choices else None
     each = [token.logprob for token in tokens.content] if tokens else []
     if each and all(map(is_logprob, each)):
-        scores["score_std"] = likelihood(each)
+        scores["score_logprob"] = likelihood(each)
     if samples[1:]:
         given = [(sample.scores.get(name), sample.output.completion) for sample in samples]
         answer, *others = [normalised(str((score and score.answer) or text)) for score, text in given]
-        scores["score_con"] = others.count(answer) / len(others)
+        scores["score_exact"] = others.count(answer) / len(others)
     if not scores:
         raise BadInput(
             f"{path}: sample {first.id} has neither usable logprobs nor further epochs, so it has no score"

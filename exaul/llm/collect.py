@@ -182,12 +182,8 @@ class ScoreRowsJob(CollectJob):
             self.questions.append(Question("", question, (answer,), "", context))
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        columns = {name: [row[name] for _, row in rows] for name in present}
-        self._kept = {
-            name: cells
-            for name, cells in columns.items()
-            if not any(isinstance(cell, list | dict) for cell in cells)
-        }
+        columns = ((name, [row[name] for _, row in rows]) for name in present)
+        self._kept = {name: each for name, each in columns if not any(isinstance(x, list | dict) for x in each)}
         source = {"name": path.name, "sha256": sha256, "rows": len(rows)}
         self.manifest = manifest_of("score", config, (), rows=source)
 

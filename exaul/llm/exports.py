@@ -2,7 +2,7 @@
 
 A function for each tool, Langfuse, Arize Phoenix, MLflow and Open WebUI, yields the scores and feedback of a file.
 The score is a named one, or without a name the likelihood of a chat completion that is the output. Each function
-raises BadInput, which names file and row.
+raises BadInput, which names file and row; hence rows are objects, not pandas', which would change what cells hold.
 """
 
 import json

@@ -150,7 +150,7 @@ class LiveJob:
             if len(self._pool) < config.horizon:
                 there = f"there are {len(self._pool)} questions, each asked once"
                 raise BadInput(f"horizon: {config.horizon} found; {there}")
-        self.manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=sources)
+        self.manifest = manifest_of(f"live {config.kind}", config, ("jax", "numpy"), sources=sources)
         self._learner = DialogueLearner(config)
 
     def describe(self) -> str:
@@ -243,12 +243,10 @@ class LiveJob:
 
     def _write(self, folder: Path) -> None:
         """Write the log of all rounds, and the manifest."""
-        score, rows = self.config.score[-1], []
-        for line in self.rounds:
-            row = {"id": line["t"], "topic": line["topic"], "score": line["scores"][score]}
-            rows.append(row | {"error": line["error"], "answered": line["answered"]})
+        rows = [line | {"id": line["t"], "score": line["scores"][self.config.score[-1]]} for line in self.rounds]
         if rows:
-            write_beside(folder / LOG, lambda path: files.save(files.frame(rows), path))
+            table = files.frame(rows)[["id", "topic", "score", "error", "answered"]]
+            write_beside(folder / LOG, lambda path: files.save(table, path))
         write_manifest(folder, self.manifest)
 
 

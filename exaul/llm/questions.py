@@ -121,12 +121,9 @@ def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right
 
 def _texts(cell: Any) -> Iterator[str]:
     """Yield all texts of a cell: a string, a list, the PARTS of an object, or any of these as JSON."""
-    if isinstance(cell, str):
-        parsed = unpacked(cell.strip())
-        texts = isinstance(parsed, list) and all(isinstance(item, (str, dict)) for item in parsed)
-        cell = parsed if texts or isinstance(parsed, dict) else cell  # "[0, 1]" is one answer, not two
-    elif hasattr(cell, "tolist"):  # a list in Parquet is an array
-        cell = cell.tolist()
+    text, cell = cell, unpacked(cell.strip() if isinstance(cell, str) else cell)
+    if isinstance(text, str) and isinstance(cell, list) and not all(isinstance(x, (str, dict)) for x in cell):
+        cell = text  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
         for name in PARTS:
             yield from _texts(cell.get(name))
@@ -141,9 +138,8 @@ def read_file(path: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]], 
     """Return the columns of a file, its rows, and its digest; raise BadInput if it is unreadable."""
     present = files.columns(path)
     cells = files.read(path, present)
-    each = zip(*(cells.columns[name] for name in present), strict=True)
-    rows = [(number, dict(zip(present, row, strict=True))) for number, row in zip(cells.rows, each, strict=True)]
-    return present, rows, file_hash(path)
+    each = zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True)
+    return present, [(number, dict(zip(present, row, strict=True))) for number, row in each], file_hash(path)
 
 
 def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
@@ -161,7 +157,6 @@ def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     try:
         rows = load_dataset(dataset, config or None, split=split or "validation")
     except Exception as error:
-        raise BadInput(
-            f"{name}: cannot be loaded ({join_lines(str(error))}); pass the questions as a file"
-        ) from error
+        why = join_lines(str(error))
+        raise BadInput(f"{name}: cannot be loaded ({why}); pass the questions as a file") from error
     return rows.column_names, enumerate(rows, 1), str(getattr(rows, "_fingerprint", ""))

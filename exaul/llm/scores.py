@@ -64,10 +64,9 @@ Proposed answer: {answer}
 Which of the other answers mean the same as the proposed answer? Reply with their numbers alone, such as 1, 3, or
 none."""
 
-ENTAIL = """Here is a conversation, and two answers to its last message. If the second answer is true, must the
-first one be true, too?
+ENTAIL = """Two people answered the same question. If the second answer is true, must the first one be true, too?
 
-Conversation: {conversation}
+Question: {question}
 First answer: {answer}
 Second answer: {sample}
 
@@ -124,11 +123,13 @@ async def agree(request: Body, reply: Reply, ask: Ask, *, samples: int, model: s
 async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
     """Return the share of samples from which the answer follows, by a verdict on each; NaN if one is unclear.
 
-    It is the paper's f_con.
+    It is the paper's f_con. A verdict reads the last message alone, since there are many, and a long dialogue.
     """
     texts = await _samples(request, ask, samples)
-    prompts = (_filled(ENTAIL, request, reply, sample=_quoted(text)) for text in texts)
-    verdicts = await together(*(verdict_of(ask, _request(model, request, prompt)) for prompt in prompts))
+    question = _quoted(content_text(request["messages"][-1].get("content")))
+    prompt = partial(filled, ENTAIL, question=question, answer=_quoted(reply.text))
+    requests = (_request(model, request, prompt(sample=_quoted(text))) for text in texts)
+    verdicts = await together(*(verdict_of(ask, each) for each in requests))
     return math.fsum(value for value, _ in verdicts) / samples
 
 

@@ -5,6 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,8 +61,9 @@ class Row(NamedTuple):
         if cell is None:
             return EARLIEST
         try:
-            if isinstance(cell, str) and not cell.strip().replace(".", "", 1).isdigit():
-                cell = datetime.fromisoformat(cell.strip())
+            text = str(cell).strip()  # eight digits are a date: seconds since 1970 have nine or more, from 1973 on
+            if len(text) == 8 or (isinstance(cell, str) and not text.replace(".", "", 1).isdigit()):
+                cell = datetime.fromisoformat(text)
             if isinstance(cell, datetime):
                 return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).astimezone(UTC)
             if not isinstance(cell, bool):
@@ -77,11 +79,10 @@ class Row(NamedTuple):
     def rows(self, name: str) -> "list[Row]":
         """Return the objects of a list, none if the field is empty. Raise BadInput if it holds something else."""
         cell = unpacked(self.get(name))
-        cells = [] if cell is None else cell if isinstance(cell, list) else [cell]
-        objects = [Row(self.where, each) for each in map(unpacked, cells) if isinstance(each, dict)]
-        if len(objects) < len(cells) or isinstance(cell, dict):
+        cells = [] if cell is None else [*map(unpacked, cell)] if isinstance(cell, list) else [cell, None]
+        if not all(isinstance(each, dict) for each in cells):
             raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a list of objects")
-        return objects
+        return [Row(self.where, each) for each in cells]
 
 
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
@@ -103,8 +104,8 @@ def _plain(cell: Any) -> Any:
 
 def unpacked(cell: Any) -> Any:
     """Return the list or object that a text holds, in JSON or as Python prints it; other cells as they are."""
-    if hasattr(cell, "tolist"):  # a list in Parquet is an array
-        return cell.tolist()
+    if hasattr(cell, "tolist"):  # a list in Parquet is an array, as are the lists in it
+        return [each.tolist() if hasattr(each, "tolist") else each for each in cell]
     if not isinstance(cell, str) or cell[:1] not in ("{", "["):
         return cell
     try:
@@ -126,9 +127,15 @@ def require_fields(path: Path, present: Sequence[str], fields: Iterable[str], wh
     """
     for field in fields:
         if not any(f"{field}.".startswith(f"{name}.") for name in present):
-            how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
-            hint = f"; for a table of answers use {how}" if why else ""
-            raise BadInput(f"{path}: no column {field}{why}; {listed(present)}{hint}")
+            raise BadInput(f"{path}: no column {field}{why}{table_hint(path) if why else f'; {listed(present)}'}")
+
+
+def table_hint(path: Path) -> str:
+    """Return the clause that says which columns a file has, and how to read any table; "" if it is no table."""
+    how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
+    with suppress(BadInput):
+        return f"; {listed(files.columns(path))}; for a table of answers use {how}"
+    return ""
 
 
 def comparable(value: Any) -> str:
@@ -180,8 +187,10 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
         if not names:
             flags = "--score COL and one of --correct COL, --error COL and --equal COL COL"
             raise BadInput(f"{path}: {flags} must name its columns; {listed(present)}")
-        require_fields(path, present, names)
         every = list(each)
+        held = [name for name in present if len(every) == 1 and isinstance(every[0].cells[name], list)]
+        why = f" in its only row; save the list {held[0]} alone, as an array" if held else ""
+        require_fields(path, present, names, why)
         others = [name for name in present if name not in REPLACED]
         kept = [name for name in others if all(isinstance(row.cells[name], SCALAR) for row in every)]
         for row in every:

@@ -20,6 +20,9 @@ from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
 
 VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
+_EXPORT = (
+    "; `exaul journal export FILE LOG` of exaul {} writes a log, and --warm-start LOG starts a new file from it"
+)
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
@@ -105,14 +108,15 @@ class JournalFile:
             check_wal(self._wal)
         alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
-        bare = alone and is_in_wal_mode(self._absolute)
+        bare = (alone or not self._wal.stat().st_size) and is_in_wal_mode(self._absolute)
         if not (alone or changes):
             self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
             try:
                 last_words = self._last_words()
             finally:
                 self._file.close()
-        quiet = "mode=rw" if reads and self._is_writable() and not self._is_hot() else "mode=ro&immutable=1"
+        writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
+        quiet = "mode=rw" if reads and writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(quiet if alone else "mode=ro")
         try:
             self._file.execute("PRAGMA query_only = TRUE")
@@ -124,9 +128,6 @@ class JournalFile:
         if not reads:
             self._file.close()
         return known
-
-    def _is_writable(self) -> bool:
-        return os.access(self._absolute, os.W_OK) and os.access(self._absolute.parent, os.W_OK)
 
     def _is_hot(self) -> bool:
         """Return whether a program that is not exaul was interrupted as it changed the file."""
@@ -159,9 +160,8 @@ class JournalFile:
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
-        if meta.get("version") != str(VERSION):
-            version = meta.get("version")
-            other = f"; exaul {RELEASES[version]} reads it" if version in RELEASES else ""
+        if (version := meta.get("version")) != str(VERSION):
+            other = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
             raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
@@ -182,9 +182,9 @@ class JournalFile:
         closed = meta.get("closed")
         if bare and not closed and not accept_loss:
             raise UnreadableJournal(
-                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed, perhaps by another "
-                "program after a crash: the latest entries may be missing; accept_loss (--accept-loss) goes on "
-                "with those that are there"
+                f"{self.path}: was copied while it was in use, or {self._wal.name} was removed or emptied, perhaps "
+                "by another program after a crash: the latest entries may be missing; accept_loss (--accept-loss) "
+                "goes on with those that are there"
             )
         if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
@@ -324,11 +324,12 @@ class JournalFile:
 def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
     """Write into the file itself that it is in use, or with which entry it was closed.
 
-    A copy of a file in use, without what is beside it, lacks the latest entries.
+    A copy of a file in use, without what is beside it, lacks the latest entries. FILE-wal is not emptied here, as
+    TRUNCATE would: whoever finds it empty beside a file in use knows that entries may be missing.
     """
     value = "''" if in_use else _LAST
     file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
-    file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.execute("PRAGMA wal_checkpoint(FULL)")
 
 
 def _leave(file: sqlite3.Connection, process: int) -> None:

@@ -8,8 +8,8 @@
 
 Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
 found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal``. A
-snapshot is the state of a key after the entries before it; it only saves the time to replay them. Whoever edits the
-file finds this module between the rows and the rest of the program: what leaves it is a checked record.
+snapshot is the state of a key after the entries before it; it only saves the time to replay them. Rows
+leave this module as checked entries, so that an edited file gives the rest of the program none that cannot be used.
 """
 
 import json

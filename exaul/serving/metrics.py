@@ -44,8 +44,8 @@ class ServiceMetrics:
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         for reply in ON_ERROR:
             self.failures.labels(reply)
-        # of replies that the gateway passed on; reasons are few and ours, not a client's
-        self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["reason"])
+        # of the gateway, whose keys and reasons no client can make up
+        self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["key", "reason"])
         self.keys = dict[str, None]()  # with a label of their own, in order
         for key in keys:
             self._label_of(key)

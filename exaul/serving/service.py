@@ -187,6 +187,12 @@ class Service(Abstainers):
                 self.changes += 1
         return closed
 
+    def delete_old_texts(self) -> None:
+        """Delete the texts whose time is over. Each new text and verdict does it, too."""
+        with self._serving, suppress(sqlite3.Error):
+            if self._texts is not None:
+                self._texts.delete_old()
+
     def close(self) -> None:
         """Close the files, as ``Abstainers.close``."""
         super().close()

@@ -45,7 +45,7 @@ class AnswerTexts:
                 " (id TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, judged REAL)"
             )
             self._file.execute("CREATE INDEX IF NOT EXISTS by_time ON texts (judged)")
-            self._delete_old()
+            self.delete_old()
         except (OSError, sqlite3.Error) as error:
             raise BadInput(f"{file}: cannot be used ({error})") from error
 
@@ -53,7 +53,7 @@ class AnswerTexts:
         """Keep the text of a decision, cut after LONGEST characters each, and delete old texts."""
         query = "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)"
         self._file.execute(query, (id, *map(_storable, text)))
-        self._delete_old()
+        self.delete_old()
 
     def of(self, id: str) -> AnswerText | None:
         """Return the text of a decision, or None if it was not kept, or no longer is."""
@@ -63,9 +63,9 @@ class AnswerTexts:
     def close_text(self, id: str) -> None:
         """Note that a decision has its verdict, and delete old texts."""
         self._file.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
-        self._delete_old()
+        self.delete_old()
 
-    def _delete_old(self) -> None:
+    def delete_old(self) -> None:
         """Delete the texts whose verdicts are older than is allowed."""
         self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
 

@@ -4,8 +4,6 @@ import csv
 import dataclasses
 import json
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -158,12 +156,8 @@ def test_inspect(tmp_path, log, capsys):
 
 def test_the_shortest_decimal_between_two_scores():
     between = inspection.shortest_between
-    assert [between(0.5, 0.9), between(0.83, 0.8312), between(-1.0, 0.0), between(0.5, 1.0)] == [
-        "0.9",
-        "0.831",
-        "0",
-        "1",
-    ]
+    shortest = {(0.5, 0.9): "0.9", (0.83, 0.8312): "0.831", (-1.0, 0.0): "0", (0.5, 1.0): "1"}
+    assert {scores: between(*scores) for scores in shortest} == shortest
     assert float(between(0.1, 0.1 + 2e-17)) == 0.1 + 2e-17
 
 
@@ -172,9 +166,8 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
     assert inspection.recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
     loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
     text = inspection.recommend_grid(loses)
-    assert text.startswith(
-        "at alpha = 0.1 the default thresholds of a sweep answer at most 20.0%: use --warm-start"
-    )
+    begin = "at alpha = 0.1 the default thresholds of a sweep answer at most 20.0%: use --warm-start"
+    assert text.startswith(begin)
     assert text.endswith("or --grid logit (50.0%)")
     assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
 
@@ -273,11 +266,12 @@ def test_percents_and_flags_in_the_singular(tmp_path, few_figures):
     assert (tmp_path / "a" / "trials.csv").read_text() == (tmp_path / "b" / "trials.csv").read_text()
 
 
-def test_each_flag_of_a_sweep_is_in_a_group(capsys):
-    assert main(["sweep", "--help"]) == 0
-    usage, _, rest = capsys.readouterr().out.partition("options:")
-    assert usage.startswith("usage: exaul sweep [FLAGS]\n")
-    assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
+def test_each_flag_of_a_plan_and_of_a_sweep_is_in_a_group(capsys):
+    for name in ("plan", "sweep"):
+        assert main([name, "--help"]) == 0
+        usage, _, rest = capsys.readouterr().out.partition("options:")
+        assert usage.startswith(f"usage: exaul {name} [FLAGS]\n")
+        assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
     assert "--alpha " not in rest
     assert all("--" + field.name.replace("_", "-") in rest for field in dataclasses.fields(Sweep))
 
@@ -286,46 +280,6 @@ def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
     monkeypatch.setattr("exaul.engine.results.result.lemma_holds", lambda table: np.zeros(len(table), bool))
     assert main(["sweep", *SMALL]) == 1
     assert "Lemma 1 is broken" in capsys.readouterr().err
-
-
-def first_commands():
-    """The commands of the README and of the same section of docs/logs.md, without the server."""
-    section = (ROOT / "docs" / "logs.md").read_text().partition("## Run learners on it")[2].partition("\n## ")[0]
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text() + section, re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.split("&& ")[-1].strip() for line in lines if "run exaul " in line]
-
-
-@pytest.mark.parametrize("command", first_commands())
-def test_first_commands_run(command, tmp_path, monkeypatch, capsys, few_figures):
-    """Smaller, on a log of the form that the README describes."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "examples", "examples")
-    rng = np.random.default_rng(0)
-    for name in ("my-log.csv", "before.csv", "after.csv"):
-        table = pd.DataFrame({"score": rng.random(50), "correct": rng.integers(0, 2, 50), "model": ["a", "b"] * 25})
-        table.to_csv(name, index=False)
-    words = shlex.split(command)
-    argv = words[words.index("exaul") + 1 :]
-    if argv[0] in ("sweep", "verify"):
-        argv += ["--trials", "2", "--arms", "20"] + ([] if "replay" in argv else ["--horizon", "300"])
-        argv += ["--learners", "exaul"] if ADAPTIVE.keys() & set(argv) and "--learners" not in argv else []
-    assert main(argv) == 0
-
-
-def test_commands_of_long_sweeps_run(tmp_path, monkeypatch, few_figures):
-    """In their order, smaller."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "long-sweeps.md").read_text()
-    commands = re.findall(r"^uv run exaul (.*)$", text, re.MULTILINE)
-    assert len(commands) == 7
-    for command in commands:
-        argv = shlex.split(command)
-        if "--trials" in argv:
-            argv += ["--trials", "4", "--horizon", "300", "--arms", "20"]
-        assert main(argv) == 0
-    trials = [(tmp_path / name / "trials.csv").read_bytes() for name in ("night", "again", "whole")]
-    assert len(set(trials)) == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import pytest
 
 from exaul import Abstainers
 from exaul.commands import serve
-from exaul.engine.checks import BadInput
 from exaul.serving.http.settings import ServeFlags
 from tests.refusals import refusal_of
 
@@ -56,6 +55,7 @@ def refused(capsys, *flags):
         ("--state s --host 0.0.0.0", "without --tokens it must be a loopback address"),
         ("--state s --host ::", "without --tokens it must be a loopback address"),
         ("--state s --host localhost.example.org", "loopback"),
+        ("--state s --host=", "loopback"),
         ("--state s --port 65536", "port: 65536"),
         ("--state s --port -1", "port"),
         ("--state s --on-error shrug", "on_error: 'shrug'"),
@@ -83,15 +83,10 @@ def test_bad_flags_are_one_line(folder, capsys, flags, part):
     assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
-def test_loopback_needs_no_tokens(host):
-    assert ServeFlags(state="s", host=host).tokens is None
-
-
-def test_other_hosts_need_tokens(folder):
+def test_loopback_alone_needs_no_tokens():
+    for host in ("127.0.0.1", "127.9.9.9", "localhost", "::1"):
+        assert ServeFlags(state="s", host=host).tokens is None
     assert ServeFlags(state="s", host="0.0.0.0", tokens="env:TOKENS")
-    with pytest.raises(BadInput, match="loopback"):
-        ServeFlags(state="s", host="")
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
@@ -122,7 +117,7 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
             assert "0123456789" not in text
             statuses.append(status)
         running.send_signal(number)
-        output = "".join(running.communicate(timeout=60))
+        output = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
     assert statuses == [200, 401]
     assert running.returncode == 0
     assert output == ""

@@ -17,8 +17,10 @@ from exaul import Abstainer, BadInput, Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
-from exaul.kernels.game import logit_grid
+from exaul.kernels.game import Parameters, logit_grid
+from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import choose as where
+from exaul.kernels.online import start_copy
 from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
 from tests import reference
 from tests.engine.test_feedback import drawn
@@ -34,12 +36,7 @@ def log_of(rounds, seed=0):
 
 
 def replayed(records, learner, trials=3, **more):
-    fields = {
-        "environment": "replay",
-        "learners": (learner,),
-        "trials": trials,
-        "alphas": (0.1,),
-    }
+    fields = {"environment": "replay", "learners": (learner,), "trials": trials, "alphas": (0.1,)}
     return run(Sweep(**fields, grid="logit", **more), [records]).trials
 
 
@@ -62,6 +59,16 @@ def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(le
         assert figures["feedback_risk"] == pytest.approx(expected["fdr_risk"], abs=1e-6)
         assert figures["learned_share"] == 1
         assert figures["learned"] == rounds
+
+
+def test_a_small_probability_of_abstaining_keeps_its_digits():
+    """1 - P would have one digit of Q, by which an abstention divides its charge."""
+    numbers = Parameters(eta=1.0, gamma=0.0, alpha=0.1, answer_cost=1.0, abstain_cost=1e-9)
+    copy = start_copy(exaul.rule, (), [0.0, 35.0])
+    decision = copy.decide(1, lambda: 1 - 2.0**-53, numbers)
+    copy.learn(1, decision, 0.0, numbers)
+    assert not decision.answered
+    assert copy.table[1] - 35 == pytest.approx(1e-9 * (1 + math.exp(35)), rel=1e-9)
 
 
 def test_importing_it_needs_no_engine():
@@ -123,6 +130,10 @@ def test_answers_that_expire_and_count_as_wrong_are_learned_too():
     for _ in range(50):
         one.decide(0.9)
     assert one.figures()["learned_share"] > 0.95  # all but the last two
+    one = Abstainer(learner="answers", expires=1000)
+    for _ in range(200_000):
+        one.decide(0.9)
+    assert one.figures()["open"] <= 1001  # so is the memory bounded
 
 
 def test_a_withdrawn_answer_does_not_count_among_recent_ones():

@@ -30,8 +30,8 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch
         made = chunk.host_records()
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
         counter.count(chunk.schedule, made.cuts, made.errors)
-        tree = deepcopy(schedule.save(counter))
-        counter = schedule.restore(BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS), tree)
+        saved = iter(deepcopy(schedule.save(counter)))
+        counter = schedule.restore(BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS), saved)
     assert len(seen) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]

@@ -1,15 +1,11 @@
 """The contracts that every learner, environment and backend keeps, over the registries."""
 
-import logging
-import re
-
 import jax
 import numpy as np
 import pytest
 
 from exaul import Sweep, run
 from exaul.engine.simulation import batch, schedule
-from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.learners import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
@@ -147,14 +143,12 @@ def test_memory_does_not_grow_with_the_horizon():
 
 
 @pytest.mark.parametrize("where", games.pytest_params([["dense"], ["rows"], ["blocks"]]))
-def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
+def test_one_trace_per_learner_whatever_the_grid_holds(where, monkeypatch):
     """Alphas, lambdas, rates and seeds share the program of a learner and an environment."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where and name not in FIXED])
-    simulated.simulate_chunk.clear_cache()
-    with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        sweep(alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
-        sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
-    assert len(re.findall(r"Finished tracing.* simulate_chunk ", caplog.text)) == len(learners)
+    games.limit_traces(monkeypatch, len(learners))
+    sweep(alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
+    sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
 
 
 @pytest.mark.parametrize(

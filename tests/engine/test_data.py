@@ -116,7 +116,7 @@ def bad(path, content):
         ("a.csv", "score,error\n0.1,maybe\n", "a.csv, row 1: error is 'maybe'"),
         ("a.csv", "score,error\n0.1,\n", "a.csv, row 1: error is empty"),
         ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
-        ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: the log has columns error and correct; name"),
+        ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: .* error and correct; .*, or use exaul convert"),
         ("a.csv", "score,label\n0.1,0\n", "a.csv: no column error or correct; the log has score, label; name"),
         ("a.csv", "score;error\n0.1;0\n", "a.csv: no column .*; the log has score;error, and no comma sep"),
         ("a.csv", "score\terror\n0.1\t0\n", r"a.csv: no column .*; the log has score\\terror, and no comma sep"),

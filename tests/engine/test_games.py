@@ -1,5 +1,8 @@
 """``play_in`` plays the trials of a sweep in a program of the user's own, against every environment."""
 
+import inspect
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -61,18 +64,42 @@ def test_games_are_the_trials_of_a_sweep(name, tunables):
 
 @pytest.mark.parametrize(("name", "anytime"), [("gradual-shift", True), ("adversary-omniscient", False)])
 def test_any_number_is_an_axis(name, anytime):
-    """``vmap`` over rates and keys at once is a loop of single games, also at rates that fall."""
+    """``vmap`` over rates and keys is a loop of single games, also at falling rates; so is ``shard_map``."""
     scores, errors = logs(2)
     game, pool = exaul.environment(name, scores, errors, exaul.grid("uniform", ARMS), horizon=T)
     learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T, anytime=anytime)
     keys, etas = exaul.keys(0, [5, 9]), np.multiply.outer([0.5, 2.0], params.eta)
 
     def play(key, eta):
-        return exaul.play_in(learner, params._replace(eta=eta), game, pool, key, T)[0]
+        mine = params._replace(eta=eta)
+        answers, cuts, wrong = exaul.play_in(learner, mine, game, pool, key, T)
+        return answers, exaul.regret(learner, mine, cuts, wrong, answers)
 
-    together = np.asarray(jax.jit(jax.vmap(play))(keys, etas))
+    together = jax.jit(jax.vmap(play))(keys, etas)
+    mesh, axis = jax.sharding.Mesh(jax.devices(), ("x",)), jax.sharding.PartitionSpec("x")
+    on_devices = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(keys, etas)
+    jax.tree.map(np.testing.assert_array_equal, together, on_devices)
     for k in range(2):
-        np.testing.assert_array_equal(together[k], jax.jit(play)(jax.tree.map(lambda x, k=k: x[k], keys), etas[k]))
+        one = jax.jit(play)(jax.tree.map(lambda x, k=k: x[k], keys), etas[k])
+        jax.tree.map(lambda x, y, k=k: np.testing.assert_array_equal(x[k], y), together, one)
+
+
+@pytest.mark.parametrize("function", [exaul.play_in, exaul.regret], ids=["play_in", "regret"])
+def test_nothing_is_played_in_float32(function):
+    count = len(inspect.signature(function).parameters)
+    with jax.enable_x64(False), pytest.raises(BadInput, match=r"^JAX computes in float32"):
+        function(*[None] * count)
+
+
+def test_a_grid_of_quantiles_may_be_traced():
+    scores = logs(1)[0][0]
+    for arms in (2, 10, 700):
+        grid = jax.jit(partial(exaul.grid, "quantile", arms))(scores)
+        np.testing.assert_array_equal(grid, exaul.grid("quantile", arms, scores))
+    with pytest.raises(BadInput, match=r"^scores: traced by JAX, but how many are"):
+        jax.jit(partial(exaul.grid, "log", 10))(scores)
+    with pytest.raises(BadInput, match=r"^log: not given, and aci-rank-from-log starts from one; give grid="):
+        exaul.make("aci-rank-from-log", ARMS, alpha=ALPHA)
 
 
 def test_tunables_may_be_an_axis():

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import COMMANDS
 from exaul.engine import registry
+from tests.models.test_scores import scored
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
@@ -170,16 +172,25 @@ SWEEP = """
 import sys
 {first}
 from exaul.commands.main import main
+from exaul.engine.folder import SweepFolder
 from exaul.engine.results import figures
+from exaul.engine.simulation import schedule
 figures.draw = lambda *given: {{}}  # which would take longer than all else
-status = main(["sweep", "--trials", "3", "--horizon", "700", "--out", "{out}"])
+schedule.CHUNK, save = 1, SweepFolder.save_state
+def stop(*given):
+    save(*given)
+    SweepFolder.save_state = save
+    raise KeyboardInterrupt
+SweepFolder.save_state = stop  # the first save; the sweep goes on from it, and saves again
+main(["sweep", "--trials", "3", "--horizon", "3300", "--save-every", "0", "--out", "{out}"])
+status = main(["sweep", "--resume", "{out}", "--save-every", "0"])
 print("imported:", *sorted({{"jax", "jaxlib", "chex", "optax"}} & set(sys.modules)))
 raise SystemExit(status)
 """
 
 
 def swept(tmp_path, out, first="", **variables):
-    """The end of what a sweep of the default learners printed in a process of its own, and its tables."""
+    """What a sweep, stopped and resumed in a process of its own, printed in its last line, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     env |= {"PYTHONPATH": str(ROOT), **variables}
     program = SWEEP.format(first=first, out=out)
@@ -227,8 +238,8 @@ def worked_examples():
 
 
 def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
-    """A learner and two environments, of one file each, from a folder of the path."""
-    names = "hedged", "weekend", "grudge"
+    """A learner, two environments, a score and a table, of one file each, from a folder of the path."""
+    names = "hedged", "weekend", "grudge", "sure", "learners"
     for name, code in zip(names, worked_examples(), strict=True):
         (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -237,8 +248,11 @@ def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
     assert result.lemma_holds
     assert set(result.trials["environment"]) == {"weekend:weekend"}
     assert set(result.trials["learner"]) == {"hedged:hedged"}
+    (row,) = import_module("learners").learners_table(result.trials).to_dict("records")
+    assert (row["learner"], row["fdr"]) == ("hedged:hedged", result.trials["fdr"].mean())
     result = run(Sweep(environment="grudge:grudge", **small))
     assert result.lemma_holds
     assert result.asked["hard_mean"].mean() > 0.3
+    assert [scored("sure:sure", [reply])[0] for reply in ("Yes.", "no")] == [1, 0]
     for name in names:
         del sys.modules[name]

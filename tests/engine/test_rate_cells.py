@@ -13,11 +13,12 @@ from exaul.kernels.native.backend import rounds_between
 SMALL = {"horizon": 700, "trials": 3, "arms": 40, "checkpoints": (5,), "alphas": (0.05, 0.2)}
 KEYS = ["learner", "alpha", "lambda", "eta_scale", "gamma_scale", "step"]
 # With these the copies fit one tile, as those of one rate do: JAX compiles one program for both.
-RATES = {"eta_scales": (0.5, 2.0), "gamma_scales": (1.0, 3.0), "steps": (0.01, 0.1)}
+SCALES = {"eta_scales": (0.5, 2.0), "gamma_scales": (1.0, 3.0)}
+RATES = SCALES | {"steps": (0.01, 0.1)}
 GAMES = {
     "own records": {"learners": ("exaul", "exp3-ix", "ew", "exaul-known", "aci-rank", "best-fixed")},
     "shared records": {"environment": "replay", "learners": ("exaul", "exp3-ix", "ew", "aci-rank")},
-    "anytime": {"anytime": True, "learners": ("exaul", "exp3-ix", "ew")},
+    "anytime": {"anytime": True, "learners": ("exaul", "exp3-ix", "ew", "aci-rank")},
     "dense": {"backend": "dense", "learners": ("exaul", "aci-rank")},
     "adaptive": {"environment": "adversary-omniscient", "learners": ("exaul", "exp3-ix", "aci-rank")},
     "delayed": {"delay": 20, "feedback_rate": 0.8, "learners": ("exaul", "exp3-ix", "aci-rank")},
@@ -62,13 +63,12 @@ def test_scales_are_factors_of_the_learners_own_rates():
 
 
 def test_rows_are_in_the_order_of_the_flags():
-    trials = run(Sweep(**SMALL, **RATES, learners=("exaul", "ew", "best-fixed"), lambdas=(3.0, 1.0))).trials
+    trials = run(Sweep(**SMALL, **SCALES, learners=("exaul", "ew", "best-fixed"), lambdas=(3.0, 1.0))).trials
     cells = trials[KEYS].drop_duplicates()
     exaul = cells[cells["learner"] == "exaul"].drop(columns=["learner", "step"]).to_numpy().tolist()
-    scales = RATES["eta_scales"], RATES["gamma_scales"]
-    assert exaul == [list(cell) for cell in product((0.05, 0.2), (3.0, 1.0), *scales)]
+    assert exaul == [list(cell) for cell in product((0.05, 0.2), (3.0, 1.0), *SCALES.values())]
     assert cells["learner"].value_counts().to_dict() == {"exaul": 16, "ew": 8, "best-fixed": 4}
-    curves = run(Sweep(**SMALL, **RATES, learners=("exaul",))).curves
+    curves = run(Sweep(**SMALL, **SCALES, learners=("exaul",))).curves
     assert len(curves) == 2 * 4 * 5
     assert not curves.duplicated([*KEYS, "t"]).any()
 
@@ -83,6 +83,9 @@ def test_texts_and_figures_tell_the_rates_apart():
     drawn = figures.draw(result.trials, result.curves)
     (axes, *_) = drawn["fdr"].axes
     assert len(axes.get_legend_handles_labels()[1]) == 4 + 2 + 1  # and the target
+    drawn_by = {x: drawn[f"fdr-by-{x}"].axes[0].get_legend_handles_labels()[1] for x in ("eta-scale", "step")}
+    named = [f"exaul, gamma x {scale}" for scale in (1, 3)]
+    assert drawn_by == {"eta-scale": [*named, "target $\\alpha$"], "step": ["aci-rank", "target $\\alpha$"]}
     near = run(Sweep(**SMALL, learners=("aci-rank",), steps=(0.0123456789, 0.0123456788))).summary()
     assert "step 0.0123456789" in near
     assert "step 0.0123456788" in near
@@ -114,6 +117,13 @@ def test_weights_are_computed_anew_before_they_can_underflow():
     assert anew(eta, scales, "float32") == [[x] * 12 for x in (256, 128, 8, 1, 256)]
     eta[9] = 0.2
     assert anew(eta, scales[:1], "float64") == [[1024] * 8 + [256] * 4]
+
+
+@pytest.mark.parametrize(("rate", "learner"), [("eta", "aci-rank"), ("gamma", "ew"), ("steps", "exaul")])
+def test_a_rate_that_no_learner_has_is_refused(rate, learner):
+    value = (0.1,) if rate == "steps" else 0.1
+    with pytest.raises(BadInput, match=f"^{rate}: given, but none of the learners has it: {learner}$"):
+        run(Sweep(**SMALL, learners=(learner,), **{rate: value}))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from exaul import BadInput, Sweep, merge, resume, run
 from exaul.commands.main import main
+from exaul.engine import manifest
 from exaul.engine import run as sweeps
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
@@ -315,6 +316,13 @@ def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys):
     assert main(["rerun", str(manifest), "--out", str(tmp_path / "three")]) == 2
     assert "versions: numpy is" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()
+
+
+def test_code_is_hashed_for_a_folder_only(tmp_path, monkeypatch, few_figures):
+    small = {"learners": ("ew",), "trials": 1, "horizon": 10}
+    monkeypatch.setattr(manifest, "engine_hash", lambda: "hash")
+    assert run(Sweep(**small)).manifest["code"] is None
+    assert run(Sweep(**small, out=str(tmp_path / "out"))).manifest["code"] == {"exaul": "hash"}
 
 
 def test_progress_as_json_lines(capsys):

@@ -28,6 +28,11 @@ def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
     return Tables(frame(trials), frame([]), frame([]), None, frame(rows))
 
 
+def shares(**more):
+    """The shares over one trace on which the learner answers half, at twice alpha."""
+    return advice.share_table(advice.rights(tables(0.2, 0.5, **more)))
+
+
 @pytest.mark.parametrize(
     ("fdr", "answered", "holds", "safe"),
     [(0.11, 0.5, 1, 1.0), (0.1101, 0.5, 0, 0.0), (0.05, 0.25, 1, 0.5), (0.05, 0.9, 1, 1.0), (np.nan, 0.0, 1, 0.0)],
@@ -40,17 +45,12 @@ def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_not
 
 
 def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_advised():
-    found = tables(0.2, 0.5)
-    share = advice.share_table(advice.rights(found)).set_index("learner")
+    share, unadvised = (found.set_index("learner") for found in (shares(), shares(advised=0)))
     assert share.loc[advice.WARM, ["cells", "advised", "holds_if_advised"]].tolist() == [1, 1, 0]
     assert share.loc[advice.THRESHOLD, "holds_if_advised"] == 1
-    assert np.isnan(
-        advice.share_table(advice.rights(tables(0.2, 0.5, advised=0)))
-        .set_index("learner")
-        .loc[advice.WARM, "holds_if_advised"]
-    )
-    assert advice.share_table(advice.rights(tables(0.2, 0.5, answerable=0.04))).empty
-    assert set(advice.share_table(advice.rights(tables(0.2, 0.5, records=400)))["case"]) == {advice.KINDS[False]}
+    assert np.isnan(unadvised.loc[advice.WARM, "holds_if_advised"])
+    assert shares(answerable=0.04).empty
+    assert set(shares(records=400)["case"]) == {advice.KINDS[False]}
 
 
 def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):

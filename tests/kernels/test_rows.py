@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,20 +163,14 @@ def test_cuts_are_traced():
 
 def test_one_program_for_all_numbers():
     learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
-    traces = []
-
-    @partial(jax.jit, static_argnums=0)
-    def play(learner, *given):
-        traces.append(1)
-        return exaul.play(learner, *given)
-
+    chex.clear_trace_counter()
+    play = jax.jit(chex.assert_max_traces(lambda *given: exaul.play(*given), n=1), static_argnums=0)
     scores, errors = records()
     cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
     for alpha in (0.1, 0.2, 0.3):
         again, params = exaul.make("exaul", ARMS, alpha=alpha, horizon=T)
         assert again == learner
         play(again, params, cuts, errors, drawn(1)[0])
-    assert len(traces) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,10 @@
 """The tree of sums: the same bits for own and for shared records, for any tiles."""
 
+import os
+import subprocess
+import sys
+
+import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +35,38 @@ def test_tiles_change_no_bit(threads, monkeypatch):
     monkeypatch.setattr(backend, "available", lambda: threads)
     monkeypatch.setattr(backend, "WIDEST", (5, 3))
     pd.testing.assert_frame_equal(run(Sweep(**game)).trials, expected, check_exact=True)
+
+
+PROGRAM = """
+import hashlib
+from tests import games
+from tests.kernels.test_backends import COPIES, simulate
+
+digest = hashlib.sha256()
+for name in games.WEIGHTED:
+    for streams in (COPIES, 1):
+        for precision in ("float64", "float32"):
+            of = simulate(name, "native", "levels", 1000, 100, precision=precision, streams=streams)
+            digest.update(b"".join(x.tobytes() for x in of))
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_width_of_vectors_changes_no_bit(tmp_path):
+    """Of decisions and losses, whose charges are divided by P; compiled for processors with FMA."""
+    host = numba.core.codegen.get_host_cpu_features().split(",")
+    if "+fma" not in host:
+        pytest.skip("no processor with FMA")
+    kinds = [("haswell", ""), ("haswell", "+prefer-128-bit")]
+    kinds += [("skylake-avx512", "+prefer-512-bit")] if "+avx512f" in host else []
+    digests = set()
+    for name, features in kinds:
+        of = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "XDG_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ | of, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout)
+    assert len(digests) == 1
 
 
 def test_each_copy_is_in_one_tile():

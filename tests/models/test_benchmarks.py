@@ -3,10 +3,13 @@
 import json
 import math
 import sys
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import pytest
+from pydantic import create_model
 
 from exaul.commands.main import main
 
@@ -43,17 +46,11 @@ def test_a_multiple_choice_of_lm_eval(tmp_path):
     status, log = converted(tmp_path, [CHOICE, CHOICE | {"doc_id": 1, "acc": 0.0}])
     assert status == 0
     likely = [math.exp(x) for x in (-0.109, -0.551, -0.707)]
-    assert list(log["score_std"]) == pytest.approx(2 * [likely[0] / sum(likely)])
+    assert list(log["score_logprob"]) == pytest.approx(2 * [likely[0] / sum(likely)])
     assert list(log["error"]) == [0, 1]
     assert list(log["id"]) == ["samples_task-0", "samples_task-1"]
     (tmp_path / "log.csv").unlink()
     assert list(converted(tmp_path, [CHOICE], "--metric", "acc_norm")[1]["error"]) == [1]
-
-
-def test_repeats_of_lm_eval(tmp_path):
-    _, log = converted(tmp_path, [TEXT])
-    assert list(log["score_con"]) == pytest.approx([2 / 3])
-    assert list(log["error"]) == [0]
 
 
 def test_filters_of_lm_eval(tmp_path, capsys):
@@ -106,54 +103,88 @@ def test_a_file_is_converted_once_and_to_a_csv(tmp_path, capsys):
 
 
 def sample(id, epoch, answer, value, logprobs=None, **scores):
-    """A sample as Inspect's reader returns one."""
-    content = SimpleNamespace(content=[SimpleNamespace(logprob=x) for x in logprobs or []])
-    choice = SimpleNamespace(logprobs=content if logprobs else None)
-    output = SimpleNamespace(choices=[choice], completion=answer)
-    one = SimpleNamespace(value=value, answer=answer)
-    return SimpleNamespace(id=id, epoch=epoch, error=None, output=output, scores={"match": one} | scores)
+    """A sample of a log of Inspect."""
+    content = {"content": [{"token": "x", "logprob": x} for x in logprobs or []]}
+    output = {"choices": [{"logprobs": content if logprobs else None}], "completion": answer}
+    scores = {"match": {"value": value, "answer": answer}} | scores
+    return {"id": id, "epoch": epoch, "error": None, "output": output, "scores": scores}
+
+
+def part(**fields):
+    """A class of Inspect's: the type of each field, and its default or ``...``."""
+    return create_model("Part", **fields)
+
+
+TOKENS = part(content=(list[part(logprob=(float, ...))], ...))
+OUTPUT = part(choices=(list[part(logprobs=(TOKENS | None, None))], []), completion=(str, ""))
+SCORE = part(value=(str | int | float | bool | list | dict, ...), answer=(str | None, None))
+SAMPLE = part(id=(int | str, ...), epoch=(int, ...), error=(Any, None), output=(OUTPUT, OUTPUT()))
+INSPECTED = part(samples=(list[part(__base__=SAMPLE, scores=(dict[str, SCORE] | None, None))], ...))
 
 
 @pytest.fixture
 def inspect_ai(monkeypatch):
-    """Inspect's reader, as far as it is used; a list to put samples in."""
-    samples = []
+    """Inspect's reader, as far as it is used."""
     log, scorer = ModuleType("inspect_ai.log"), ModuleType("inspect_ai.scorer")
-    log.read_eval_log = lambda path: SimpleNamespace(samples=samples)
-    scorer.value_to_float = lambda: lambda value: {"C": 1.0, "P": 0.5, "I": 0.0}.get(value, value)
+    log.read_eval_log = lambda path: INSPECTED.model_validate_json(Path(path).read_bytes())
+    scorer.value_to_float = lambda: {"C": 1.0, "P": 0.5}.get
     for module in (ModuleType("inspect_ai"), log, scorer):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    return samples
 
 
-def test_epochs_of_inspect_are_one_row(tmp_path, inspect_ai):
-    inspect_ai += [
+@pytest.mark.usefixtures("inspect_ai")
+def test_epochs_of_inspect_are_one_row(tmp_path):
+    samples = [
         sample("q1", 2, "Lyon", "I"),
         sample("q1", 1, "Paris", "C", [-0.2, -0.4]),
         sample("q1", 3, "paris.", "C"),
         sample("q2", 1, "Bonn", "P", [-1.0]),
         sample("q2", 2, "Bonn", "C"),
-        SimpleNamespace(id="q3", epoch=1, error="broken", scores=None),
-        SimpleNamespace(id="q4", epoch=1, error=None, scores={}),
+        sample("q3", 1, "", "I") | {"error": {"message": "broken"}},
+        sample("q4", 1, "", "I") | {"scores": {}},
     ]
-    status, log = converted(tmp_path, [], name="run.eval", tool="inspect")
+    status, log = converted(tmp_path, [{"samples": samples}], name="run.json", tool="inspect")
     assert status == 0
     assert list(log["id"]) == ["q1", "q2"]
-    assert list(log["score_std"]) == pytest.approx([math.exp(-0.3), math.exp(-1)])
-    assert list(log["score_con"]) == [0.5, 1]
+    assert list(log["score_logprob"]) == pytest.approx([math.exp(-0.3), math.exp(-1)])
+    assert list(log["score_exact"]) == [0.5, 1]
     assert list(log["error"]) == [0, 0.5]
 
 
-def test_scorers_of_inspect(tmp_path, inspect_ai, capsys):
-    inspect_ai.append(sample("q", 1, "x", "C", [-1.0], other=SimpleNamespace(value=0.25, answer="x")))
-    assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
-    assert "several scorers, match, other; --metric chooses one" in capsys.readouterr().err
-    _, log = converted(tmp_path, [], "--metric", "other", name="run.eval", tool="inspect")
-    assert list(log["error"]) == [0.75]
-    inspect_ai[:] = [sample("q", 1, "x", math.nan, [-1.0])]
-    (tmp_path / "log.csv").unlink()
-    assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
-    assert "sample q has the score nan; it must be in [0, 1]" in capsys.readouterr().err
-    inspect_ai[:] = [sample("q", 1, "x", "C", [-1.0, 3.5])]
-    assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
-    assert "neither usable logprobs nor further epochs" in capsys.readouterr().err
+@pytest.mark.usefixtures("inspect_ai")
+@pytest.mark.parametrize(
+    ("value", "logprobs", "more", "sentence"),
+    [
+        ("C", [-1.0], {"other": {"value": 0.25}}, "several scorers, match, other; --metric chooses one"),
+        (math.nan, [-1.0], {}, "sample q has the score nan; it must be in [0, 1]"),
+        pytest.param(10**400, [-1.0], {}, "sample q has the score 1000", id="huge"),
+        ([0.5], [-1.0], {}, "sample q has the score [0.5]; it must"),
+        ("C", [-1.0, 3.5], {}, "neither usable logprobs nor further epochs"),
+    ],
+)
+def test_a_log_of_inspect_without_a_score_is_one_sentence(tmp_path, value, logprobs, more, sentence, capsys):
+    rows = [{"samples": [sample("q", 1, "x", value, logprobs, **more)]}]
+    assert converted(tmp_path, rows, name="run.json", tool="inspect")[0] == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    if more:
+        assert list(
+            converted(tmp_path, rows, "--metric", "other", name="run.json", tool="inspect")[1]["error"]
+        ) == [0.75]
+
+
+def test_what_is_no_log_of_inspect_may_be_a_table(tmp_path, inspect_ai, monkeypatch, capsys):
+    """The sentence has its columns, and the command that reads it; also if Inspect is not installed."""
+
+    def said(row):
+        assert converted(tmp_path, [row], name="x.json", tool="inspect")[0] == 2
+        return capsys.readouterr().err
+
+    hint = "; the log has said; for a table of answers use exaul convert table"
+    told = said({"said": "a"})
+    assert "x.json: no log of Inspect (" in told
+    assert hint in told
+    assert "for a table" not in said(0)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
+    assert f"x.json: needs inspect-ai; pip install inspect-ai{hint}" in said({"said": "a"})

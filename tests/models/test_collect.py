@@ -5,10 +5,12 @@ import math
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -217,13 +219,22 @@ def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, caps
     assert not (tmp_path / "out").exists()
 
 
-def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
-    """A call costs eleven millionths of a dollar or more."""
-    more = {"price": (1.0, 1.0), "concurrent": 1}
-    log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, **more)
+def test_a_budget_is_that_of_the_folder_and_with_more_it_goes_on(stub, sums, tmp_path):
+    """A call costs eleven millionths of a dollar or more. Stored replies stay, also if new questions come first."""
+    how = {"budget": 60e-6, "concurrent": 1}
+    log, found = collected(stub, sums, tmp_path / "out", **how)
     assert 0 < len(log) < 12
     assert found.manifest["left out"]["not asked"] == 12 - len(log)
-    log, _ = collected(stub, sums, tmp_path / "out", budget=1.0, **more | {"concurrent": 2**31 - 1})
+    assert found.manifest["usage"]["dollars"] >= 60e-6
+    asked = len(stub.asked)
+    again, _ = collected(stub, sums, tmp_path / "out", **how)
+    assert len(stub.asked) == asked
+    pd.testing.assert_frame_equal(log, again)
+    new = tmp_path / "new.jsonl"
+    new.write_text('{"id": "n", "question": "What is 90 plus 90?", "answers": ["180"]}\n' + sums.read_text())
+    moved, _ = collected(stub, new, tmp_path / "out", **how)
+    assert len(moved) == len(log)
+    log, _ = collected(stub, sums, tmp_path / "out", budget=1.0, concurrent=2**31 - 1)
     assert len(log) == 12
     assert max(stub.counts().values()) == 1
     with pytest.raises(BadInput, match="budget: given, but the price of m is not known"):
@@ -446,20 +457,6 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, sums, tmp_path):
     assert {model: len(systems) for model, systems in found.manifest["systems"].items()} == {"m": 1, "other": 1}
 
 
-def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
-    """The second run has no budget left; stored replies stay, also if new questions come first."""
-    log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)
-    asked = len(stub.asked)
-    again, _ = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)
-    assert len(stub.asked) == asked
-    pd.testing.assert_frame_equal(log, again)
-    new = tmp_path / "new.jsonl"
-    new.write_text('{"id": "n", "question": "What is 90 plus 90?", "answers": ["180"]}\n' + sums.read_text())
-    moved, _ = collected(stub, new, tmp_path / "out", budget=60e-6, concurrent=1)
-    assert len(moved) == len(log)
-    assert found.manifest["usage"]["dollars"] >= 60e-6
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, sums, tmp_path, number):
     stub.delay = 0.3
@@ -504,8 +501,6 @@ def test_a_damaged_file_of_calls_is_one_sentence(stub, sums, tmp_path):
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, sums, tmp_path, kills):
     """No call whose reply is in the file is asked again; the log is that of a run that was left alone."""
-    import sqlite3
-
     stub.delay = 0.01
     flags = ["--score", "logprob", "entail", "--judge", "llm", "--concurrent", "2", "--progress", "quiet"]
     argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", *flags]
@@ -560,3 +555,34 @@ def test_a_real_model_is_asked(small_model, tmp_path, more):
     again = CollectJob(Collect(**config))
     again.run()
     assert again.manifest["usage"]["last run"]["calls"] == 0
+
+
+@pytest.mark.slow
+def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums, tmp_path, monkeypatch):
+    """No stored reply is replaced, so no call is made again. Then ``exaul score`` adds a score."""
+    code = "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n"
+    (tmp_path / "asks_again.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
+    argv = ["collect", str(sums), "--score", "logprob", "asks_again:same", *flags, "--concurrent", "1"]
+    argv += ["--price", "1", "1", "--out", "log"]
+
+    def stored():
+        with sqlite3.connect("log/calls.sqlite") as file:
+            return set(file.execute("SELECT key, rowid FROM calls"))
+
+    with subprocess.Popen([sys.executable, "-c", MAIN, *argv]) as running:
+        while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
+            time.sleep(0.01)
+        running.kill()
+    had = [stored()]
+    for flag, status in ((["--budget", "3e-4"], 3), ([], 0)):
+        assert main([*argv, *flag]) == status
+        had.append(stored())
+    assert had[0] < had[1] < had[2]
+    assert len(had[2]) == 13
+    assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
+    log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
+    assert set(log["score_asks_again_same"]) == {1}
+    assert more["score_exact"].isin([0, 0.5, 1]).all()
+    assert more["error"].equals(log["error"])

@@ -9,12 +9,14 @@ from pathlib import Path
 from random import Random
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from exaul.commands.main import main
-from tests.models.test_benchmarks import CHOICE, TEXT
+from tests.models.test_benchmarks import CHOICE, TEXT, inspect_ai, sample  # noqa: F401  # a fixture
 
 NAMED = ["--score-name", "confidence"]
+EMPTY = ["metadata", "trace_metadata", "tags"]  # objects here, which Parquet holds only with fields
 
 
 def completion(*logprobs):
@@ -205,7 +207,7 @@ def save(rows, path):
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     elif path.suffix == ".parquet":
-        pd.DataFrame(rows).drop(columns=["metadata", "trace_metadata", "tags"], errors="ignore").to_parquet(path)
+        pd.DataFrame(rows).drop(columns=EMPTY, errors="ignore").to_parquet(path)
     else:
         pd.DataFrame(rows).to_csv(path, index=False)
     return str(path)
@@ -344,11 +346,14 @@ def test_calls_that_mlflow_logs_by_itself(tmp_path, name):
     assert list(log["score"]) == pytest.approx([0.0497871])
 
 
-def test_messages_of_open_webui_with_one_id_in_two_chats(tmp_path):
-    rows = [rating("m1", 1, score=0.9), rating("m1", -1, score=0.4)]
+def test_ids_of_open_webui(tmp_path):
+    """They repeat in other chats, and are no paths; the search of one with thousands of dots took minutes."""
+    rows = [rating(id, 1, score=x) for id, x in (("m1", 0.9), ("m1", 0.4), ("a.b", 0.5), ("." * 100_000, 0.25))]
     rows[1]["meta"] = rows[1]["meta"] | {"chat_id": "d"}
+    history = rows[2]["snapshot"]["chat"]["chat"]["history"]
+    history["messages"] = {"a": {"b": {"confidence": 0.1}}} | history["messages"]
     _, log = converted(tmp_path, "open-webui", {"r.json": rows}, *NAMED)
-    assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 1)]
+    assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 0), ("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 0)]
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.csv"])
@@ -361,28 +366,22 @@ def test_ratings_of_open_webui(tmp_path, capsys, name):
 
 
 def test_values_that_mean_wrong(tmp_path, capsys):
+    def told(rows, *flags):
+        """The errors, or the sentence."""
+        status, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *NAMED, *flags)
+        return list(log["error"]) if status == 0 else capsys.readouterr().err
+
     rows = [row for n in range(1, 6) for row in (score(f"o{n}", "stars", n), score(f"o{n}", "confidence", 0.5))]
-    flags = NAMED
-    assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags)[0] == 2
-    assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in capsys.readouterr().err
-    assert converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "6")[0] == 2
-    assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in capsys.readouterr().err
-    _, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "1", "2.0")
-    assert list(log["error"]) == [1, 1, 0, 0, 0]
+    assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in told(rows)
+    assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in told(rows, "--down", "6")
+    assert told(rows, "--down", "1", "2.0") == [1, 1, 0, 0, 0]
     huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
-    _, log = converted(tmp_path, "langfuse", {"s.jsonl": huge}, *flags, "--down", "2", "3", "4", "5")
-    assert list(log["error"]) == [0, 1, 1, 1, 1]
+    assert told(huge, "--down", "2", "3", "4", "5") == [0, 1, 1, 1, 1]
     two = [score("o1", "x", 0), score("o2", "x", -1), *rows]
-    assert converted(tmp_path, "langfuse", {"s.jsonl": two}, *flags, "--thumb-name", "x")[0] == 2
-    assert "values -1, 0 that" in capsys.readouterr().err  # 0 may be neutral
+    assert "values -1, 0 that" in told(two, "--thumb-name", "x")  # 0 may be neutral
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
-    assert converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags)[0] == 2  # 0 may be neutral
-    assert "values -1, 0, 1 that" in capsys.readouterr().err
-    assert list(converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags, "--down", "-1")[1]["error"]) == [
-        1,
-        0,
-        0,
-    ]
+    assert "values -1, 0, 1 that" in told(neutral)
+    assert told(neutral, "--down", "-1") == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -463,6 +462,23 @@ def test_an_array_of_json_has_numbered_rows(tmp_path, capsys):
         assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["s.jsonl", "s.csv", "s.parquet"])
+def test_samples_of_lm_eval(tmp_path, name):
+    """Lists are texts in CSV, and arrays in Parquet."""
+    for row, column, score in ((CHOICE, "score_logprob", 0.4560671), (TEXT, "score_exact", 2 / 3)):
+        _, log = converted(tmp_path, "lm-eval", {name: [row]})
+        assert list(log[column]) == pytest.approx([score])
+        assert list(log["error"]) == [0]
+
+
+def test_eight_digits_are_a_date(tmp_path):
+    """Not a number of seconds."""
+    rows = [score("o1", "confidence", 0.5), score("o1", "thumb", 1, updated_at="20260101")]
+    for row in (rows[1], rows[1] | {"updated_at": 20260101}):
+        _, log = converted(tmp_path, "langfuse", {"s.jsonl": [rows[0], row]}, *NAMED)
+        assert list(log["time"]) == ["2026-01-01T00:00:00.000+00:00"]
+
+
 ANSWERS = [{"id": n, "a": {"sure": f"{n}%"}, "said": "Yes", "truth": ["no", "yes "][n % 2]} for n in range(3)]
 GOLDEN = [  # rows of an export, and the flags that read them
     ("langfuse", SCORES, NAMED),
@@ -473,6 +489,7 @@ GOLDEN = [  # rows of an export, and the flags that read them
     ("open-webui", RATINGS, NAMED),
     ("lm-eval", [CHOICE, CHOICE | {"doc_id": 1}], []),
     ("lm-eval", [TEXT], []),
+    ("inspect", {"version": 2, "status": "", "samples": [sample("q", n, "a", "C", [-1]) for n in (1, 2)]}, []),
     ("table", ANSWERS, ["--score", "a.sure", "--equal", "said", "truth"]),
 ]
 VALUES = [None, "", True, -1, 1e308, 10**400, float("nan"), "inf", [], {}, [None]]
@@ -487,18 +504,29 @@ def members(value):
         yield from members(value[key])
 
 
+def edit(value, random, values):
+    """Remove or replace something, at any depth."""
+    parent, key = random.choice(list(members(value)))
+    if isinstance(parent, dict) and random.random() < 0.3:
+        del parent[key]
+    else:
+        parent[key] = copy.deepcopy(random.choice(values))
+
+
 def save_edited(rows, path, random):
     """Save rows of which up to three values, at any depth, are removed or replaced, and sometimes a byte."""
     rows = copy.deepcopy(rows)
     for _ in range(random.randrange(4)):
-        parent, key = random.choice(list(members(rows)))
-        if isinstance(parent, dict) and random.random() < 0.3:
-            del parent[key]
-        else:
-            parent[key] = copy.deepcopy(random.choice(VALUES))
+        edit(rows, random, VALUES)
+    table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
     if path.suffix == ".csv":
-        table = pd.DataFrame([row for row in rows if isinstance(row, dict)], dtype=object)
         table.to_csv(path, index=False, errors="surrogatepass")
+    elif path.suffix == ".parquet":
+        table = table.drop(columns=EMPTY, errors="ignore")
+        try:
+            table.to_parquet(path)
+        except (pa.ArrowException, OverflowError, UnicodeError):  # of values that it cannot hold
+            table.map(ascii).to_parquet(path)
     else:
         save(rows, path)
     depth = random.choice([2, 100_000])
@@ -508,14 +536,16 @@ def save_edited(rows, path, random):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("many", [90, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("inspect_ai")
+@pytest.mark.parametrize("many", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_hostile_exports_are_refused_or_read(tmp_path, many):
     """Each ends with a log of valid rows, or with one sentence and nothing written."""
     statuses = Counter()
     for seed in range(many):
         random = Random(seed)
         tool, rows, flags = GOLDEN[seed % len(GOLDEN)]
-        path, log = tmp_path / f"x{random.choice(['.jsonl', '.json', '.csv'])}", tmp_path / "log.csv"
+        ending = random.choice(["jsonl", "json", "csv", "parquet"]) if tool != "inspect" else "json"
+        path, log = tmp_path / f"x.{ending}", tmp_path / "log.csv"
         save_edited(rows, path, random)
         with redirect_stderr(io.StringIO()) as errors, redirect_stdout(io.StringIO()):
             status = main(["convert", tool, str(path), "--out", str(log), *flags])
@@ -527,13 +557,3 @@ def test_hostile_exports_are_refused_or_read(tmp_path, many):
         statuses[status] += 1
     print(many, "edits:", statuses)
     assert min(statuses.values()) > many / 5
-
-
-def test_an_id_of_open_webui_is_no_path(tmp_path):
-    """Also not one with thousands of dots, whose search took minutes."""
-    rows = [rating("a.b", 1, score=0.5), rating("." * 100_000, -1, score=0.25)]
-    messages = rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"]
-    rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"] = {"a": {"b": {"confidence": 0.1}}} | messages
-    status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, *NAMED)
-    assert status == 0
-    assert records(log) == [("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 1)]

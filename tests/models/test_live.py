@@ -368,25 +368,18 @@ def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path,
     number, flag = count(), {"user": "--contexts", "adversary": "--questions"}[kind]
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
     sources = {"user": texts, "adversary": pool}[kind]
-    argv = [
-        "live",
-        kind,
-        flag,
-        str(sources),
-        "--endpoint",
-        stub.url,
-        "--model",
-        "m",
-        "--horizon",
-        "12",
-        "--dry-run",
-    ]
-    assert main([*argv, "--score", *score, "--judge", "llm", "--out", str(tmp_path / "out")]) == 0
+    argv = ["live", kind, flag, str(sources), "--endpoint", stub.url, "--model", "m", "--horizon", "12"]
+    argv += ["--score", *score, "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main(argv) == 0
     predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", capsys.readouterr().out)[1])
     assert not stub.asked
     how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
     dialogue(stub, sources, tmp_path / "out", kind, **how)
     assert len(stub.asked) == calls <= predicted + 2  # equal ones are made once
+    compared = [text for body in stub.asked if "Second answer" in (text := body["messages"][0]["content"])]
+    # 110 tokens of four characters, as in the costs of docs/experiments.md, however long the dialogue is
+    assert all(text.count("What is ") == 1 and len(text) <= 4 * 110 for text in compared)
+    assert bool(compared) == ("entail" in score)
 
 
 @pytest.mark.parametrize(
@@ -413,14 +406,21 @@ def test_bad_flags_are_one_sentence(pool, tmp_path, capsys, flags, sentence):
     assert not out.exists()
 
 
-def test_a_duel_with_a_real_model(small_model, pool, tmp_path, capsys):
-    """Every role by it, one round; and again, without a call, to the same transcript."""
-    argv = ["live", "adversary", "--questions", str(pool), "--endpoint", small_model, "--model", "small"]
-    argv += ["--horizon", "1", "--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
+SLOW = {"marks": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("adversary", 1), pytest.param("adversary", 3, **SLOW), pytest.param("user", 3, **SLOW)]
+)
+def test_a_dialogue_with_a_real_model(small_model, pool, texts, tmp_path, capsys, kind, rounds):
+    """Every role by it; and again, without a call, to the same transcript."""
+    flags = {"user": ["--contexts", str(texts), "--judge", "llm"], "adversary": ["--questions", str(pool)]}
+    argv = ["live", kind, *flags[kind], "--endpoint", small_model, "--model", "small", "--horizon", str(rounds)]
+    argv += ["--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
     argv += ["--learner", "aci-rank", "--out", str(tmp_path / "out")]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "1 of 1 rounds" in printed
+    assert f"{rounds} of {rounds} rounds" in printed
     before = (tmp_path / "out" / "transcript.jsonl").read_bytes()
     assert main(argv) == 0
     assert "0 calls made" in capsys.readouterr().out

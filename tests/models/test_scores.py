@@ -59,22 +59,12 @@ def test_p_true_is_the_share_of_yes(chance, mass):
     assert '"Paris"' in message["content"]
 
 
-@pytest.mark.parametrize("reply", ["yes", chances(perhaps=-0.1), completion("", top=())])
-def test_p_true_without_logprobs_of_yes_or_no_is_no_score(reply):
-    assert math.isnan(scored("p-true", [reply])[0])
-
-
 @given(st.integers(0, 100), st.sampled_from(["{}", "{}%", "About {} percent.", "{}/100", "<think>5</think>{}"]))
 def test_verbal_is_the_number_that_is_stated(percent, form):
     score, (asked,) = scored("verbal", [form.format(percent)])
     assert score == percent / 100
     assert asked.keys() == {"model", "messages"}
     assert asked["model"] == "m"
-
-
-@pytest.mark.parametrize("reply", ["", "sure", "101", "-5", "0.9", "9" * 400])
-def test_verbal_without_a_percentage_is_no_score(reply):
-    assert math.isnan(scored("verbal", [reply])[0])
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))
@@ -94,9 +84,17 @@ def test_agree_is_the_share_that_one_reply_names(numbers, comma):
     assert sum(line.startswith(f"{number}. ") for number in range(1, 9) for line in lines) == 5  # texts are quoted
 
 
-@pytest.mark.parametrize("reply", ["", "all of them", "0", "1, 6", "-1"])
-def test_agree_without_clear_numbers_is_no_score(reply):
-    assert math.isnan(scored("agree", [*"abcde", reply])[0])
+UNCLEAR = {
+    "p-true": ["yes", chances(perhaps=-0.1), completion("", top=())],
+    "verbal": ["", "sure", "101", "-5", "0.9", "9" * 400],
+    "agree": ["", "all of them", "0", "1, 6", "-1"],
+}
+
+
+@pytest.mark.parametrize(("name", "reply"), [(name, reply) for name, each in UNCLEAR.items() for reply in each])
+def test_a_reply_without_a_clear_share_is_no_score(name, reply):
+    samples = "abcde" if name == "agree" else ""
+    assert math.isnan(scored(name, [*samples, reply])[0])
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,19 @@ def test_a_table_without_meaning_is_one_sentence(tmp_path, capsys, flags, senten
     assert message.count("\n") == 1
 
 
-def test_lists_of_all_answers_in_one_row_are_one_sentence(tmp_path, capsys):
-    flags = "--score c --correct ok"
-    assert converted(tmp_path, "x.json", '[{"c": [0.5, 1], "ok": [0, 1]}]', flags) == (2, None)
-    sentence = "x.json, row 1: c is a list; each answer must have a row of its own (DataFrame.explode)\n"
-    assert capsys.readouterr().err.endswith(sentence)
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '[{"c": [0.5, 1], "ok": [0, 1]}]',
+            ", row 1: c is a list; each answer must have a row of its own (DataFrame.",
+        ),
+        ('{"by": "m", "results": [{"c": 1}]}', ": no column c in its only row; save the list results alone, as an"),
+    ],
+)
+def test_lists_of_all_answers_in_one_row_are_one_sentence(tmp_path, capsys, text, sentence):
+    assert converted(tmp_path, "x.json", text, "--score c --correct ok") == (2, None)
+    assert f"x.json{sentence}" in capsys.readouterr().err
 
 
 def test_what_is_left_out_is_counted_and_other_columns_are_kept(tmp_path, capsys):

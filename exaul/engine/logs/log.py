@@ -174,7 +174,7 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
         what = "the log has columns error and correct"
         what = what if label_columns else f"no column error or correct; {listed(present)}"
         hint = "--error or --correct (in serve --log-error or --log-correct, in Python error= or correct=)"
-        raise BadInput(f"{path}: {what}; name its label column with {hint}")
+        raise BadInput(f"{path}: {what}; name its label column with {hint}, or use {typed('convert', 'table')}")
     if label_columns[0] == columns.score:
         raise BadInput(f"{path}: {columns.score!r} named as the column of scores and of labels; they must be two")
     return label_columns[0], columns.correct is not None or (

@@ -64,7 +64,13 @@ OVER_TIME = {  # by name of the figure: curve, label, column of its bound if it 
     "risk": ("fdr_risk", RISK, "risk_bound", 10),
     "regret": ("regret", REGRET, "regret_bound", 1),
 }
-SWEPT = {"alpha": "target FDR $\\alpha$", "lambda": "weight of the FDR $\\lambda$"}
+SWEPT = {
+    "alpha": "target FDR $\\alpha$",
+    "lambda": "weight of the FDR $\\lambda$",
+    "eta_scale": "learning rate $\\eta$, as a multiple of the learner's own",
+    "gamma_scale": "exploration $\\gamma$, as a multiple of the learner's own",
+    "step": "step",
+}
 BAND = "line: mean over trials; band: 5% to 95% of trials"
 
 
@@ -73,8 +79,8 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
 
     Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by alpha.
     """
-    trials, curves = with_rates(trials), with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(trials, best)}
+    curves = with_answered(with_rates(curves))
+    drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
     silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
     curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # that of best-fixed holds at T alone
@@ -83,8 +89,10 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
         if curves[f"{curve}_mean"].notna().any():
             target = curve == "fdr"
             drawn[name] = over_time(curves, curve, label, target, segments, log=log, dotted=bound, linear=linear)
-    several = (swept for swept in SWEPT if trials[swept].nunique() > 1)
-    return drawn | {f"fdr-by-{swept}": fdr_by(trials, swept) for swept in several}
+    for swept in (swept for swept in SWEPT if trials[swept].nunique() > 1):
+        played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
+        drawn[f"fdr-by-{swept.replace('_', '-')}"] = fdr_by(played, swept)
+    return drawn
 
 
 def with_answered(curves: Table) -> Table:
@@ -257,7 +265,7 @@ def asked_figure(table: Table) -> Figure:
 
 
 def fdr_by(trials: Table, swept: str) -> Figure:
-    """Draw the FDR at T against alpha or lambda (``swept``): mean, and band from 5% to 95% of trials."""
+    """Draw the FDR at T against one of ``SWEPT``: mean, and band from 5% to 95% of trials."""
     figure, panels = panel_grid(trials, FDR, by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
@@ -269,8 +277,8 @@ def fdr_by(trials: Table, swept: str) -> Figure:
         target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
         axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept], ylim=(0, None))
-        in_percent(axes.xaxis, axes.yaxis)
-        if swept == "lambda":
+        in_percent(axes.yaxis, *([axes.xaxis] if swept == "alpha" else []))
+        if swept != "alpha":
             _at_values(axes, rows[swept])
     add_legend(figure, panels, BAND)
     return figure

@@ -16,6 +16,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import read_finished
+from exaul.engine.registry import FROM_LOG
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
@@ -113,6 +114,7 @@ class Result:
             summary.summarize(
                 trials,
                 advised=advised,
+                from_log=bool(played["warm_start"]) or FROM_LOG in best.values(),
                 by_answers=any(x["bound_by_answers"] for x in played["learners"]),
                 condition=condition,
                 width=width,

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
-from exaul.engine.logs.files import Table
+from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records, describe_start
+from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
@@ -74,11 +75,10 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 
     ``source`` is an entry of ``sources`` in a manifest.
     """
-    log = source["warm_start"]
-    shares = {} if log is None else log["shares"]
+    log = source["warm_start"] or {"shares": {}}
     return "\n".join(
         describe_start(log, learner, float(alpha), share)
-        for learner, by_alpha in shares.items()
+        for learner, by_alpha in log["shares"].items()
         for alpha, share in by_alpha.items()
     )
 
@@ -96,6 +96,7 @@ def summarize(
     trials: Table,
     *,
     advised: Mapping[float, str] = NOTHING,
+    from_log: bool = True,
     by_answers: bool = False,
     condition: str = "",
     width: int | None = None,
@@ -105,15 +106,16 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
+        from_log: whether it starts from a log, as the advice says.
         by_answers: whether some bound of R_T depends on the number of answers.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
-    parts, is_limited = list[str](), bool((trials["risk_bound"] > 0).any())
+    parts, is_limited, starred = list[str](), bool((trials["risk_bound"] > 0).any()), False
     for alpha, block in trials.groupby("alpha", sort=False):
-        keys = [key for key in _keys(block) if key != "alpha"]  # it is that of the block
-        cells, best, rows = list(_cells(block, keys)), advised.get(alpha), []
+        cells, best, rows = list(_cells(block, ("learner", "lambda"))), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
+        starred |= bool(indent)
         for cell, each in cells:
             name = cell.pop("learner")
             row = {
@@ -125,11 +127,11 @@ def summarize(
             }
             limit = {"wrong above the\ntarget, at most": _limit(each["risk_bound"])} if is_limited else {}
             rows.append(row | limit)
-        parts.append(
-            f"target: at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
-        )
-        parts.append(format_table(rows, width, kept=len(keys) + 1))
-    legend = f"{ADVISED.strip()}: advised (below); " if set(trials["learner"]) & set(advised.values()) else ""
+        target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
+        rows = _once(rows)
+        parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
+    start = "" if from_log else ", if it starts from a log, which it does not here"
+    legend = f"{ADVISED.strip()}: advised (below){start}; " if starred else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
         few = ", for N as here" if by_answers else ""
         meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
@@ -137,6 +139,8 @@ def summarize(
         legend += f"wrong above the target, at most: proven{condition}: {meaning}"
     if "best-fixed" in set(trials["learner"]):
         legend += "\nbest-fixed: the paper's comparator, a threshold chosen in hindsight; another may answer more"
+    for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
+        legend += f"\n{FROM_LOG}: starts from {log}, in place of a log of yours"
     return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
 
 
@@ -147,7 +151,7 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
     """
     named, lines = with_rates(trials), list[str]()
     for alpha, name in advised.items():
-        rows = named[(named["alpha"] == alpha) & (named["learner"] == name)]
+        rows = named.query("alpha == @alpha and learner == @name")
         most = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
         shown = rows["answered"].mean()
         if most < shown:  # a limit is NaN without rows or a proof
@@ -166,9 +170,9 @@ def as_latex(trials: Table) -> str:
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "at most": _limit(rows["risk_bound"]),
         }
-        for cell, rows in _cells(trials, _keys(trials))
+        for cell, rows in _cells(trials, CELL)
     ]
-    columns, minus = columns_of(rows), re.compile(r"^-(?=\d)")
+    columns, minus = columns_of(_once(rows)), re.compile(r"^-(?=\d)")
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     texts = (
         [minus.sub("$-$", text.translate(LATEX)) for text in row] for row in zip(*columns.values(), strict=True)
@@ -224,13 +228,12 @@ def summarize_theory(
 
 def describe_checks(trials: Table, delta: float) -> str:
     """Return one line that says whether each proven bound held, or in how many trials it is broken."""
-    bounded = ((trials["regret_bound"] > 0) & (trials["regret_bound"] < trials["horizon"])).to_numpy()
+    bound = trials["regret_bound"]
+    bounded = (trials["regret"] <= bound)[(bound > 0) & (bound < trials["horizon"])]
     checks = {
         "Lemma 1 (an identity, which checks the arithmetic)": lemma_holds(trials),
         "the limit of R_T": risk_holds(trials)[_limited(trials)],
-        f"the bound of the regret, where it is below T (probability 1 - {delta})": (
-            trials["regret"] <= trials["regret_bound"]
-        )[bounded],
+        f"the bound of the regret, where it is below T (probability 1 - {delta})": bounded,
     }
     texts = [
         f"{name} held in all {len(holds):,}"
@@ -247,7 +250,6 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     observed = trials.dropna(subset="observed")
     if observed.empty:
         return ""
-    keys = _keys(observed)
     table = [
         {
             **cell,
@@ -257,8 +259,9 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
             "FDR observed": _text(rows["fdr_observed"].mean(), "{:.4f}"),
             "aim": f"{rows['aim'].mean():.4f}",
         }
-        for cell, rows in _cells(observed, keys)
+        for cell, rows in _cells(observed, CELL)
     ]
+    table = _once(table)
     meanings = {
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
@@ -266,7 +269,7 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         "FDR observed": "the FDR among them, by that feedback",
         "aim": "the FDR observed at which the FDR of all answers is alpha",
     }
-    return format_table(table, width, meanings, kept=len(keys) + 1)
+    return format_table(table, width, meanings, kept=3 + ("lambda" in table[0]))
 
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
@@ -291,22 +294,27 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         "largest R_T": "of the traces; R_T is the sum of e - alpha over answers, mean over trials",
         "10% of answerable": "its 10% quantile over the traces",
     }
-    return format_table(lines, width, meanings, kept=len(keys) + 1)
+    return format_table(_once(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
     """Return, per alpha, on how many traces each learner is advised."""
     lines = []
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
-        counts = rows["advised"].value_counts()
-        each = ", ".join(f"{name} on {count}" for name, count in counts.items())
+        each = ", ".join(f"{name} on {count}" for name, count in rows["advised"].value_counts().items())
         lines.append(f"to use at alpha = {alpha:g}: {each} of {len(rows)}")
     return "\n".join(lines)
 
 
-def _keys(trials: Table) -> tuple[str, ...]:
-    """Return the columns that tell cells apart: lambda only if an alpha has several."""
-    return CELL if (trials.groupby("alpha")["lambda"].nunique() > 1).any() else CELL[:2]
+def _once(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of cells, without lambda if they have one; those that are the same at each lambda become one."""
+    table = frame(rows)
+    others, many = [x for x in table if x != "lambda"], table["lambda"].nunique()
+    if many == 1:
+        return table[others].to_dict("records")
+    same = table.groupby(others)["lambda"].transform("size") == many
+    table["lambda"] = table["lambda"].map("{:.4g}".format).mask(same, "all")
+    return table.drop_duplicates().to_dict("records")
 
 
 def _cells(table: Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], Table]]:
@@ -321,8 +329,8 @@ def _text(value: float, form: str) -> str:
 
 
 def _spread(values: Any) -> str:
-    """Return mean and standard deviation; "-" if there is no value."""
-    return _text(values.mean(), f"{{:.4f}} ±{values.std(ddof=0):.4f}")
+    """Return mean and standard deviation of shares in percent; "-" if there is no value."""
+    return _text(values.mean(), f"{{:.2%}} ±{values.std(ddof=0):.2%}")
 
 
 def _limit(bounds: Any) -> str:

@@ -25,11 +25,11 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 
 
-def with_rates(table: "Table") -> "Table":
-    """Return a table whose learners are also named by the rates in which their cells differ."""
+def with_rates(table: "Table", but: str = "") -> "Table":
+    """Return a table whose learners are also named by the rates in which their cells differ, ``but`` for one."""
     names = table["learner"]
     for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
-        differ = table.groupby("learner")[rate].transform("nunique") > 1
+        differ = (table.groupby("learner")[rate].transform("nunique") > 1) & (rate != but)
         names = names.where(~differ, names + f", {words} " + table[rate].map(as_digits))
     return table.assign(learner=names)
 
@@ -94,9 +94,9 @@ def wrap(text: str, width: int | None) -> str:
 
 
 def round_up(bound: float) -> str:
-    """Return a bound as text of four decimals that is not below it."""
-    text = f"{bound:.4f}"
-    return text if float(text) >= bound else f"{bound + 1e-4:.4f}"
+    """Return the bound of a share in percent, with two decimals, not below it."""
+    rounded = round(bound, 4)
+    return f"{rounded if rounded >= bound else rounded + 1e-4:.2%}"
 
 
 def _align_decimals(values: Iterable[float]) -> list[str]:

@@ -185,16 +185,16 @@ def traces_table(trials: Table, sources: Table) -> Table:
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:
     """Return whether the risks of answers and of feedback are within their bounds, per row, up to rounding."""
-    excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
-    feedback_excess = trials["feedback_risk"].to_numpy() - trials["feedback_risk_bound"].to_numpy()
+    excess = trials["fdr_risk"] - trials["risk_bound"]
+    feedback_excess = trials["feedback_risk"] - trials["feedback_risk_bound"]
     # fmax ignores NaN, and a comparison with NaN is False: rows without bounds pass
-    return ~(np.fmax(excess, feedback_excess) > 1e-9 * trials["horizon"].to_numpy())
+    return ~(np.fmax(excess, feedback_excess) > 1e-9 * trials["horizon"]).to_numpy()
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:
     """Return whether Lemma 1 holds in each row, up to rounding: lam R_T <= n + (1 + lam) regret."""
-    lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
+    lam = trials["lambda"]
     # both sides are divided by 1 + lam, so that no lambda overflows
-    left = lam / (1 + lam) * trials["fdr_risk"].to_numpy()
-    right = answered / (1 + lam) + trials["regret"].to_numpy()
-    return left <= right + 1e-9 * trials["horizon"].to_numpy()
+    left = lam / (1 + lam) * trials["fdr_risk"]
+    right = trials["answered"] / (1 + lam) + trials["regret"]
+    return (left <= right + 1e-9 * trials["horizon"]).to_numpy()

@@ -206,15 +206,12 @@ def simulate_rollouts(
     parts = [trial_records, counter, *rollouts]
     blocks, leaves = folder.load_state(batch)
     if blocks:
-        import jax
-
-        first, tree = jax.tree.flatten(schedule.save(parts))
-        forms = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (first, leaves)]
+        forms = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (schedule.save(parts), leaves)]
         if forms[0] != forms[1]:
             raise BadInput(
                 "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
             )
-        schedule.restore(parts, jax.tree.unflatten(tree, leaves))
+        schedule.restore(parts, iter(leaves))
     copies = sum(rollout.count for rollout in rollouts)
     report(copies * min(blocks * ROUNDS, int(checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
@@ -235,10 +232,8 @@ def simulate_rollouts(
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
     for chunk in make_chunks(trial_records, checkpoints, width, blocks):
         if running_rounds and folder.due():
-            import jax
-
             collect()
-            folder.save_state(batch, int(chunk.schedule.block[0]), jax.tree.leaves(schedule.save(parts)))
+            folder.save_state(batch, int(chunk.schedule.block[0]), schedule.save(parts))
         if counter is not None:
             records = chunk.host_records()
             counter.count(chunk.schedule, records.cuts, records.errors)

@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput, name_with_values
-from exaul.engine.environments.adaptive import (
-    Adaptive,
-    AdaptivePool,
-    make_pool,
-    read_tunables,
-)
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, make_pool, read_tunables
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
@@ -28,16 +23,7 @@ from exaul.engine.simulation.learners import PreparedLearner, check_backend, pre
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import (
-    ARMS,
-    GRIDS,
-    LOG_ARMS,
-    LOG_GRID,
-    Copies,
-    compute_costs,
-    compute_cuts,
-    log_grid,
-)
+from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID, Copies, compute_costs, compute_cuts, log_grid
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, make_streams
@@ -107,16 +93,9 @@ class Prepared:
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
-        return make_pool(
-            self.environment,
-            self.tunable_values,
-            self.sweep.seed,
-            self.horizon,
-            self.grid,
-            [r.scores for r in self.records],
-            [r.errors for r in self.records],
-            [r.groups for r in self.records],
-        )
+        numbers = self.tunable_values, self.sweep.seed, self.horizon, self.grid
+        columns = zip(*((r.scores, r.errors, r.groups) for r in self.records), strict=True)
+        return make_pool(self.environment, *numbers, *columns)
 
     def cell_of_copies(self, learner: PreparedLearner) -> NDArray[np.intp]:
         """Return the cell of each of a learner's copies: all trials of the first cell, then of the next."""
@@ -178,6 +157,9 @@ def prepare(
         given = sweep, name, learner, horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
             prepared_learners.append(prepare_learner(*given))
+    for rate, scale in (("eta", "eta_scale"), ("gamma", "gamma_scale"), ("steps", "step")):
+        if getattr(sweep, rate) and all(np.isnan(getattr(x.cells, scale)).all() for x in prepared_learners):
+            raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,

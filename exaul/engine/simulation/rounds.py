@@ -151,7 +151,7 @@ def simulate_chunk(
 class RoundsSimulation(Saved):
     """B copies on a backend that JAX traces."""
 
-    changing = ("now",)
+    changing = ("leaves",)
 
     def __init__(
         self,
@@ -176,6 +176,16 @@ class RoundsSimulation(Saved):
         self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
 
     @property
+    def leaves(self) -> list[Any]:
+        """The arrays of the carry, whatever trees a learner of the user's has."""
+        return jax.tree.leaves(self.now)
+
+    @leaves.setter
+    def leaves(self, saved: list[Any]) -> None:
+        """Take those of a save."""
+        self.now = jax.tree.unflatten(jax.tree.structure(self.now), saved)
+
+    @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
         return self.now.learner[1]
@@ -191,9 +201,8 @@ class RoundsSimulation(Saved):
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        self.now = jax.tree.map(
-            jnp.asarray, self.now
-        )  # a restored save holds NumPy arrays, which cannot be donated
+        # a restored save holds NumPy arrays, which cannot be donated
+        self.now = jax.tree.map(jnp.asarray, self.now)
         self.now, self.collected = simulate_chunk(*self._arguments(chunk.schedule, rates))
 
     def lowered(self, schedule: Schedule, rates: Rates, sharding: Any = None) -> Any:

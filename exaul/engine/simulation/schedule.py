@@ -45,28 +45,35 @@ class Schedule(NamedTuple):
 class Saved:
     """A part of a batch that a save between two chunks contains.
 
-    ``changing`` names all attributes that change: trees of arrays, numbers, parts, and lists of parts.
+    ``changing`` names all attributes that change: arrays, numbers, parts, None, and collections of these.
     """
 
     changing: tuple[str, ...]
 
 
-def save(part: Any) -> Any:
-    """Return all that changes in a part, as a tree of arrays, which the next chunk changes."""
+def save(part: Any) -> list[Any]:
+    """Return the arrays and numbers of all that changes in a part, in order; the next chunk changes the arrays."""
     if isinstance(part, Saved):
-        return [save(getattr(part, name)) for name in part.changing]
-    return [save(each) for each in part] if isinstance(part, list) else part
+        part = [getattr(part, name) for name in part.changing]
+    if isinstance(part, list | tuple | dict):
+        return [leaf for each in (part.values() if isinstance(part, dict) else part) for leaf in save(each)]
+    return [] if part is None else [part]
 
 
-def restore(part: Any, tree: Any) -> Any:
-    """Return a part as it was when ``save`` returned the tree."""
+def restore(part: Any, leaves: Iterator[Any]) -> Any:
+    """Return a part as it was when ``save`` returned what comes next in ``leaves``."""
     if isinstance(part, Saved):
-        for name, saved in zip(part.changing, tree, strict=True):
-            setattr(part, name, restore(getattr(part, name), saved))
+        for name in part.changing:
+            setattr(part, name, restore(getattr(part, name), leaves))
         return part
-    if isinstance(part, list):
-        return [restore(each, saved) for each, saved in zip(part, tree, strict=True)]
-    return int(tree) if isinstance(part, int) else tree
+    if isinstance(part, dict):
+        return {key: restore(each, leaves) for key, each in part.items()}
+    if isinstance(part, list | tuple):
+        each = [restore(x, leaves) for x in part]
+        return part._make(each) if hasattr(part, "_make") else type(part)(each)
+    if isinstance(part, int):
+        return int(next(leaves))
+    return None if part is None else next(leaves)
 
 
 class TrialRecords(Saved):
@@ -201,8 +208,8 @@ class CompiledSimulation(Saved):
 class BestArmCounter(Saved):
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
-    ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
-    the last checkpoint reached.
+    ``best_loss`` [P, pairs, trials] is its cumulative loss at each of P checkpoints, ``best_arm`` [pairs, trials]
+    the arm at the last checkpoint reached; a pair is an alpha with a lambda.
     """
 
     changing = "records", "wrong", "best_loss", "best_arm", "reached"
@@ -215,7 +222,7 @@ class BestArmCounter(Saved):
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Prepare round 1; ``record_stream`` [B] is the stream of records of each trial, costs are [cells]."""
+        """Prepare round 1; ``record_stream`` [trials] is the stream of records of each, costs are [pairs]."""
         streams = int(record_stream.max()) + 1
         self.records, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
         self.record_stream, self.checkpoints = record_stream, checkpoints
@@ -225,7 +232,7 @@ class BestArmCounter(Saved):
         self.reached = 0
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint reached, of all cells x B copies."""
+        """Return the arms of least loss up to the last checkpoint reached, of all pairs x trials."""
         return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
 
     def count(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
@@ -245,6 +252,7 @@ class BestArmCounter(Saved):
 class AskedRecords(Saved):
     """The best arms in hindsight of B copies, and sums over the records that they were asked, by kind.
 
+    They are counted on the host, since a program of JAX that also counts is many times slower (measured).
     Every copy is asked records of its own, so each cell has its own best arms, counted with the costs of the cell.
     """
 

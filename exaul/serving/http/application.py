@@ -40,6 +40,7 @@ from exaul.serving.service import ACCEPTED, Service, for_json
 
 MOST_KEYS = 100  # keys in one reply
 MOST_AUDITS = 100  # audits in one reply
+TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
@@ -86,9 +87,16 @@ def app(
     async def call(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
 
+    async def delete_old_texts() -> None:
+        while True:
+            await asyncio.sleep(TEXT_SECONDS)
+            await call(service.delete_old_texts)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        deleting = asyncio.create_task(delete_old_texts())
         yield
+        deleting.cancel()
         for close in state.closing:
             await close()
         service.close()
@@ -134,6 +142,10 @@ def _accepted(kind: str, outcome: str) -> Accepted:
 def _add_decisions(application: FastAPI, service: Service) -> None:
     state = application.state
 
+    def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
+        repeated = body.id is not None and bool(service.entries_of(body.id))
+        return DecideReply(**service.decide(body.score, body.key, body.id)._asdict(), repeated=repeated)
+
     @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
     async def decide(request: Request, body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
@@ -142,7 +154,7 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
             if not may_be_new and not await state.call(service.latest_entries, 1, key=body.key):
                 raise HTTPException(403, f"key: {quote(body.key)} is new; the token lacks the scope keys")
             with state.metrics.decide_seconds.time():
-                decision = await state.call(service.decide, body.score, body.key, body.id)
+                return await state.call(decided, body)
         except OSError as error:
             if state.on_error == "refuse":
                 raise
@@ -150,7 +162,6 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
             state.metrics.failures.labels(state.on_error).inc()
             answer = state.on_error == "answer"
             return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")
-        return DecideReply(**decision._asdict())
 
     @application.post("/v1/feedback", dependencies=[require("feedback")], responses=error_responses(413, 415))
     async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:

@@ -80,6 +80,7 @@ class DecideReply(BaseModel):
     answer: bool
     probability: float | None
     audit: bool
+    repeated: bool = False  # whether an earlier request with this id got it, and nothing was decided now
     error: str | None = None
 
 

@@ -95,7 +95,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
     async def forward(request: Request, path: str) -> Response:
         """Pass a request on, and its reply, undecided."""
-        state.metrics.undecided.labels("passed").inc()
+        state.metrics.undecided.labels("", "passed").inc()
         content = await request.body()
         passing = upstream.forward(request.method, path, request.url.query, request.headers, content)
         reply, _ = await _unless_left(passing, request.receive)
@@ -323,7 +323,7 @@ class Gateway:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> GatedAnswer:
-        self._state.metrics.undecided.labels(reason).inc()
+        self._state.metrics.undecided.labels(chat.key, reason).inc()
         show = self._shadow or rule == "answer"
         exaul = {"decided": False, "answer": show, "reason": reason}
         if rule == "error" and not show:

@@ -105,10 +105,10 @@ def running(application, hosts=None, tokens=None):
 
 
 @contextlib.contextmanager
-def serving(application):
-    """Run a server in a thread, and return the port."""
+def serving(application, port=0):
+    """Run a server in a thread, and return the port; 0: any free one."""
     started = threading.Event()
-    with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", port) as listener:
         server = BoundedServer(application, started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -315,7 +315,7 @@ def test_what_is_decided_without_the_journal_says_so_and_is_counted(path, on_err
         for _ in range(60 if fault == "full" else 1):
             reply = client.post("/v1/decide", json=body | {"id": os.urandom(120).hex()})
         expected = {"id": None, "answer": on_error == "answer", "probability": None, "audit": False}
-        assert reply.json() == expected | {"error": "journal"}
+        assert reply.json() == expected | {"repeated": False, "error": "journal"}
         (line,) = (
             line for line in client.get("/metrics").text.splitlines() if f'_total{{reply="{on_error}"}}' in line
         )

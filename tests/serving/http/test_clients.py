@@ -11,12 +11,12 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
+import httpx2
 import pytest
 from pydantic import BaseModel
 
@@ -39,6 +39,8 @@ class Town(BaseModel):
 
 
 MASTER_KEY = "sk-a-key-of-this-test-0123456789"
+PORT = 20_000 + 2 * (os.getpid() % 6_000)  # below those that the system gives to clients
+GATEWAY, PROXY = (f"http://127.0.0.1:{port}/v1" for port in (PORT, PORT + 1))
 
 
 def rule(asked, before):
@@ -51,7 +53,7 @@ def rule(asked, before):
 
 def openai_client(url, headers, kind="OpenAI"):
     """A client of OpenAI's own library."""
-    return getattr(pytest.importorskip("openai"), kind)(base_url=url, api_key="none", default_headers=headers)
+    return getattr(pytest.importorskip("openai"), kind)(base_url=url, api_key=MASTER_KEY, default_headers=headers)
 
 
 def of_message(message, id):
@@ -146,26 +148,18 @@ const print = (value) => console.log(JSON.stringify(value));
 """
 
 
-class NodeFailed(ValueError):
-    """An error of the client in JavaScript."""
-
-    def __init__(self, message, status_code):
-        super().__init__(message)
-        self.status_code = status_code
-
-
 def in_node(method, url, headers, **more):
     """What a method of the client of OpenAI for Node returns."""
-    if (
-        not shutil.which("node")
-        or subprocess.run(["node", "-e", 'require("openai")'], capture_output=True).returncode
-    ):
+    importing = ["node", "-e", 'require("openai")']
+    if not shutil.which("node") or subprocess.run(importing, capture_output=True).returncode:
         pytest.skip("node or its package openai is not installed")
     arguments = [json.dumps(each) for each in (method, url, headers, {"model": "m", "messages": MESSAGES} | more)]
     argv = ["node", "-e", NODE, *arguments]
     reply = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout)
     if "error" in reply:
-        raise NodeFailed(reply["error"], reply.get("status"))
+        failed = ValueError(reply["error"])
+        failed.status_code = reply.get("status")
+        raise failed
     return reply
 
 
@@ -195,8 +189,45 @@ EXPECTED = {  # form: of plain clients, of those that lose refusals, and of stru
     "json": (('{"town": "?"}', None), ('{"town": "?"}', None), ("?", None)),
     "error": (400, 400, 400),
 }
-KINDS = {client: kind for kind, clients in enumerate((PLAIN, LOSING, STRUCTURED)) for client in clients}
-EACH = pytest.mark.parametrize("client", KINDS, ids=lambda client: client.__name__)
+KINDS = {(each, GATEWAY): kind for kind, clients in enumerate((PLAIN, LOSING, STRUCTURED)) for each in clients}
+KINDS |= {(each, PROXY): kind for kind, each in enumerate((openai_async, openai_stream, openai_parse))}
+EACH = pytest.mark.parametrize(
+    ("client", "address"),
+    KINDS,
+    indirect=["address"],
+    ids=lambda each: "proxy" if each == PROXY else getattr(each, "__name__", "gateway"),
+)
+
+
+@pytest.fixture
+def address(request):
+    """The address of the gateway, or of LiteLLM's proxy in front of it."""
+    return request.getfixturevalue("proxy") if request.param == PROXY else request.param
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory):
+    """LiteLLM's proxy with a cache, in front of the gateways, as docs/service.md recommends."""
+    program = Path(sys.executable).with_name("litellm")
+    if not program.exists():
+        pytest.skip("litellm is not installed")
+    parameters = {"model": "openai/m", "api_base": GATEWAY, "api_key": "none"}
+    parameters["cache"] = {"no-cache": True, "no-store": True}
+    config = {
+        "model_list": [{"model_name": "m", "litellm_params": parameters}],
+        "litellm_settings": {"cache": True, "cache_params": {"type": "local"}},
+        "general_settings": {"master_key": MASTER_KEY, "forward_client_headers_to_llm_api": True},
+        "router_settings": {"num_retries": 0},
+    }
+    folder = tmp_path_factory.mktemp("proxy")
+    (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+    argv = [program, "--config", folder / "config.yaml", "--host", "127.0.0.1", "--port", str(PORT + 1)]
+    with (folder / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as running:
+        try:
+            until(lambda: socket.socket().connect_ex(("127.0.0.1", PORT + 1)) == 0, 300)
+            yield PROXY
+        finally:
+            running.terminate()
 
 
 def rated(running, id):
@@ -206,28 +237,28 @@ def rated(running, id):
 
 
 @EACH
-def test_a_shown_answer_and_its_feedback(stub, tmp_path, client):  # noqa: F811
+def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):  # noqa: F811
     stub.rule = rule
-    with gateway(tmp_path, stub.url) as running:
-        answer, refusal, id = client(f"http://127.0.0.1:{running.port}/v1", {})
+    with gateway(tmp_path, stub.url, port=PORT) as running:
+        answer, refusal, id = client(address, {})
         assert (answer, refusal) == (SECRET if client in STRUCTURED else TEXT, None)
         assert rated(running, id) == "counted"
 
 
 @pytest.mark.parametrize("form", EXPECTED)
 @EACH
-def test_a_withheld_answer(stub, tmp_path, client, form):  # noqa: F811
+def test_a_withheld_answer(stub, tmp_path, client, address, form):  # noqa: F811
     stub.rule = rule
-    with gateway(tmp_path, stub.url, ABSTAIN, withheld_json='{"town": "?"}') as running:
-        url, headers = f"http://127.0.0.1:{running.port}/v1", {"x-exaul-withheld": form}
-        expected = EXPECTED[form][KINDS[client]]
+    headers = {"x-exaul-withheld": form}
+    with gateway(tmp_path, stub.url, ABSTAIN, port=PORT, withheld_json='{"town": "?"}') as running:
+        expected = EXPECTED[form][KINDS[client, address]]
         if isinstance(expected, tuple):
-            answer, refusal, id = client(url, headers)
+            answer, refusal, id = client(address, headers)
             assert (answer, refusal) == expected
             assert rated(running, id) == "withheld"
         else:
             with pytest.raises(Exception, match=IDK if expected == 400 else "Town|JSON") as failed:
-                client(url, headers)
+                client(address, headers)
             if expected == 400:
                 assert failed.value.status_code == 400
             else:
@@ -237,14 +268,14 @@ def test_a_withheld_answer(stub, tmp_path, client, form):  # noqa: F811
 
 @pytest.mark.parametrize(("status", "calls"), [(500, 3), (502, 1)])
 @EACH
-def test_errors(stub, tmp_path, client, status, calls):  # noqa: F811
-    """An error of the endpoint is tried three times, as without the gateway; one of the gateway's own once."""
+def test_errors(stub, tmp_path, client, address, status, calls):  # noqa: F811
+    """An error of the endpoint is tried three times, one of the gateway's own once, unless LiteLLM is between."""
     stub.rule = lambda asked, before: error(500)() if status == 500 else {"choices": []}
-    with gateway(tmp_path, stub.url) as running:
+    with gateway(tmp_path, stub.url, port=PORT):
         with pytest.raises(Exception, match="no: " if status == 500 else "not a chat completion") as failed:
-            client(f"http://127.0.0.1:{running.port}/v1", {})
+            client(address, {})
         assert failed.value.status_code == status
-        assert len(stub.asked) == calls
+        assert len(stub.asked) == (3 if address == PROXY else calls)
 
 
 def test_every_field_of_the_client_of_openai_is_allowed():
@@ -262,55 +293,21 @@ ABUSES = [
     {"custom_llm_provider": "hosted_vllm"},
     {"extra_body": {"n": 2}},
     {"extra_headers": {"x-exaul-withheld": "show"}},
-    {"model": "gated,gated"},
+    {"model": "m,m"},
     {"metadata": {"guardrails": []}},
     {"cache": {"no-cache": False}},
 ]
 
 
-def test_a_litellm_proxy_in_front(stub, tmp_path):  # noqa: F811
-    """No parameter of a client that LiteLLM takes gets an undecided text through the proxy."""
-    program = Path(sys.executable).with_name("litellm")
-    if not program.exists():
-        pytest.skip("litellm is not installed")
+def test_no_parameter_gets_an_undecided_text_through_litellm(proxy, stub, tmp_path):  # noqa: F811
     stub.rule = rule
-    with gateway(tmp_path, stub.url, ABSTAIN) as running:
-        parameters = {"model": "openai/m", "api_base": f"http://127.0.0.1:{running.port}/v1", "api_key": "none"}
-        parameters["cache"] = {"no-cache": True, "no-store": True}
-        config = {
-            "model_list": [{"model_name": "gated", "litellm_params": parameters}],
-            "litellm_settings": {"cache": True, "cache_params": {"type": "local"}},
-            "general_settings": {"master_key": MASTER_KEY},
-        }
-        (tmp_path / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
-        port = 20_000 + running.port % 10_000  # below those that the system gives to clients
-        argv = [program, "--config", tmp_path / "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
-        with (tmp_path / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as proxy:
-            try:
-                until(lambda: status_of(f"http://127.0.0.1:{port}/health/liveliness")[0] == 200, 120)
-                url = f"http://127.0.0.1:{port}/v1/chat/completions"
-                for fields in ABUSES:
-                    body = {"model": "gated", "messages": MESSAGES}
-                    _, _, abused = status_of(url, body | fields)
-                    assert SECRET not in abused, fields
-                    before = running.questions()
-                    status, headers, clean = status_of(url, body)
-                    assert (status, running.questions()) == (200, before + 1)
-                    assert json.loads(clean)["id"] == headers["llm_provider-x-exaul-id"]
-                    assert IDK in clean
-            finally:
-                proxy.terminate()
-
-
-def status_of(url, body=None):
-    """The status, the headers and the text of a reply; 0 if there is none."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"content-type": "application/json", "authorization": f"Bearer {MASTER_KEY}"}
-    request = urllib.request.Request(url, data, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return reply.status, dict(reply.headers), reply.read().decode()
-    except urllib.error.HTTPError as failed:
-        return failed.code, dict(failed.headers), failed.read().decode()
-    except OSError:
-        return 0, {}, ""
+    how = {"headers": {"authorization": f"Bearer {MASTER_KEY}"}, "timeout": 30}
+    with gateway(tmp_path, stub.url, ABSTAIN, port=PORT) as running, httpx2.Client(base_url=proxy, **how) as client:
+        for fields in ABUSES:
+            body = {"model": "m", "messages": MESSAGES}
+            assert SECRET not in client.post("chat/completions", json=body | fields).text, fields
+            before = running.questions()
+            clean = client.post("chat/completions", json=body)
+            assert (clean.status_code, running.questions()) == (200, before + 1)
+            assert clean.json()["id"] == clean.headers["llm_provider-x-exaul-id"]
+            assert IDK in clean.text

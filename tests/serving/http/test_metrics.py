@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from exaul.serving import metrics
 from exaul.serving.http.application import app
+from tests.serving.http.test_application import answered
 
 RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
 CONFIGURATION = {"learner": "aci-rank", "seed": 1}
@@ -42,14 +43,6 @@ def decide(client, score=1.0, **fields):
     reply = client.post("/v1/decide", json={"score": score} | fields)
     assert reply.status_code == 200
     return reply.json()
-
-
-def answered(client, **fields):
-    """An id that was answered."""
-    while True:
-        decision = decide(client, **fields)
-        if decision["answer"]:
-            return decision["id"]
 
 
 def report(client, id, error):

@@ -2,19 +2,17 @@
 
 import contextlib
 import re
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
 from exaul.serving.service import LATEST, Service, wilson_interval
+from tests.serving.http.apps import serving
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -56,23 +54,7 @@ def test_wilson_interval() -> None:
 def serve() -> Iterator[Serve]:
     """Serve applications on free ports of this machine."""
     with contextlib.ExitStack() as stack:
-
-        def start(application: FastAPI) -> str:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            server = uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=1))
-            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-            thread.start()
-
-            def stop() -> None:
-                server.should_exit = True
-                thread.join()
-
-            stack.callback(stop)
-            while not server.started:
-                time.sleep(0.01)
-            return f"http://127.0.0.1:{listener.getsockname()[1]}/"
-
-        yield start
+        yield lambda application: f"http://127.0.0.1:{stack.enter_context(serving(application))}/"
 
 
 @pytest.fixture
@@ -104,7 +86,7 @@ def click(button: str, id: str) -> str:
 @pytest.mark.slow
 @needs_chromium
 def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
-    application = app(tmp_path / "s.sqlite", alpha=0.1)
+    application = app(tmp_path / "s.sqlite", alpha=0.1, keys={"billing": {"alpha": 0.05}})
     service = application.state.service
     browser.open(serve(application))
     browser.wait("document.getElementById('state').textContent == 'Live'")
@@ -122,7 +104,11 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
     figures = service.figures("billing")
     assert (figures["observed"], figures["wrong"]) == (2, 1)
-    browser.wait("document.querySelector('#keys .wrong').textContent == '50.0% of 2 (9.5% to 90.5%)'")
+    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%), target 5.0%</td>'  # red: 9.5% is above its own target
+    browser.wait(f"document.querySelector('#keys .wrong').outerHTML == '{cell}'")
+    assert "wrong; some keys have their own. aci-rank" in browser.evaluate(
+        "document.getElementById('summary').innerText"
+    )
     assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "not audited"
 
     # nothing new: the service does not send the overview again

@@ -401,7 +401,8 @@ async def hold(body, receive, send):
     await recorder.echo(b"held", receive, send)
 recorder.hold = hold
 listener = listen("localhost", 0)
-server = BoundedServer(Guard(recorder, None, None), lambda: print(address_of(listener), flush=True))
+started, hung_up = (lambda: print(address_of(listener), flush=True)), (lambda: print("hung up", flush=True))
+server = BoundedServer(Guard(recorder, None, None), started, hung_up)
 server.run(sockets=[listener])
 print(recorder.events)
 """
@@ -415,6 +416,8 @@ print(recorder.events)
             port = int(address.rpartition(":")[2])
             client, idle = connected(port, request("/hold")), connected(port)
             assert process.stdout.readline() == "held\n"
+            process.send_signal(signal.SIGHUP)  # of which the request notices nothing
+            assert process.stdout.readline() == "hung up\n"
             process.send_signal(number)
             assert parsed(received(client))[2] == b"held"
             assert received(idle) == b""

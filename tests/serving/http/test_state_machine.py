@@ -54,13 +54,13 @@ class ServiceMachine(RuleBasedStateMachine):
         if id in self.decisions:
             same = self.decisions[id][:2] == (score, key)
             reply = self.post("/v1/decide", body, 200 if same else 409)
-            assert not same or reply == self.decisions[id][2]
+            assert not same or reply == self.decisions[id][2] | {"repeated": True}
             return id
         reply = self.post("/v1/decide", body)
         assert id in (None, reply["id"])
         assert reply["id"] not in self.decisions
         expected = self.twin.decide(score, key, reply["id"])
-        assert reply == expected._asdict() | {"error": None}
+        assert reply == expected._asdict() | {"repeated": False, "error": None}
         self.clock[key] = self.clock.get(key, 0) + 1
         self.decisions[reply["id"]] = score, key, reply, self.clock[key]
         return reply["id"]
@@ -74,7 +74,7 @@ class ServiceMachine(RuleBasedStateMachine):
     @rule(id=ids)
     def decide_again(self, id):
         score, key, reply, _ = self.decisions[id]
-        assert self.post("/v1/decide", {"score": score, "key": key, "id": id}) == reply
+        assert self.post("/v1/decide", {"score": score, "key": key, "id": id}) == reply | {"repeated": True}
 
     @rule(id=ids, score=scores, key=keys)
     def decide_with_a_used_id(self, id, score, key):

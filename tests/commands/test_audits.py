@@ -4,10 +4,9 @@ import pytest
 
 from exaul.commands.main import main
 from exaul.serving.service import Service
-from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 from tests.refusals import refusal_of
-from tests.serving.http.test_gateway import gateway
+from tests.serving.http.apps import gateway
 
 EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
 RIGHT, WRONG = "It is Paris", "It is Lyon"
@@ -45,7 +44,7 @@ def test_open_audits_are_printed(journal, capsys):
         assert part in text
 
 
-def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):  # noqa: F811
+def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):
     """What it does not say, and what has no text, stays open."""
     stub.rule = judge
     argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]
@@ -58,7 +57,7 @@ def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):  # noqa: F8
     service.close()
 
 
-def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOKENS", "ask,read asking-token-0123456\naudit auditing-token-01234")
     monkeypatch.setenv("TOKEN", "auditing-token-01234")
     monkeypatch.setenv("WRONG_TOKEN", "asking-token-0123456")

@@ -1,4 +1,4 @@
-"""An endpoint of the tests, a real small model, and questions."""
+"""A real small model, and questions."""
 
 import json
 import subprocess
@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.stub import KNOWN, served
-
-
-@pytest.fixture
-def stub():
-    """An endpoint that replies at once."""
-    with served() as found:
-        yield found
+from tests.models.stub import KNOWN
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import http.client
+import json
 import socket
 import threading
 import time
 
+from starlette.responses import JSONResponse
+
+from exaul.serving.http.application import app
+from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.server import BoundedServer, address_of, listen
+from exaul.serving.http.settings import GatewayFlags
 
 OPENED = []  # sockets of clients, which are closed after each test
 
@@ -162,3 +169,74 @@ def until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+SECRET = "Secretville"
+KEY = "sk-upstream-0123456789"
+ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
+QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
+
+
+class Client:
+    """A running gateway, and a client of it."""
+
+    def __init__(self, application, port):
+        self.application, self.port = application, port
+        self.service = application.state.service
+
+    def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
+        """Return the status, the headers and the bytes of a reply."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, payload, {"content-type": "application/json"} | named)
+            response = connection.getresponse()
+            return response.status, {k.lower(): v for k, v in response.headers.items()}, response.read()
+        finally:
+            connection.close()
+
+    def json(self, **fields):
+        status, _, raw = self.ask(QUESTION | fields)
+        assert status == 200, raw
+        return json.loads(raw)
+
+    def metric(self, name):
+        """A value of /metrics; None if it is missing."""
+        lines = self.ask(b"", "/metrics", "GET")[2].decode().splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None)
+
+    def questions(self):
+        """The number of decisions."""
+        return sum(self.service.figures(key)["questions"] for key in self.service.all_keys())
+
+
+@contextlib.contextmanager
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
+    how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
+    of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
+    application = app(path / "state.sqlite", **how, **of_keys)
+    add_gateway(application, GatewayFlags(upstream=url, **flags))
+    with serving(application, port) as port:
+        yield Client(application, port)
+    assert all(close.__self__._client.is_closed for close in application.state.closing)
+
+
+def events(raw):
+    """The data of a stream's events, without the last, which is [DONE]."""
+    parts = [part for part in raw.decode().split("\n\n") if part and not part.startswith(":")]
+    assert all(part.startswith("data: ") for part in parts)
+    assert parts[-1] == "data: [DONE]"
+    return [json.loads(part.removeprefix("data: ")) for part in parts[:-1]]
+
+
+def error(status, **headers):
+    """A reply with an error in OpenAI's form."""
+    fields = {
+        "message": f"no: {KEY}{' and more' * 50}",
+        "type": "some_error",
+        "param": "model",
+        "code": "some_code",
+        "more": 1,
+    }
+    return lambda: JSONResponse({"error": fields}, status, headers)

@@ -56,6 +56,7 @@ def error_of(reply, status):
     assert reply.status_code == status, reply.text
     (error,) = reply.json().values()
     assert error.keys() == {"message", "type", "param", "code"}
+    assert error["code"] is None
     assert len(error["message"]) < 400
     assert "\n" not in error["message"]
     return error

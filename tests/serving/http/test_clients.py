@@ -21,10 +21,8 @@ import pytest
 from pydantic import BaseModel
 
 from exaul.serving.http.gateway import FIELDS
-from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
-from tests.serving.http.apps import until
-from tests.serving.http.test_gateway import ABSTAIN, SECRET, error, gateway
+from tests.serving.http.apps import ABSTAIN, SECRET, error, gateway, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # libraries warn of themselves
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the internet
@@ -237,7 +235,7 @@ def rated(running, id):
 
 
 @EACH
-def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):  # noqa: F811
+def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):
     stub.rule = rule
     with gateway(tmp_path, stub.url, port=PORT) as running:
         answer, refusal, id = client(address, {})
@@ -247,7 +245,7 @@ def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):  # no
 
 @pytest.mark.parametrize("form", EXPECTED)
 @EACH
-def test_a_withheld_answer(stub, tmp_path, client, address, form):  # noqa: F811
+def test_a_withheld_answer(stub, tmp_path, client, address, form):
     stub.rule = rule
     headers = {"x-exaul-withheld": form}
     with gateway(tmp_path, stub.url, ABSTAIN, port=PORT, withheld_json='{"town": "?"}') as running:
@@ -268,7 +266,7 @@ def test_a_withheld_answer(stub, tmp_path, client, address, form):  # noqa: F811
 
 @pytest.mark.parametrize(("status", "calls"), [(500, 3), (502, 1)])
 @EACH
-def test_errors(stub, tmp_path, client, address, status, calls):  # noqa: F811
+def test_errors(stub, tmp_path, client, address, status, calls):
     """An error of the endpoint is tried three times, one of the gateway's own once, unless LiteLLM is between."""
     stub.rule = lambda asked, before: error(500)() if status == 500 else {"choices": []}
     with gateway(tmp_path, stub.url, port=PORT):
@@ -299,7 +297,7 @@ ABUSES = [
 ]
 
 
-def test_no_parameter_gets_an_undecided_text_through_litellm(proxy, stub, tmp_path):  # noqa: F811
+def test_no_parameter_gets_an_undecided_text_through_litellm(proxy, stub, tmp_path):
     stub.rule = rule
     how = {"headers": {"authorization": f"Bearer {MASTER_KEY}"}, "timeout": 30}
     with gateway(tmp_path, stub.url, ABSTAIN, port=PORT) as running, httpx2.Client(base_url=proxy, **how) as client:

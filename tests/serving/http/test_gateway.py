@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import http.client
 import json
 import math
 import re
@@ -24,68 +23,9 @@ from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.settings import GatewayFlags
-from tests.models.conftest import stub  # noqa: F401  # a fixture
-from tests.models.stub import completion, served
+from tests.models.stub import completion
 from tests.models.test_endpoint import Broken
-from tests.serving.http.apps import serving, until
-
-SECRET = "Secretville"
-KEY = "sk-upstream-0123456789"
-ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
-QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
-
-
-class Client:
-    """A running gateway, and a client of it."""
-
-    def __init__(self, application, port):
-        self.application, self.port = application, port
-        self.service = application.state.service
-
-    def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
-        """Return the status, the headers and the bytes of a reply."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        try:
-            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, payload, {"content-type": "application/json"} | named)
-            response = connection.getresponse()
-            return response.status, {k.lower(): v for k, v in response.headers.items()}, response.read()
-        finally:
-            connection.close()
-
-    def json(self, **fields):
-        status, _, raw = self.ask(QUESTION | fields)
-        assert status == 200, raw
-        return json.loads(raw)
-
-    def metric(self, name):
-        """A value of /metrics; None if it is missing."""
-        lines = self.ask(b"", "/metrics", "GET")[2].decode().splitlines()
-        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None)
-
-    def questions(self):
-        """The number of decisions."""
-        return sum(self.service.figures(key)["questions"] for key in self.service.all_keys())
-
-
-@contextlib.contextmanager
-def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
-    how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
-    of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
-    application = app(path / "state.sqlite", **how, **of_keys)
-    add_gateway(application, GatewayFlags(upstream=url, **flags))
-    with serving(application, port) as port:
-        yield Client(application, port)
-    assert all(close.__self__._client.is_closed for close in application.state.closing)
-
-
-def events(raw):
-    """The data of a stream's events, without the last, which is [DONE]."""
-    parts = [part for part in raw.decode().split("\n\n") if part and not part.startswith(":")]
-    assert all(part.startswith("data: ") for part in parts)
-    assert parts[-1] == "data: [DONE]"
-    return [json.loads(part.removeprefix("data: ")) for part in parts[:-1]]
+from tests.serving.http.apps import ABSTAIN, ANSWER, KEY, QUESTION, SECRET, error, events, gateway, until
 
 
 def reply_with(**message):
@@ -93,39 +33,6 @@ def reply_with(**message):
     body = completion("x")
     body["choices"][0]["message"] = {"role": "assistant", "content": None} | message
     return lambda asked, before: body
-
-
-@pytest.fixture
-def town(stub):  # noqa: F811
-    """An endpoint whose answer is a secret, with fields that the gateway does not know."""
-    body = completion(f"It is {SECRET}", thoughts=f"surely {SECRET}")
-    body["choices"][0]["message"] |= {"reasoning_content": f"so {SECRET}", "refusal": None}
-    body["usage"] |= {"details": {"text": SECRET}, "more": 1}
-    body["id"] = "chatcmpl-1"
-    stub.rule = lambda asked, before: JSONResponse(body, headers={"x-text": SECRET, "set-cookie": f"a={SECRET}"})
-    stub.body = body
-    return stub
-
-
-@pytest.fixture(scope="module")
-def withholding(tmp_path_factory):
-    """An endpoint, and a gateway with its key that withholds every answer it decides on."""
-    with pytest.MonkeyPatch.context() as patch, served() as endpoint:
-        patch.setenv("UPSTREAM_KEY", KEY)
-        folder = tmp_path_factory.mktemp("withholding")
-        with gateway(folder, endpoint.url, ABSTAIN, upstream_key_variable="UPSTREAM_KEY") as client:
-            yield endpoint, client
-
-
-@pytest.fixture
-def undecided(withholding):
-    """The same, and that it decided nothing."""
-    endpoint, client = withholding
-    endpoint.asked.clear()
-    endpoint.keys.clear()
-    before = client.questions()
-    yield endpoint, client
-    assert client.questions() == before
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -171,7 +78,7 @@ def test_a_withheld_answer_is_nowhere(town, tmp_path, stream, caplog, capfd):
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_shown_answer_passes_untouched(town, tmp_path, wanted):
-    with gateway(tmp_path, town.url, pass_fields=("top_k", "nested")) as client:
+    with gateway(tmp_path, town.url, pass_fields=("top_k", "nested"), audit=1.0) as client:
         asked = QUESTION | {"top_k": 3, "nested": {"a": [1.5, None, "\ud800"]}, "temperature": 0.25}
         logprobs = {"logprobs": True, "top_logprobs": 2} if wanted else {"logprobs": False, "top_logprobs": 2}
         reply = client.json(**asked, **logprobs)
@@ -181,7 +88,7 @@ def test_a_shown_answer_passes_untouched(town, tmp_path, wanted):
             expected["choices"][0]["logprobs"] = None
         assert reply == expected
         assert town.asked == [asked | (logprobs if wanted else {"logprobs": True})]
-        assert (decision["answer"], decision["probability"]) == (True, 1.0)
+        assert (decision["answer"], decision["probability"], decision["audit"]) == (True, 1.0, True)
         assert client.service.feedback(decision["id"], "down") == "counted"
         (latest,) = client.service.overview()["latest"]
         assert latest["score"] == decision["score"]
@@ -260,7 +167,7 @@ UNDECIDED = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("rules", [{}, {"undecided": "answer", "tools": "abstain"}, {"undecided": "abstain"}])
-def test_what_is_no_text_is_not_decided(stub, tmp_path, rules, stream):  # noqa: F811
+def test_what_is_no_text_is_not_decided(stub, tmp_path, rules, stream):
     with gateway(tmp_path, stub.url, ABSTAIN, key="header", keys={"agent": {}}, **rules) as client:
         for name, reply in UNDECIDED.items():
             stub.rule = reply
@@ -321,7 +228,7 @@ def test_an_answer_without_a_score_is_withheld(undecided, name):
     ("rule", "shadow", "shown"),
     [("answer", False, True), ("error", False, False), ("error", True, True), ("abstain", True, True)],
 )
-def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # noqa: F811
+def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):
     stub.rule = lambda asked, before: without(UNSCORED["NaN"])
     with gateway(tmp_path, stub.url, without_score=rule, shadow=shadow) as client:
         status, headers, raw = client.ask(QUESTION | {"logprobs": True})
@@ -368,7 +275,7 @@ def test_a_scorer_that_fails(town, tmp_path, scorer, reason, caplog):
     assert SECRET not in caplog.text
 
 
-def test_a_scorer_asks_the_endpoint(stub, tmp_path):  # noqa: F811
+def test_a_scorer_asks_the_endpoint(stub, tmp_path):
     """The answer is as the client wants it; the further calls have the same credentials."""
 
     def rule(asked, before):
@@ -390,17 +297,16 @@ def test_a_scorer_asks_the_endpoint(stub, tmp_path):  # noqa: F811
         assert set(stub.keys) == {"Bearer client"}
 
 
-def test_a_question_at_the_start_finds_a_model_without_a_score(stub):  # noqa: F811
+def test_a_question_at_the_start_finds_a_model_without_a_score(stub):
     for flags, sentence in (
-        ({}, None),
         ({"score": "verbal", "models": ("m",)}, "--score verbal: the answers of m have none"),
         ({"upstream": "http://127.0.0.1:9/v1"}, r"--score logprob: a first question failed \(the upstream did not"),
     ):
         found = asyncio.run(gateway_module.warning_of(GatewayFlags(**{"upstream": stub.url} | flags)))
-        assert found is None if sentence is None else re.match(sentence, found)
+        assert re.match(sentence, found)
 
 
-def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys):
     """One line says so."""
     served = []
 
@@ -429,23 +335,6 @@ def test_shadow_mode_shows_everything_and_keeps_feedback(town, tmp_path):
         assert (figures["questions"], figures["shadow_answers"], figures["shadow_observed"]) == (0, 1, 1)
 
 
-def test_an_audit_is_announced(town, tmp_path):
-    with gateway(tmp_path, town.url, audit=1.0) as client:
-        assert client.json()["exaul"]["audit"] is True
-
-
-def error(status, **headers):
-    """A reply with an error in OpenAI's form."""
-    fields = {
-        "message": f"no: {KEY}{' and more' * 50}",
-        "type": "some_error",
-        "param": "model",
-        "code": "some_code",
-        "more": 1,
-    }
-    return lambda: JSONResponse({"error": fields}, status, headers)
-
-
 async def drip():
     while True:
         yield b" "
@@ -460,6 +349,10 @@ FAILURES = {  # name: reply, status, part of the message
     "413": (error(413), 413, "no: [key]"),
     "422": (error(422), 422, "no: [key]"),
     "429": (error(429, **{"retry-after": "7"}), 429, "no: [key]"),
+    **{
+        f"wait {wait}": (error(429, **{"retry-after": wait}), 429, "no: [key]")
+        for wait in ("inf", "nan", "9" * 400, "-1", "soon", "0")
+    },
     "500": (error(500), 500, "no: [key]"),
     "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
     "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
@@ -507,7 +400,7 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
     assert KEY not in caplog.text + str(capfd.readouterr())
 
 
-def test_a_key_that_an_endpoint_repeats_with_escapes(stub, tmp_path, monkeypatch):  # noqa: F811
+def test_a_key_that_an_endpoint_repeats_with_escapes(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("UPSTREAM_KEY", "sk-a/b+c&d9")
     bodies = {200: completion("no KEY"), 400: {"error": {"message": "no KEY"}}}
     spellings = r"sk-a/b+c&d9", r"sk-a\/b+c&d9", r"sk-a/b\u002Bc\u0026d9", r"sk-a/b+c\u0026d9"
@@ -519,14 +412,6 @@ def test_a_key_that_an_endpoint_repeats_with_escapes(stub, tmp_path, monkeypatch
             assert replied == status
             assert "no [key]" in str(json.loads(raw))
             assert "sk-a" not in str(json.loads(raw))
-
-
-@pytest.mark.parametrize("wait", ["inf", "nan", "9" * 400, "-1", "soon", "0"])
-def test_a_retry_after_that_is_none(undecided, wait):
-    endpoint, client = undecided
-    endpoint.rule = lambda asked, before: error(429, **{"retry-after": wait})()
-    status, headers, _ = client.ask()
-    assert (status, headers.get("retry-after")) == (429, None)
 
 
 ANY = st.recursive(
@@ -564,36 +449,32 @@ def test_any_reply(withholding, data):
         assert SECRET.encode() not in raw
 
 
-def test_a_reply_that_drips(stub, tmp_path):  # noqa: F811
-    stub.rule = lambda asked, before: StreamingResponse(drip())
-    with gateway(tmp_path, stub.url, upstream_timeout=0.5) as client:
-        status, _, raw = client.ask()
-        assert (status, json.loads(raw)["error"]["message"]) == (
-            504,
-            "the upstream did not reply: no reply in time",
-        )
+@pytest.mark.parametrize(
+    ("rule", "status", "reason"),
+    [(None, 502, "no connection"), (lambda asked, before: StreamingResponse(drip()), 504, "no reply in time")],
+)
+def test_an_endpoint_that_is_absent_or_drips(stub, tmp_path, rule, status, reason):
+    stub.rule = rule
+    with gateway(tmp_path, stub.url if rule else "http://127.0.0.1:9/v1", upstream_timeout=0.5) as client:
+        replied, _, raw = client.ask()
+        assert (replied, json.loads(raw)["error"]["message"]) == (status, f"the upstream did not reply: {reason}")
         assert client.questions() == 0
+        assert (client.ask(b"", "/v1/models", "GET")[0] == 502) == (rule is None)
 
 
-def test_an_absent_endpoint(tmp_path):
-    with gateway(tmp_path, "http://127.0.0.1:9/v1") as client:
-        status, _, raw = client.ask()
-        assert (status, json.loads(raw)["error"]["message"]) == (502, "the upstream did not reply: no connection")
-        assert client.ask(b"", "/v1/models", "GET")[0] == 502
-
-
-def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
+def test_credentials(stub, tmp_path, monkeypatch):
     """Neither cookies nor other headers pass; the client's credentials pass only where they are the endpoint's."""
     token = "decide-token-0123456789"
     monkeypatch.setenv("TOKENS", f"decide {token}\nread,feedback other-token-0123456789")
     monkeypatch.setenv("UPSTREAM_KEY", KEY)
-    sent = {
-        "authorization": f"Bearer {token}",
-        "openai_organization": "org",
-        "cookie": "a=b",
+    sent = {"authorization": f"Bearer {token}", "openai_organization": "org", "cookie": "a=b", "te": "trailers"}
+    sent |= {
+        "proxy_authorization": "p",
         "x_forwarded_for": "h",
+        "expect": "",
+        "x_api_key": "k",
+        "range": "bytes=0-1",
     }
-    sent |= {"proxy_authorization": "p", "te": "trailers", "expect": "", "x_api_key": "k", "range": "bytes=0-1"}
     passed = []
     cases = ((None, None), (None, "UPSTREAM_KEY"), ("env:TOKENS", None), ("env:TOKENS", "UPSTREAM_KEY"))
     for number, (tokens, variable) in enumerate(cases):
@@ -603,15 +484,8 @@ def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
             for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models")):
                 body = QUESTION if method == "POST" else b""
                 assert client.ask(body, path, method, **sent)[0] == 200
-                allowed = {
-                    "host",
-                    "connection",
-                    "accept",
-                    "accept-encoding",
-                    "user-agent",
-                    "content-length",
-                    "content-type",
-                }
+                allowed = {"host", "connection", "accept", "accept-encoding", "user-agent"}
+                allowed |= {"content-length", "content-type"}
                 headers = stub.headers.pop()
                 passed.append({name: value for name, value in headers.items() if name not in allowed})
                 assert token not in str(headers) or (tokens, variable) == (None, None)
@@ -626,7 +500,7 @@ def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
     assert passed == [headers for headers in expected for _ in range(2)]
 
 
-def test_models(stub, tmp_path):  # noqa: F811
+def test_models(stub, tmp_path):
     with gateway(tmp_path, stub.url) as client:
         status, _, raw = client.ask(b"", "/v1/models", "GET")
         assert (status, json.loads(raw)["data"]) == (200, [{"id": "stub-1", "object": "model"}])
@@ -637,43 +511,33 @@ def test_models(stub, tmp_path):  # noqa: F811
             assert client.ask(b"", f"/v1/models/{name}", "GET")[0] == 404
 
 
-@pytest.mark.parametrize("path", ["embeddings", "completions", "responses"])
-def test_other_routes_are_not_gated(undecided, path):
+@pytest.mark.parametrize(
+    ("request_of", "status", "part"),
+    [
+        *(({"path": f"/v1/{x}"}, 404, f"/v1/{x} is not gated") for x in ("embeddings", "completions", "responses")),
+        *(({"body": body}, 400, ".") for body in (b"", b"[]", b"{", b'"a"', b"\xff", b"{}")),
+        ({"x_exaul_withheld": "json"}, 400, "x-exaul-withheld: "),  # without --withheld-json
+    ],
+)
+def test_bad_requests_are_not_passed_on(undecided, request_of, status, part):
     endpoint, client = undecided
-    status, _, raw = client.ask(QUESTION, f"/v1/{path}")
-    assert status == 404
-    assert f"/v1/{path} is not gated" in json.loads(raw)["error"]["message"]
+    replied, _, raw = client.ask(**request_of)
+    assert (replied, part in json.loads(raw)["error"]["message"]) == (status, True)
     assert not endpoint.asked
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"a"', b"\xff", b"{}"])
-def test_bad_requests(undecided, body):
-    endpoint, client = undecided
-    status, _, raw = client.ask(body)
-    assert status == 400
-    assert json.loads(raw)["error"]["message"]
-    assert not endpoint.asked
-
-
-def test_messages_are_the_endpoints_business(town, tmp_path):
-    user = {"role": "user"}
-    odd = None, [], 3, [None], [{}], [user], [user | {"content": 3}], [user | {"content": ""}]
-    with gateway(tmp_path, town.url) as client:
-        for messages in odd:
-            client.json(messages=messages)
-        assert [row["question"] for row in client.service.overview()["latest"]] == [""] * len(odd)
 
 
 def test_the_page_gets_the_conversation(town, tmp_path):
-    parts = [
-        {"type": "text", "text": "a"},
-        {"type": "image_url", "image_url": {}},
-        {"type": "text", "text": "b" * 5000},
-    ]
-    messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}]
+    """Or no text, if it has an odd form, which is the endpoint's business."""
+    user = {"role": "user"}
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]
+    parts.append({"type": "text", "text": "b" * 5000})
+    odd = None, [], 3, [None], [{}], [user], [user | {"content": 3}], [user | {"content": ""}]
     with gateway(tmp_path, town.url) as client:
-        client.json(messages=messages)
-        assert client.service.overview()["latest"][0]["question"] == "user: first\n\nuser: a\n" + "b" * 3979
+        for messages in (*odd, [user | {"content": "first"}, user | {"content": parts}]):
+            client.json(messages=messages)
+        latest, *others = [row["question"] for row in client.service.overview()["latest"]]
+        assert latest == "user: first\n\nuser: a\n" + "b" * 3979
+        assert others == [""] * len(odd)
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "abstain", "answer"])
@@ -698,7 +562,7 @@ def test_the_journal_cannot_be_written(town, tmp_path, monkeypatch, on_error, sh
         assert (SECRET.encode() in raw) == shown
 
 
-def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
+def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):
     """A request beyond the limit is refused at once; others are served while the endpoint is slow."""
     monkeypatch.setattr(upstream_module, "MOST_CALLS", 2)
     stub.delay = 0.3
@@ -716,7 +580,7 @@ def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
         assert client.questions() == 3
 
 
-def test_long_replies_are_read_in_turn_and_short_ones_at_once(stub, tmp_path, monkeypatch):  # noqa: F811
+def test_long_replies_are_read_in_turn_and_short_ones_at_once(stub, tmp_path, monkeypatch):
     """Six threads that read replies of 8 MiB delayed a decision by 16 s."""
     reading, most, release = [], [], threading.Event()
     parsed = upstream_module.Upstream._parsed

@@ -7,20 +7,8 @@ import pytest
 from starlette.responses import JSONResponse
 
 from exaul.engine.checks import BadInput
-from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
 from tests.models.stub import completion, served
-from tests.serving.http.apps import until
-from tests.serving.http.test_gateway import (  # noqa: F401
-    ABSTAIN,
-    QUESTION,
-    SECRET,
-    error,
-    events,
-    gateway,
-    town,
-    undecided,
-    withholding,
-)
+from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, error, events, gateway, until
 
 ABUSES = {  # fields of a request, and the field that a refusal names; None: it is decided
     "several choices": ({"n": 2}, "n"),
@@ -45,7 +33,7 @@ ABUSES = {  # fields of a request, and the field that a refusal names; None: it 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ABUSES)
-def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: F811
+def test_no_request_gets_an_undecided_text(withholding, name, stream):
     """The next clean request is decided, too."""
     endpoint, client = withholding
     endpoint.rule = lambda asked, before: completion(f"It is {SECRET}")
@@ -64,7 +52,7 @@ def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: 
     assert client.questions() == before + (2 if param is None else 1)
 
 
-def test_fields_and_models_that_are_allowed(town, tmp_path):  # noqa: F811
+def test_fields_and_models_that_are_allowed(town, tmp_path):
     with gateway(tmp_path, town.url, pass_fields="any", models=("m", "k")) as client:
         client.json(top_k=3, model="k")
         assert town.asked == [QUESTION | {"top_k": 3, "model": "k", "logprobs": True}]
@@ -73,7 +61,7 @@ def test_fields_and_models_that_are_allowed(town, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("form", ["a list of completions", "no choice", "two choices"])
-def test_several_replies_are_one_failed_call(withholding, form):  # noqa: F811
+def test_several_replies_are_one_failed_call(withholding, form):
     """The client of OpenAI, which repeats a 502, does not repeat this one."""
     openai = pytest.importorskip("openai")
     endpoint, client = withholding
@@ -93,7 +81,7 @@ def test_several_replies_are_one_failed_call(withholding, form):  # noqa: F811
 
 
 @pytest.mark.parametrize("by_header", [False, True])
-def test_a_ref_names_one_answer(town, tmp_path, by_header):  # noqa: F811
+def test_a_ref_names_one_answer(town, tmp_path, by_header):
     """Of a hundred requests with one ref, one is asked and decided, also after a restart; feedback finds it."""
     ref = "mój-id"
     fields = {} if by_header else {"metadata": {"exaul_ref": ref, "more": "x"}}
@@ -124,7 +112,7 @@ def test_a_ref_names_one_answer(town, tmp_path, by_header):  # noqa: F811
         assert client.service.feedback("another", "down") == "unknown"
 
 
-def test_a_ref_is_free_again_after_a_failure(town, tmp_path):  # noqa: F811
+def test_a_ref_is_free_again_after_a_failure(town, tmp_path):
     with gateway(tmp_path, town.url) as client:
         rule, town.rule = town.rule, lambda asked, before: error(500)()
         assert client.ask(x_exaul_ref="r")[0] == 500
@@ -133,7 +121,7 @@ def test_a_ref_is_free_again_after_a_failure(town, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("ref", [b"", b"a" * 257, b"\xff", {}, 3, "\ud800"])
-def test_bad_refs(undecided, ref):  # noqa: F811
+def test_bad_refs(undecided, ref):
     endpoint, client = undecided
     fields, headers = (
         ({}, {"x_exaul_ref": ref}) if isinstance(ref, bytes) else ({"metadata": {"exaul_ref": ref}}, {})
@@ -143,7 +131,7 @@ def test_bad_refs(undecided, ref):  # noqa: F811
     assert not endpoint.asked
 
 
-def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):  # noqa: F811
+def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):
     with gateway(tmp_path, town.url, key="header", keys={"k": {}, "": {}}) as client:
         _, headers, raw = client.ask(x_exaul_key="k")
         exaul = json.loads(raw)["exaul"]
@@ -162,7 +150,7 @@ NEVER, ALWAYS = ({"warm_start": ([0.5] * 99, [wrong] * 99)} for wrong in (1, 0))
 
 
 @pytest.mark.parametrize(("second", "shown"), [(ALWAYS, True), (NEVER, False), (None, False)])
-def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tmp_path, second, shown):  # noqa: F811
+def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tmp_path, second, shown):
     """The client has the id of the answer that it sees; each model has a key and a bound of its own."""
     if second is None:
         town.rule = lambda asked, before: error(500)() if asked["model"] == "large" else None
@@ -188,7 +176,7 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tm
             assert not [name for name in headers if name.startswith("x-exaul")]
 
 
-def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  # noqa: F811
+def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):
     """It gets a key of its own, never that of clients; a model that scores is one of the first endpoint."""
     monkeypatch.setenv("SECOND_KEY", "sk-second-0123456789")
     town.rule = lambda asked, before: completion("95") if asked["model"] == "judge" else town.body
@@ -204,7 +192,7 @@ def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  
 
 
 @pytest.mark.parametrize("failures", [0, 2, 3])
-def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypatch, caplog, failures):  # noqa: F811
+def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypatch, caplog, failures):
     """Three times at most, with its own key; the client reads the abstention, and a verdict is kept."""
     monkeypatch.setenv("HOOK_KEY", "a-key-of-the-program")
     monkeypatch.setattr("exaul.serving.http.handover.PAUSES", (0.0, 0.01, 0.01))
@@ -224,13 +212,13 @@ def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypat
     assert SECRET not in caplog.text
 
 
-def test_a_shown_answer_is_not_handed_over(town, tmp_path):  # noqa: F811
+def test_a_shown_answer_is_not_handed_over(town, tmp_path):
     with served() as program, gateway(tmp_path, town.url, fallback=f"{program.url}/chat/completions") as client:
         assert "fallback" not in client.json()["exaul"]
     assert not program.asked
 
 
-def test_of_too_many_answers_some_are_not_handed_over(town, tmp_path, monkeypatch):  # noqa: F811
+def test_of_too_many_answers_some_are_not_handed_over(town, tmp_path, monkeypatch):
     monkeypatch.setattr("exaul.serving.http.handover.MOST_WAITING", 1)
     monkeypatch.setattr("exaul.serving.http.handover.CLOSE_SECONDS", 0.1)
     with served() as program:
@@ -239,7 +227,7 @@ def test_of_too_many_answers_some_are_not_handed_over(town, tmp_path, monkeypatc
             assert [client.json()["exaul"]["fallback"] for _ in range(2)] == ["queued", "full"]
 
 
-def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypatch):  # noqa: F811
+def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypatch):
     """Without the flag they are refused, and with it they are counted."""
     monkeypatch.setenv("TOKENS", "ask client-token-01234567\npass,metrics trusted-token-0123456")
     monkeypatch.setenv("UPSTREAM_KEY", "sk-upstream-0123456789")
@@ -267,7 +255,7 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypa
     assert town.keys[-1] == "Bearer sk-upstream-0123456789"
 
 
-def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811
+def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):
     """Whoever has a token can choose no other key, and a token without one is refused."""
     lines = "ask billing-token-012345 billing\nask,keys nameless-token-01234"
     monkeypatch.setenv("TOKENS", lines)
@@ -288,7 +276,7 @@ def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811
         pass
 
 
-def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F811
+def test_the_form_error_comes_after_the_second_model(town, tmp_path):
     with gateway(
         tmp_path, town.url, learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large"
     ) as client:
@@ -296,7 +284,7 @@ def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F
         assert [asked["model"] for asked in town.asked] == ["m", "large"]
 
 
-def test_what_is_shown_is_what_was_scored(town, tmp_path):  # noqa: F811
+def test_what_is_shown_is_what_was_scored(town, tmp_path):
     """A text before the end of a thought has no part in the score, and nobody would audit it."""
     body = completion("The answer is 5</think>4")
     town.rule = lambda asked, before: JSONResponse(body)
@@ -305,7 +293,7 @@ def test_what_is_shown_is_what_was_scored(town, tmp_path):  # noqa: F811
         assert client.service.overview()["latest"][0]["text"] == "4"
 
 
-def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, tmp_path):  # noqa: F811
+def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, tmp_path):
     with gateway(tmp_path, town.url) as client:
 
         def used_meanwhile(asked, before):
@@ -316,7 +304,7 @@ def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, tmp_
         assert (status, SECRET.encode() in raw) == (409, False)
 
 
-def test_messages_are_few(town, tmp_path):  # noqa: F811
+def test_messages_are_few(town, tmp_path):
     with gateway(tmp_path, town.url) as client:
         status, _, raw = client.ask(QUESTION | {"messages": [{}] * 5000})
         assert (status, json.loads(raw)["error"]["param"]) == (400, "messages")

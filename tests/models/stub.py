@@ -71,6 +71,11 @@ def killed(stub, argv, seconds):
         running.kill()
 
 
+def by_text(replies):
+    """A rule that gives the reply of the first text that is in the request, else the usual one."""
+    return lambda body, before: next((reply for text, reply in replies.items() if text in str(body)), None)
+
+
 class Stub:
     """What was asked, and what to reply instead of ``reply``."""
 

@@ -24,7 +24,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
 from exaul.llm.collect import Collect, CollectJob
-from tests.models.stub import KNOWN, MAIN, completion, killed
+from tests.models.stub import KNOWN, MAIN, by_text, completion, killed
 from tests.refusals import refusal_of
 
 
@@ -64,13 +64,9 @@ def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, sums, tmp_pat
 
 def test_the_requests_are_as_the_design_says(stub, sums, tmp_path):
     """Greedy with logprobs, samples with a seed each, and the user's fields, of which null removes one."""
-    more = {
-        "score": ("logprob", "exact"),
-        "samples": 3,
-        "extra": '{"top_p": 0.9, "max_tokens": null}',
-        "temperature": 0.7,
-    }
-    collected(stub, sums, tmp_path / "out", **more)
+    extra = '{"top_p": 0.9, "max_tokens": null, "top_k": 5, "chat_template_kwargs": {"thinking": false}, "x": NaN}'
+    more = {"score": ("logprob", "exact"), "samples": 3, "temperature": 0.7}
+    collected(stub, sums, tmp_path / "out", extra=extra, **more)
     asked = [body for body in stub.asked if "What is 3 plus 3?" in str(body)]
     assert sorted((body["temperature"], body["seed"], body.get("logprobs")) for body in asked) == [
         (0.0, 0, True),
@@ -78,7 +74,8 @@ def test_the_requests_are_as_the_design_says(stub, sums, tmp_path):
         (0.7, 2, None),
         (0.7, 3, None),
     ]
-    assert {body["top_p"] for body in asked} == {0.9}
+    assert {(body["top_p"], body["top_k"]) for body in asked} == {(0.9, 5)}  # the client of OpenAI has no top_k
+    assert all(body["chat_template_kwargs"] == {"thinking": False} for body in asked)
     assert not any("max_tokens" in body for body in asked)
 
 
@@ -89,13 +86,7 @@ def test_scores_share_samples_and_have_a_column_each(stub, sums, tmp_path, monke
     )
     monkeypatch.chdir(tmp_path)
 
-    def rule(body, before):
-        prompt = str(body["messages"])
-        if "in percent" in prompt:
-            return completion("85%")
-        return completion("1, 2, 3") if "mean the same" in prompt else None
-
-    stub.rule = rule
+    stub.rule = by_text({"in percent": completion("85%"), "mean the same": completion("1, 2, 3")})
     names = ("logprob", "p-true", "verbal", "agree", "exact", "entail", "mine_of_collect:length")
     log, found = collected(stub, sums, tmp_path / "out", score=names, samples=4, judge_model="judge")
     columns = ["logprob", "p_true", "verbal", "agree", "exact", "entail", "mine_of_collect_length"]
@@ -141,19 +132,10 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
 
 def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
     """One answer and one verdict fail, another verdict says neither yes nor no, also to a schema."""
-
-    def rule(body, before):
-        prompt = str(body["messages"])
-        judged = "Reference answers" in prompt
-        if "What is 2 plus 2?" in prompt and not judged:
-            return JSONResponse({"error": "no"}, 500)
-        if "What is 3 plus 3?" in prompt and judged:
-            return JSONResponse({"error": {"message": "too long"}}, 400)
-        if "What is 4 plus 4?" in prompt and judged:
-            return completion("Well, that depends.")
-        return None
-
-    stub.rule = rule
+    judged = "Question: What is {0} plus {0}?\\nReference answers".format
+    replies = {"Question: What is 2 plus 2?\\nAnswer": JSONResponse({"error": "no"}, 500)}
+    replies[judged(3)] = JSONResponse({"error": {"message": "too long"}}, 400)
+    stub.rule = by_text(replies | {judged(4): completion("Well, that depends.")})
     argv = command(sums, tmp_path / "out", stub.url)
     argv += ["--judge", "both", "--retries", "0", "--progress", "quiet"]
     assert main(argv) == 3
@@ -170,52 +152,57 @@ def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
 
 
 def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
-    def rule(body, before):
-        prompt = str(body["messages"])
-        if "What is 2 plus 2?" in prompt:
-            return completion("")
-        if "What is 7 plus 7?" in prompt:
-            body = completion("No.")
-            body["choices"][0]["message"]["refusal"] = "I must not"
-            return body
-        return completion("4 and so", finish="length") if "What is 5 plus 5?" in prompt else None
-
-    stub.rule = rule
+    refusal = completion("No.")
+    refusal["choices"][0]["message"]["refusal"] = "I must not"
+    replies = {
+        "2 plus 2?": completion(""),
+        "7 plus 7?": refusal,
+        "5 plus 5?": completion("4 and so", finish="length"),
+    }
+    stub.rule = by_text(replies)
     log, found = collected(stub, sums, tmp_path / "out")
     assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1, "refusals": 1}
     assert log["score_logprob"].isna().sum() == 1
     assert sum(found.is_complete(answer) for _, answer in found.answered) == 11
 
 
-def test_a_model_without_logprobs_is_reported_at_once(stub, sums, tmp_path):
-    stub.rule = lambda body, before: (
-        completion("Paris")
-        | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop", "logprobs": None}]}
-    )
-    with pytest.raises(
-        BadInput, match=r"m: returned no usable logprobs of its text, which logprob needs; .* --score agree"
-    ):
-        collected(stub, sums, tmp_path / "out")
-    assert len(stub.asked) == 1
+@pytest.mark.parametrize("score", ["logprob", "p-true"])
+def test_a_model_without_logprobs_is_reported_at_once(stub, sums, tmp_path, score):
+    """Before anything is paid, also where it is the judge's that are needed."""
+    silent = {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
+    stub.rule = lambda body, before: completion("Paris") | silent if body.get("logprobs") else None
+    told = rf"m: returned no usable logprobs of its text, which {score} needs; .* --score agree"
+    with pytest.raises(BadInput, match=told):
+        collected(stub, sums, tmp_path / "out", score=(score,))
+    assert len(stub.asked) == (1 if score == "logprob" else 2)
     assert not (tmp_path / "out").exists()
     log, _ = collected(stub, sums, tmp_path / "out", score=("exact",))
     assert len(log) == 12
 
 
-def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, capsys):
-    argv = ["collect", str(sums), "--model", "m", "--out", str(tmp_path / "out"), "--retries", "0"]
-    assert main([*argv, "--endpoint", "http://127.0.0.1:9/v1"]) == 2
-    assert (
-        "http://127.0.0.1:9/v1: m cannot be asked (no connection; is a server listening there?)"
-        in capsys.readouterr().err
-    )
-    stub.rule = lambda body, before: Response("", 308, {"location": "http://elsewhere/v1"})
-    assert main([*argv, "--endpoint", stub.url]) == 2
-    assert "m cannot be asked (status 308: it redirects to http://elsewhere/v1)" in capsys.readouterr().err
-    stub.rule = lambda body, before: JSONResponse({"error": {"message": "Invalid key"}}, 401)
-    said = refusal_of([*argv, "--endpoint", stub.url], capsys)
-    assert "m cannot be asked (status 401: " in said
-    assert "Invalid key" in said
+@pytest.mark.parametrize(
+    ("response", "sentence"),
+    [
+        (None, "m cannot be asked (no connection; is a server listening there?)"),
+        (
+            Response("", 308, {"location": "http://elsewhere/v1"}),
+            "m cannot be asked (status 308: it redirects to http://elsewhere/v1)",
+        ),
+        (JSONResponse({"error": {"message": "Invalid key"}}, 401), "m cannot be asked (status 401: Invalid key)"),
+    ],
+)
+def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, capsys, response, sentence):
+    stub.rule = lambda body, before: response
+    argv = command(sums, tmp_path / "out", *([stub.url] if response else []))
+    assert sentence in refusal_of([*argv, "--retries", "0"], capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_judge_by_a_wrong_name_is_reported_before_anything_is_paid(stub, sums, tmp_path):
+    stub.rule = by_text({"'wrong'": JSONResponse({"error": {"message": "no such model"}}, 404)})
+    with pytest.raises(BadInput, match=r"wrong cannot be asked \(status 404: .*no such model"):
+        collected(stub, sums, tmp_path / "out", judge="llm", judge_model="wrong")
+    assert len(stub.asked) == 2
     assert not (tmp_path / "out").exists()
 
 
@@ -254,13 +241,8 @@ def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
 
 def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path, capsys):
     """One is unreadable, one has logprobs above 0; no other row is lost, and no escape code is printed."""
-
-    def rule(body, before):
-        if "What is 2 plus 2?" in str(body):
-            return completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
-        return completion("10", [3.5], model="\x1b[31m\nred") if "What is 5 plus 5?" in str(body) else None
-
-    stub.rule = rule
+    unreadable = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
+    stub.rule = by_text({"2 plus 2?": unreadable, "5 plus 5?": completion("10", [3.5], model="\x1b[31m\nred")})
     argv = command(sums, tmp_path / "out", stub.url)
     assert main([*argv, "--price", "1", "1", "--progress", "quiet"]) == 3
     printed = capsys.readouterr().out
@@ -421,32 +403,6 @@ def test_samples_of_an_endpoint_without_seeds_are_several(stub, sums, tmp_path):
     assert not any("seed" in body for body in stub.asked)
     for row in found.rows:
         assert len(set(row.samples)) == 3
-
-
-def test_fields_that_the_client_does_not_know(stub, sums, tmp_path):
-    collected(
-        stub, sums, tmp_path / "out", extra='{"top_k": 5, "chat_template_kwargs": {"thinking": false}, "x": NaN}'
-    )
-    assert all(body["top_k"] == 5 and body["chat_template_kwargs"] == {"thinking": False} for body in stub.asked)
-
-
-def test_a_judge_without_logprobs_or_by_a_wrong_name_is_reported_before_anything_is_paid(stub, sums, tmp_path):
-    def rule(body, before):
-        if body["model"] == "wrong":
-            return JSONResponse({"error": {"message": "no such model"}}, 404)
-        silent = {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
-        return completion("Paris") | silent if body.get("top_logprobs") else None
-
-    stub.rule = rule
-    given = {"score": ("p-true",)}
-    with pytest.raises(
-        BadInput, match=r"m: returned no usable logprobs of its text, which p-true needs; .* --score agree"
-    ):
-        collected(stub, sums, tmp_path / "out", **given)
-    with pytest.raises(BadInput, match=r"wrong cannot be asked \(status 404: .*no such model"):
-        collected(stub, sums, tmp_path / "out", judge="llm", judge_model="wrong")
-    assert len(stub.asked) == 4
-    assert not (tmp_path / "out").exists()
 
 
 def test_one_endpoint_for_both_models_keeps_its_limits(stub, sums, tmp_path):

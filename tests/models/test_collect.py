@@ -24,7 +24,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
 from exaul.llm.collect import Collect, CollectJob
-from tests.models.stub import KNOWN, MAIN, by_text, completion, killed
+from tests.models.stub import KNOWN, MAIN, USUAL, by_pattern, completion, killed
 from tests.refusals import refusal_of
 
 
@@ -86,7 +86,7 @@ def test_scores_share_samples_and_have_a_column_each(stub, sums, tmp_path, monke
     )
     monkeypatch.chdir(tmp_path)
 
-    stub.rule = by_text({"in percent": completion("85%"), "mean the same": completion("1, 2, 3")})
+    stub.rule = by_pattern({"in percent": completion("85%"), "mean the same": completion("1, 2, 3")})
     names = ("logprob", "p-true", "verbal", "agree", "exact", "entail", "mine_of_collect:length")
     log, found = collected(stub, sums, tmp_path / "out", score=names, samples=4, judge_model="judge")
     columns = ["logprob", "p_true", "verbal", "agree", "exact", "entail", "mine_of_collect_length"]
@@ -132,10 +132,10 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
 
 def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
     """One answer and one verdict fail, another verdict says neither yes nor no, also to a schema."""
-    judged = "Question: What is {0} plus {0}?\\nReference answers".format
-    replies = {"Question: What is 2 plus 2?\\nAnswer": JSONResponse({"error": "no"}, 500)}
+    judged = r"is {0} plus {0}\?.*Reference answers".format
+    replies = {r"is 2 plus 2\?(?!.*Reference answers)": JSONResponse({"error": "no"}, 500)}
     replies[judged(3)] = JSONResponse({"error": {"message": "too long"}}, 400)
-    stub.rule = by_text(replies | {judged(4): completion("Well, that depends.")})
+    stub.rule = by_pattern(replies | {judged(4): completion("Well, that depends.")})
     argv = command(sums, tmp_path / "out", stub.url)
     argv += ["--judge", "both", "--retries", "0", "--progress", "quiet"]
     assert main(argv) == 3
@@ -146,7 +146,7 @@ def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
     assert "cost unknown" not in printed
     schemas = [body for body in stub.asked if "response_format" in body]
     assert len(schemas) == 1
-    stub.rule = lambda body, before: None
+    stub.rule = USUAL
     assert main(argv) == 3  # what the judge said of one is there, and is not asked again
     assert "12 of 12 questions answered, 11 with all" in capsys.readouterr().out
 
@@ -155,11 +155,11 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
     refusal = completion("No.")
     refusal["choices"][0]["message"]["refusal"] = "I must not"
     replies = {
-        "2 plus 2?": completion(""),
-        "7 plus 7?": refusal,
-        "5 plus 5?": completion("4 and so", finish="length"),
+        r"is 2 plus 2\?": completion(""),
+        r"is 7 plus 7\?": refusal,
+        r"is 5 plus 5\?": completion("4 and so", finish="length"),
     }
-    stub.rule = by_text(replies)
+    stub.rule = by_pattern(replies)
     log, found = collected(stub, sums, tmp_path / "out")
     assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1, "refusals": 1}
     assert log["score_logprob"].isna().sum() == 1
@@ -199,7 +199,7 @@ def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, caps
 
 
 def test_a_judge_by_a_wrong_name_is_reported_before_anything_is_paid(stub, sums, tmp_path):
-    stub.rule = by_text({"'wrong'": JSONResponse({"error": {"message": "no such model"}}, 404)})
+    stub.rule = by_pattern({"'wrong'": JSONResponse({"error": {"message": "no such model"}}, 404)})
     with pytest.raises(BadInput, match=r"wrong cannot be asked \(status 404: .*no such model"):
         collected(stub, sums, tmp_path / "out", judge="llm", judge_model="wrong")
     assert len(stub.asked) == 2
@@ -242,7 +242,9 @@ def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
 def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path, capsys):
     """One is unreadable, one has logprobs above 0; no other row is lost, and no escape code is printed."""
     unreadable = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
-    stub.rule = by_text({"2 plus 2?": unreadable, "5 plus 5?": completion("10", [3.5], model="\x1b[31m\nred")})
+    stub.rule = by_pattern(
+        {r"is 2 plus 2\?": unreadable, r"is 5 plus 5\?": completion("10", [3.5], model="\x1b[31m\nred")}
+    )
     argv = command(sums, tmp_path / "out", stub.url)
     assert main([*argv, "--price", "1", "1", "--progress", "quiet"]) == 3
     printed = capsys.readouterr().out
@@ -284,7 +286,7 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
         "12 answers that count as wrong contain a right answer: with another --out, try --judge llm, or" in printed
     )
     (prompt,) = re.findall(r"--prompt (answer=\S+short\.txt)\n", printed)
-    stub.rule = lambda body, before: None
+    stub.rule = USUAL
     assert main([*argv, "--prompt", prompt, "--out", str(tmp_path / "short"), "--progress", "quiet"]) == 0
     assert "Who wrote War and Peace" in str(stub.asked[-1])
     assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sqlite3
 from itertools import count
 
 import pandas as pd
@@ -15,7 +16,7 @@ from exaul.commands.main import main
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
-from tests.models.stub import KNOWN, completion, killed
+from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
 from tests.refusals import refusal_of
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
@@ -72,9 +73,9 @@ def adversarial(body):
     return body["messages"][0]["content"].startswith("You are an adversary")
 
 
-def choosing(number):
-    """An adversary that always chooses one number, or says something else."""
-    return lambda body, before: completion(str(number)) if adversarial(body) else None
+def choosing(number, rule=USUAL):
+    """An adversary that always chooses one number, or says something else; ``rule`` is of other requests."""
+    return lambda body, before: completion(str(number)) if adversarial(body) else rule(body, before)
 
 
 @pytest.mark.parametrize("learner", ["exaul", "aci-rank"])
@@ -169,15 +170,14 @@ def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
     assert found.manifest["left out"] == told
 
 
-def asking(words):
-    """A user that asks what ``words(turn)`` says."""
+def asking(words, rule=USUAL):
+    """A user that asks what ``words(turn)`` says; ``rule`` is of other requests."""
 
-    def rule(body, before):
-        if body["messages"][0]["role"] != "system":
-            return None
-        return completion(words(len(body["messages"]) // 2))
+    def of_user(body, before):
+        messages = body["messages"]
+        return completion(words(len(messages) // 2)) if messages[0]["role"] == "system" else rule(body, before)
 
-    return rule
+    return of_user
 
 
 @pytest.mark.usefixtures("constant_learners")
@@ -226,16 +226,7 @@ def test_the_users_shift(stub, texts, tmp_path):
 
 def test_a_question_without_a_verdict_is_no_round(stub, pool, tmp_path):
     """The log has the rounds alone."""
-
-    def rule(body, before):
-        prompt = str(body["messages"])
-        if adversarial(body):
-            return completion("0")
-        if "Reference answers" in prompt and re.search(r"What is \d*3 plus", prompt):
-            return completion("Hard to say.")
-        return None
-
-    stub.rule = rule
+    stub.rule = choosing(0, by_pattern({r"What is \d*3 plus.*Reference answers": completion("Hard to say.")}))
     lines, found = dialogue(stub, pool, tmp_path / "out", horizon=40, judge="llm")
     assert len(lines) == len(pd.read_csv(tmp_path / "out" / "log.csv")) == 40
     assert not any(re.search(r"What is \d*3 plus", line["question"]) for line in lines)
@@ -265,14 +256,8 @@ def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
 
 def test_a_refused_question_is_left_out_for_good(stub, pool, tmp_path):
     """Also where the endpoint thinks better of it: the same dialogue, byte for byte."""
-
-    def rule(body, before):
-        if adversarial(body):
-            return completion("1")
-        refused = re.search(r"Question: What is \d*3 plus", str(body["messages"])) and not before
-        return JSONResponse({"error": {"message": "too long"}}, 400) if refused else None
-
-    stub.rule = rule
+    refused = by_pattern({r"Question: What is \d*3 plus": JSONResponse({"error": {"message": "too long"}}, 400)})
+    stub.rule = choosing(1, lambda body, before: None if before else refused(body, before))
     lines, found = dialogue(stub, pool, tmp_path / "out", horizon=25)
     assert found.manifest["left out"]["status 400"] >= 1
     again, _ = dialogue(stub, pool, tmp_path / "out", horizon=25)
@@ -283,24 +268,15 @@ def test_a_refused_question_is_left_out_for_good(stub, pool, tmp_path):
 
 
 def test_questions_that_run_out_end_it(stub, pool, tmp_path):
-    def rule(body, before):
-        if adversarial(body):
-            return completion("0")
-        return completion("Hm.") if "Reference answers" in str(body) and "What is 7 plus" in str(body) else None
-
-    stub.rule = rule
+    stub.rule = choosing(0, by_pattern({"What is 7 plus.*Reference answers": completion("Hm.")}))
     lines, found = dialogue(stub, pool, tmp_path / "out", horizon=60, judge="llm")
     assert found.manifest["stopped"] == "all questions were asked"
     assert len(lines) == 59
 
 
 def test_a_judge_with_unreadable_verdicts_ends_it(stub, texts, tmp_path):
-    def rule(body, before):
-        if body["messages"][0]["role"] == "system":
-            return completion(f"What is it? {len(stub.asked)}")
-        return completion("Hm.") if "Reference answers" in str(body) else None
-
-    stub.rule = rule
+    unreadable = by_pattern({"Reference answers": completion("Hm.")})
+    stub.rule = asking(lambda turn: f"What is it? {len(stub.asked)}", unreadable)
     lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=5)
     assert lines == []
     assert found.manifest["stopped"] == "20 questions in a row were left out"
@@ -322,8 +298,6 @@ def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
     stub.rule = choosing(1)
     dialogue(stub, pool, tmp_path / "out", horizon=12)
     log = (tmp_path / "out" / "log.csv").read_bytes()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
         file.execute("DELETE FROM calls WHERE rowid > 14")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)

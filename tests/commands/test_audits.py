@@ -6,9 +6,8 @@ from exaul.commands.main import main
 from exaul.serving.service import Service
 from tests.models.stub import completion
 from tests.refusals import refusal_of
-from tests.serving.http.apps import gateway
+from tests.serving.http.apps import EASY, gateway
 
-EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
 RIGHT, WRONG = "It is Paris", "It is Lyon"
 
 

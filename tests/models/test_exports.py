@@ -13,16 +13,7 @@ import pyarrow as pa
 import pytest
 
 from exaul.commands.main import main
-from tests.models.test_benchmarks import (  # noqa: F401  # a fixture
-    CHOICE,
-    NO_FIELDS,
-    TEXT,
-    conversion,
-    converted,
-    inspect_ai,
-    sample,
-    save,
-)
+from tests.models.test_benchmarks import CHOICE, NO_FIELDS, TEXT, conversion, converted, sample, save
 from tests.refusals import refusal_of
 
 NAMED = ["--score-name", "confidence"]

@@ -1,5 +1,7 @@
 """Programs under test may use the learners of ``tests/constant.py``, also those that several tests share."""
 
+from functools import partial
+
 import pytest
 from starlette.responses import JSONResponse
 
@@ -47,3 +49,9 @@ def undecided(withholding):
     before = client.questions()
     yield endpoint, client
     assert client.questions() == before
+
+
+@pytest.fixture
+def gate(stub, tmp_path):
+    """Gateways before the endpoint, which go on with one journal."""
+    return partial(gateway, tmp_path, stub.url)

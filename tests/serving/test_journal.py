@@ -16,6 +16,7 @@ from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START
 from exaul.serving.journal import read_journal
 from exaul.serving.replay import replayed
+from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
 # commits so many questions, and is killed
@@ -202,7 +203,7 @@ def test_a_negative_zero_is_zero(tmp_path):
 
 
 def test_an_answer_has_a_second_name_for_feedback(tmp_path):
-    with Abstainers(tmp_path / "state", warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(tmp_path / "state", warm_start=EASY) as abstainers:
         id = abstainers.decide(0.5, ref="theirs").id
         for name in ("ref", "id"):
             with pytest.raises(BadInput, match=f"{name}: 'theirs' found"):
@@ -297,7 +298,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
 
 
 def test_audits_wait_until_they_have_a_result(tmp_path):
-    with Abstainers(tmp_path / "state", audit=1.0, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(tmp_path / "state", audit=1.0, warm_start=EASY) as abstainers:
         shadow = abstainers.show(0.7, key="new").id
         ids = [abstainers.decide(0.5, key=key).id for key in "abab"]
         assert [entry.id for entry in abstainers.open_audits(3)] == [shadow, *ids[:2]]
@@ -321,7 +322,7 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
             raise KeyboardInterrupt
         return interrupt
 
-    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50), seed=1) as abstainers:
+    with Abstainers(path, warm_start=EASY, seed=1) as abstainers:
         for moment in range(1, 700, 3):
             left[0], id = moment, f"{moment}"
             try:
@@ -350,7 +351,7 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
 def test_names_are_plain_texts_and_not_empty(tmp_path):
     """A subclass of str has another repr, and SQLite returns a plain one."""
     path = tmp_path / "state"
-    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(path, warm_start=EASY) as abstainers:
         name = np.str_("\U0001fae8")
         for id in (name, np.str_("b")):
             abstainers.decide(0.5, key=np.str_("k"), id=id, ref=np.str_(f"ref {id}"))

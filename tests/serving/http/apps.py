@@ -171,6 +171,7 @@ def until(condition, seconds=10):
         time.sleep(0.01)
 
 
+EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
 ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
@@ -200,6 +201,11 @@ class Client:
         status, _, raw = self.ask(QUESTION | fields)
         assert status == 200, raw
         return json.loads(raw)
+
+    def refusal(self, *given, **headers):
+        """The status of an error, and the field that it names."""
+        status, _, raw = self.ask(*given, **headers)
+        return status, json.loads(raw)["error"]["param"]
 
     def metric(self, name):
         """A value of /metrics; None if it is missing."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exaul.serving.http import completions
-from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, events, gateway
+from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, events
 
 FORMS = {  # mode and response_format: form of the abstention; None: the mode is refused
     ("auto", ""): "text",
@@ -24,13 +24,13 @@ FORMS = {  # mode and response_format: form of the abstention; None: the mode is
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_forms_of_a_withheld_answer(town, tmp_path, stream):
+def test_forms_of_a_withheld_answer(town, gate, stream):
     """A header overrides the flag."""
-    with gateway(tmp_path, town.url, ABSTAIN, withheld="error", withheld_json='{"a": "?"}') as client:
+    with gate(ABSTAIN, withheld="error", withheld_json='{"a": "?"}') as client:
         for (mode, kind), form in FORMS.items():
             if mode != "error":
                 check_form(client, mode, kind, form, stream)
-    with gateway(tmp_path, town.url, ABSTAIN, withheld="text") as client:
+    with gate(ABSTAIN, withheld="text") as client:
         check_form(client, "error", "json_schema", "error", stream)
 
 
@@ -59,8 +59,8 @@ def check_form(client, mode, kind, form, stream):
     assert choices[-1]["finish_reason"] == "stop"
 
 
-def test_the_flag_says_how_answers_are_withheld(town, tmp_path):
-    with gateway(tmp_path, town.url, ABSTAIN, withheld="refusal", abstention="No idea.") as client:
+def test_the_flag_says_how_answers_are_withheld(town, gate):
+    with gate(ABSTAIN, withheld="refusal", abstention="No idea.") as client:
         message = client.json()["choices"][0]["message"]
         assert message == {"role": "assistant", "content": None, "refusal": "No idea."}
 

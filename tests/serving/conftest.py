@@ -4,10 +4,12 @@ from functools import partial
 
 import pytest
 from starlette.responses import JSONResponse
+from starlette.testclient import TestClient
 
 from exaul.serving import configuration
+from exaul.serving.http.application import app
 from tests.models.stub import completion, served
-from tests.serving.http.apps import ABSTAIN, KEY, SECRET, gateway
+from tests.serving.http.apps import ABSTAIN, CONFIGURATION, KEY, SECRET, gateway
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,3 +57,10 @@ def undecided(withholding):
 def gate(stub, tmp_path):
     """Gateways before the endpoint, which go on with one journal."""
     return partial(gateway, tmp_path, stub.url)
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A client of a new service, whose file is ``state``."""
+    with TestClient(app(tmp_path / "state", **CONFIGURATION), raise_server_exceptions=False) as client:
+        yield client

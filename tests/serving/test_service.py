@@ -6,9 +6,7 @@ import pytest
 
 from exaul.serving import service as module
 from exaul.serving.service import Service, for_json
-from tests.serving.http.apps import EASY
-
-CONFIGURATION = {"learner": "aci-rank", "seed": 1}
+from tests.serving.http.apps import CONFIGURATION, EASY
 
 
 @pytest.fixture

@@ -172,10 +172,19 @@ def until(condition, seconds=10):
 
 
 EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
+CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
 ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
+
+
+def asked(port, method, path, body=None, headers=()):
+    """Return the status, the headers and the bytes of a reply."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request(method, path, body, {"content-type": "application/json"} | dict(headers))
+        reply = connection.getresponse()
+        return reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read()
 
 
 class Client:
@@ -187,15 +196,9 @@ class Client:
 
     def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
         """Return the status, the headers and the bytes of a reply."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        try:
-            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, payload, {"content-type": "application/json"} | named)
-            response = connection.getresponse()
-            return response.status, {k.lower(): v for k, v in response.headers.items()}, response.read()
-        finally:
-            connection.close()
+        return asked(self.port, method, path, payload, named)
 
     def json(self, **fields):
         status, _, raw = self.ask(QUESTION | fields)

@@ -422,8 +422,8 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, collect):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, collect, sums, tmp_path, number):
     stub.delay = 0.3
-    argv = [sys.executable, "-c", MAIN, "collect", str(sums), "--endpoint", stub.url, "--model", "m"]
-    argv += ["--score", "exact", "--out", str(tmp_path / "out"), "--concurrent", "4", "--progress", "quiet"]
+    argv = [sys.executable, "-c", MAIN, *command(sums, tmp_path / "out", stub.url)]
+    argv += ["--score", "exact", "--concurrent", "4", "--progress", "quiet"]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as running:
         while len(stub.asked) < 12:
             time.sleep(0.01)
@@ -464,11 +464,11 @@ def test_a_damaged_file_of_calls_is_one_sentence(collect, tmp_path):
 def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, sums, tmp_path, kills):
     """No call whose reply is in the file is asked again; the log is that of a run that was left alone."""
     stub.delay = 0.01
-    flags = ["--score", "logprob", "entail", "--judge", "llm", "--concurrent", "2", "--progress", "quiet"]
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", *flags]
+    argv = command(sums, tmp_path / "out", stub.url)
+    argv += ["--score", "logprob", "entail", "--judge", "llm", "--concurrent", "2", "--progress", "quiet"]
     chance, had = random.Random(0), []
     for _ in range(kills):
-        killed(stub, [*argv, "--out", str(tmp_path / "out")], chance.random() * 0.3)
+        killed(stub, argv, chance.random() * 0.3)
         with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
             had.append((len(stub.asked), {key for (key,) in file.execute("SELECT key FROM calls")}))
     log, _ = collect(score=("logprob", "entail"), judge="llm")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -177,6 +178,12 @@ SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
 ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
+
+
+def blocks(page, title, language):
+    """The blocks of code of a section of a page in a language, in order."""
+    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)[1]
+    return re.findall(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
 def asked(port, method, path, body=None, headers=()):

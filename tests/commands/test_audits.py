@@ -69,8 +69,7 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         assert main([*argv, "--token-variable", "TOKEN"]) == 0
         assert capsys.readouterr().out.strip() == "large judged 2 of 2 open audits (right: 2)"
         assert client.service.figures()["observed"] == 2
-        assert main([*argv, "--token-variable", "WRONG_TOKEN"]) == 2
-        assert "the token lacks the scope audit" in capsys.readouterr().err
+        assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
 
 
 @pytest.mark.parametrize(

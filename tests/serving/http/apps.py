@@ -187,11 +187,11 @@ def blocks(page, title, language):
 
 
 def asked(port, method, path, body=None, headers=()):
-    """Return the status, the headers and the bytes of a reply."""
+    """Return the status, the headers and the text of a reply."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
         connection.request(method, path, body, {"content-type": "application/json"} | dict(headers))
         reply = connection.getresponse()
-        return reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read()
+        return reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read().decode()
 
 
 class Client:
@@ -202,7 +202,7 @@ class Client:
         self.service = application.state.service
 
     def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
-        """Return the status, the headers and the bytes of a reply."""
+        """Return the status, the headers and the text of a reply; other bodies than bytes are sent as JSON."""
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return asked(self.port, method, path, payload, named)
@@ -219,7 +219,7 @@ class Client:
 
     def metric(self, name):
         """A value of /metrics; None if it is missing."""
-        lines = self.ask(b"", "/metrics", "GET")[2].decode().splitlines()
+        lines = self.ask(b"", "/metrics", "GET")[2].splitlines()
         return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None)
 
     def questions(self):
@@ -240,7 +240,7 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
 
 def events(raw):
     """The data of a stream's events, without the last, which is [DONE]."""
-    parts = [part for part in raw.decode().split("\n\n") if part and not part.startswith(":")]
+    parts = [part for part in raw.split("\n\n") if part and not part.startswith(":")]
     assert all(part.startswith("data: ") for part in parts)
     assert parts[-1] == "data: [DONE]"
     return [json.loads(part.removeprefix("data: ")) for part in parts[:-1]]

@@ -22,11 +22,11 @@ from pydantic import BaseModel
 
 from exaul.serving.http.gateway import FIELDS
 from tests.models.stub import completion
-from tests.serving.http.apps import ABSTAIN, SECRET, error, until
+from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, error, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # libraries warn of themselves
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the internet
-MESSAGES = [{"role": "user", "content": "Which town?"}]
+MESSAGES = QUESTION["messages"]
 TEXT, IDK = f"It is {SECRET}", "I don't know."
 
 
@@ -230,8 +230,7 @@ def proxy(tmp_path_factory):
 
 def rated(running, id):
     """The outcome of a user's feedback on an answer."""
-    body = json.dumps({"id": id, "thumb": "up"}).encode()
-    return json.loads(running.ask(body, "/v1/feedback")[2])["reason"]
+    return json.loads(running.ask({"id": id, "thumb": "up"}, "/v1/feedback")[2])["reason"]
 
 
 @EACH

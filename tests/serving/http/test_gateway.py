@@ -42,9 +42,9 @@ def test_a_withheld_answer_is_nowhere(town, gate, stream, caplog, capfd):
         fields = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
         status, headers, raw = client.ask(QUESTION | fields | {"logprobs": True})
         assert status == 200
-        assert b"No idea." in raw
+        assert "No idea." in raw
         for text in (SECRET, "Secret", "ville", "It is", "so "):
-            assert text.encode() not in raw
+            assert text not in raw
             assert text not in str(headers)
         if not stream:
             reply = json.loads(raw)
@@ -185,8 +185,8 @@ def test_what_is_no_text_is_not_decided(stub, gate, rules, stream):
             if rule == "error":
                 assert (body["error"]["code"], f"({reason})" in body["error"]["message"]) == ("undecided", True)
             if rule != "answer":
-                assert SECRET.encode() not in raw
-                assert (b"I don't know." in raw) == (rule == "abstain")
+                assert SECRET not in raw
+                assert ("I don't know." in raw) == (rule == "abstain")
             elif not stream:
                 assert body["choices"][0]["message"] == message
             elif name == "tool_calls with text":
@@ -219,8 +219,8 @@ def test_an_answer_without_a_score_is_withheld(undecided, name):
     status, headers, raw = client.ask()
     assert (status, headers["x-exaul-answer"], "x-exaul-score" in headers) == (200, "false", False)
     assert json.loads(raw)["exaul"]["reason"] == "no_score"
-    assert b"I don't know." in raw
-    assert SECRET.encode() not in raw
+    assert "I don't know." in raw
+    assert SECRET not in raw
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, shown):
             "id": headers["x-exaul-id"],
         }
         assert reply["exaul"] == expected
-        assert (SECRET.encode() in raw) == shown
+        assert (SECRET in raw) == shown
         if rule == "error" and not shadow:
             assert (status, reply["error"]["code"], headers["x-should-retry"]) == (502, "undecided", "false")
         else:
@@ -341,18 +341,13 @@ async def drip():
 
 
 FAILURES = {  # name: reply, status, part of the message
-    "400": (error(400), 400, "no: [key]"),
-    "401": (error(401), 502, "refused the gateway's key"),
-    "403": (error(403), 502, "refused the gateway's key"),
-    "404": (error(404), 404, "no: [key]"),
-    "413": (error(413), 413, "no: [key]"),
-    "422": (error(422), 422, "no: [key]"),
+    **{str(status): (error(status), status, "no: [key]") for status in (400, 404, 413, 422, 500)},
+    **{str(status): (error(status), 502, "refused the gateway's key") for status in (401, 403)},
     "429": (error(429, **{"retry-after": "7"}), 429, "no: [key]"),
     **{
         f"wait {wait}": (error(429, **{"retry-after": wait}), 429, "no: [key]")
         for wait in ("inf", "nan", "9" * 400, "-1", "soon", "0")
     },
-    "500": (error(500), 500, "no: [key]"),
     "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
     "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
     "another form": (lambda: JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
@@ -393,7 +388,7 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
     own = expected == 502  # no status of the endpoint
     assert headers.get("x-should-retry") == ("false" if own else None)
     assert len(body["message"]) <= 200
-    assert KEY.encode() not in raw
+    assert KEY not in raw
     assert len(endpoint.asked) == 1  # no retries
     assert endpoint.keys == [f"Bearer {KEY}"]
     assert KEY not in caplog.text + str(capfd.readouterr())
@@ -439,13 +434,13 @@ def test_any_reply(withholding, data):
     assert status in (200, 400, 502)
     if status != 200:
         assert json.loads(raw)["error"]["message"]
-        assert SECRET.encode() not in raw
+        assert SECRET not in raw
         return
     replies = events(raw) if stream else [json.loads(raw, parse_constant=pytest.fail)]
     decision = replies[0]["exaul"]
-    assert decision["answer"] == (b"I don't know." not in raw)
+    assert decision["answer"] == ("I don't know." not in raw)
     if not decision["answer"]:
-        assert SECRET.encode() not in raw
+        assert SECRET not in raw
 
 
 @pytest.mark.parametrize(
@@ -514,7 +509,7 @@ def test_models(stub, gate):
     ("request_of", "status", "part"),
     [
         *(({"path": f"/v1/{x}"}, 404, f"/v1/{x} is not gated") for x in ("embeddings", "completions", "responses")),
-        *(({"body": body}, 400, ".") for body in (b"", b"[]", b"{", b'"a"', b"\xff", b"{}")),
+        *(({"body": body}, 400, " ") for body in (b"", b"[]", b"{", b'"a"', b"\xff", b"{}")),
         ({"x_exaul_withheld": "json"}, 400, "x-exaul-withheld: "),  # without --withheld-json
     ],
 )
@@ -553,12 +548,12 @@ def test_the_journal_cannot_be_written(town, gate, monkeypatch, on_error, shadow
         assert client.metric(f'exaul_journal_failures_total{{reply="{reply}"}}') == 1
         if on_error == "refuse" and not shadow:
             assert (status, headers["retry-after"], headers["x-should-retry"]) == (503, "1", "false")
-            assert SECRET.encode() not in raw
+            assert SECRET not in raw
             return
         shown = shadow or on_error == "answer"
         exaul = {"decided": False, "answer": shown, "reason": "journal", "ref": None}
         assert json.loads(raw)["exaul"].items() >= exaul.items()
-        assert (SECRET.encode() in raw) == shown
+        assert (SECRET in raw) == shown
 
 
 def test_no_more_calls_than_allowed(stub, gate, monkeypatch):
@@ -608,16 +603,16 @@ def test_a_stream_that_waits_gets_comments(town, gate, monkeypatch):
     town.delay = 0.3
     with gate(ABSTAIN) as client:
         _, _, raw = client.ask(QUESTION | {"stream": True})
-        comments = raw.decode().split("\n\n").count(": waiting")
+        comments = raw.split("\n\n").count(": waiting")
         assert 2 <= comments <= 30  # on a busy machine it waits longer
-        assert SECRET.encode() not in raw
+        assert SECRET not in raw
         assert events(raw)[1]["choices"][0]["delta"]["content"] == "I don't know."
         town.rule = lambda asked, before: error(429)()
         status, _, raw = client.ask(QUESTION | {"stream": True})
         assert status == 200  # of the comments
-        last = raw.decode().strip().split("\n\n")[-1]
+        last = raw.strip().split("\n\n")[-1]
         assert json.loads(last.removeprefix("data: "))["error"]["code"] == "some_code"
-        assert b"[DONE]" not in raw
+        assert "[DONE]" not in raw
         town.delay = 0
         assert client.ask(QUESTION | {"stream": True})[0] == 429
 

@@ -14,6 +14,7 @@ from exaul.engine import run as engine_run
 from exaul.engine.results import advice, figures, totals, trials
 from exaul.kernels import metrics
 from exaul.serving import configuration
+from tests.models.stub import served
 
 # JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
@@ -130,6 +131,13 @@ def few_figures():
     with pytest.MonkeyPatch.context() as patch:
         draw_few_figures(patch)
         yield
+
+
+@pytest.fixture
+def stub():
+    """An endpoint that replies at once."""
+    with served() as found:
+        yield found
 
 
 @pytest.fixture

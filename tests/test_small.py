@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.conftest import stub  # noqa: F401  # a fixture
-
 ROOT = Path(__file__).parents[1]
 SMALL = ("numpy",)
 SERVING = "fastapi", "uvicorn", "prometheus-client", "httpx2"
@@ -136,7 +134,7 @@ def test_the_service_imports_the_extra_serve_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_service_and_its_gateway_need_the_extra_serve_alone(stub, tmp_path):  # noqa: F811
+def test_the_service_and_its_gateway_need_the_extra_serve_alone(stub, tmp_path):
     code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
     flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", stub.url]
     flags += ["--warm-start", "log.csv"]

@@ -4,12 +4,10 @@ import pytest
 
 from exaul.commands.main import main
 from exaul.serving.service import Service
-from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 from tests.refusals import refusal_of
-from tests.serving.http.test_gateway import gateway
+from tests.serving.http.apps import EASY, gateway
 
-EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
 RIGHT, WRONG = "It is Paris", "It is Lyon"
 
 
@@ -45,7 +43,7 @@ def test_open_audits_are_printed(journal, capsys):
         assert part in text
 
 
-def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):  # noqa: F811
+def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):
     """What it does not say, and what has no text, stays open."""
     stub.rule = judge
     argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]
@@ -58,7 +56,7 @@ def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):  # noqa: F8
     service.close()
 
 
-def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOKENS", "ask,read asking-token-0123456\naudit auditing-token-01234")
     monkeypatch.setenv("TOKEN", "auditing-token-01234")
     monkeypatch.setenv("WRONG_TOKEN", "asking-token-0123456")
@@ -71,8 +69,7 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         assert main([*argv, "--token-variable", "TOKEN"]) == 0
         assert capsys.readouterr().out.strip() == "large judged 2 of 2 open audits (right: 2)"
         assert client.service.figures()["observed"] == 2
-        assert main([*argv, "--token-variable", "WRONG_TOKEN"]) == 2
-        assert "the token lacks the scope audit" in capsys.readouterr().err
+        assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
 
 
 @pytest.mark.parametrize(

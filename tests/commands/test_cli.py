@@ -19,6 +19,7 @@ from exaul.commands.main import main
 from exaul.engine import registry
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
+from tests.commands.boundaries.helpers import process
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 
@@ -229,13 +230,6 @@ def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
     assert [p.name for p in used.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize(
-    "argv", [["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--alphas", "1"]]
-)
-def test_bad_commands(argv, capsys):
-    refusal_of(argv, capsys)
-
-
 def test_the_command_alone_says_what_to_do_first(capsys):
     assert main([]) == 0
     text = capsys.readouterr().out
@@ -250,12 +244,14 @@ def test_the_command_alone_says_what_to_do_first(capsys):
         (["sweep", "--alpah", "0.1"], "--alphas"),
         (["sweep", "--warmstart", "log.csv"], "--warm-start"),
         (["sweep", "--trials", "x"], None),
-        (["dance"], None),
+        *(
+            (argv, None)
+            for argv in (["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--alphas", "1"])
+        ),
     ],
 )
-def test_a_misspelt_word_is_answered_by_the_one_that_was_meant(argv, meant, capsys):
-    assert main(argv) == 2
-    error = capsys.readouterr().err
+def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(argv, meant, capsys):
+    error = refusal_of(argv, capsys)
     assert error.endswith(f"; did you mean {meant}?\n") if meant else "did you mean" not in error
 
 
@@ -303,8 +299,7 @@ def test_the_engine_sets_nothing_globally_on_import():
 
 def test_a_checkout_runs_without_an_installation(tmp_path):
     """As on a machine whose Python has everything but exaul: no metadata of it is found."""
-    script = """
-import sys
+    before = """
 from importlib import metadata
 
 find = metadata.distribution
@@ -315,13 +310,9 @@ def distribution(name):
     return find(name)
 
 metadata.distribution = distribution
-from exaul.commands.main import main
-sys.exit(main(sys.argv[1:]))
 """
     flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "aci-rank"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *flags, "--out", tmp_path / "out"], capture_output=True, text=True, cwd=ROOT
-    )
+    done = process([*flags, "--out", tmp_path / "out"], before)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["versions"]["exaul"] == exaul.__version__
 
@@ -330,6 +321,5 @@ def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
     """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
     flags = ["--learners", "aci-rank", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
-    command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = process(["sweep", *flags, *small, "--progress", "quiet"], env={"PYTHONWARNINGS": "error"})
     assert done.returncode == 0, done.stderr

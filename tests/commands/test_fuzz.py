@@ -159,10 +159,7 @@ def places_in(tree, above=()):
         yield from places_in(tree[key], (*above, key))
 
 
-FEW_AND_MANY = pytest.mark.parametrize("many", [50, pytest.param(10_000, marks=pytest.mark.slow)])
-
-
-@FEW_AND_MANY
+@pytest.mark.parametrize("many", [50, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_edited_manifests(many, place, capsys, tmp_path_factory):
     settings(FUZZED, max_examples=many)(given(data=st.data())(edit_manifest))(place, capsys, tmp_path_factory)
 

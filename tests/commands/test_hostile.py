@@ -3,9 +3,6 @@
 import gzip
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +10,8 @@ import pytest
 from exaul import BadInput
 from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
+from tests.commands.boundaries.helpers import process
 from tests.refusals import refusal_of
-
-ROOT = Path(__file__).parents[2]
-
-
-def refused(argv, capsys, *words):
-    told = refusal_of(argv, capsys)
-    for word in words:
-        assert word in told
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "utf-8"])
@@ -30,13 +20,14 @@ def test_logs_in_other_encodings_and_cut_archives(encoding, tmp_path, capsys):
     packed = gzip.compress("score,error,ö\n0.5,1,ä\n".encode(encoding))
     for end in [*range(0, len(packed), 7), *([] if encoding == "utf-8" else [len(packed)])]:
         (tmp_path / "log.csv.gz").write_bytes(packed[:end])
-        refused(["sweep", "--logs", str(tmp_path / "log.csv.gz")], capsys, "log.csv.gz: ")
+        assert "log.csv.gz: " in refusal_of(["sweep", "--logs", str(tmp_path / "log.csv.gz")], capsys)
 
 
 def test_places_that_cannot_be_written_or_have_nothing_to_read(tmp_path, capsys):
-    refused(["sweep", "--out", "/proc/exaul"], capsys, "cannot be written")
-    refused(["sweep", "--resume", str(tmp_path)], capsys, "manifest.json: no such file")
-    refused(["sweep", "--logs", str(tmp_path)], capsys, "the folder contains no logs; a log must end in")
+    assert "cannot be written" in refusal_of(["sweep", "--out", "/proc/exaul"], capsys)
+    assert "manifest.json: no such file" in refusal_of(["sweep", "--resume", str(tmp_path)], capsys)
+    sentence = "the folder contains no logs; a log must end in"
+    assert sentence in refusal_of(["sweep", "--logs", str(tmp_path)], capsys)
 
 
 def test_no_pickle_is_ever_loaded(tmp_path, capsys, monkeypatch):
@@ -67,20 +58,11 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_a_log_of_a_million_rows(tmp_path):
-    rng = np.random.default_rng(0)
-    path = tmp_path / "million.csv"
-    np.savetxt(
-        path,
-        np.column_stack([rng.random(10**6), rng.random(10**6) < 0.3]),
-        "%.6g",
-        ",",
-        header="score,error",
-        comments="",
-    )
-    command = [sys.executable, "-c", "from exaul.commands.main import entry; entry()"]
-    command += ["sweep", "--logs", str(path), "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    assert subprocess.run(command, env=env, timeout=120, check=False, capture_output=True).returncode == 0
+    rng, path = np.random.default_rng(0), tmp_path / "million.csv"
+    rows = np.column_stack([rng.random(10**6), rng.random(10**6) < 0.3])
+    np.savetxt(path, rows, "%.6g", ",", header="score,error", comments="")
+    argv = ["sweep", "--logs", str(path), "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
+    assert process(argv, timeout=120).returncode == 0
 
 
 @pytest.mark.slow
@@ -89,22 +71,19 @@ def test_a_file_size_limit_is_a_full_disk(bytes_of_a_file, tmp_path):
     """The operating system's own limit, at a save or at the results; what was saved is resumed to the same bits."""
     fields = ["--trials", "40", "--horizon", "20000", "--arms", "100", "--learners", "exaul", "ew"]
     fields += ["--backend", "dense", "--alphas", "0.1", "0.2"]
-    program = "from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
-    program += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
-    limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_of_a_file}, {bytes_of_a_file})); "
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    def run_command(before, *argv):
-        command = [sys.executable, "-c", before + program, "sweep", *argv]
-        return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+    def sweep(*argv, before=""):
+        program = f"{before}from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15"
+        return process(["sweep", *argv], program, text=True)
 
     out = tmp_path / "out"
-    stopped = run_command(limit, *fields, "--out", str(out), "--save-every", "0")
+    stopped = sweep(*fields, "--out", str(out), "--save-every", "0", before=limit)
     assert stopped.returncode == 2, stopped.stderr
     assert stopped.stderr.count("exaul:") == 1
     assert "Traceback" not in stopped.stderr
-    assert run_command("import sys; ", "--resume", str(out)).returncode == 0
-    assert run_command("import sys; ", *fields, "--out", str(tmp_path / "whole")).returncode == 0
+    assert sweep("--resume", str(out)).returncode == 0
+    assert sweep(*fields, "--out", str(tmp_path / "whole")).returncode == 0
     for name in ("trials.csv", "curves.csv", "fdr.png"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

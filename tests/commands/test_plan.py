@@ -23,6 +23,14 @@ GROWING = LEARNERS["aci-rank"]._replace(
 )
 
 
+def printed(flags, capsys):
+    """The lines that the command prints, and the FDR of each learner."""
+    assert main(["plan", *flags.split()]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [re.match(r"(\S+)  .*?  +(none|[\d.]+%)", line) for line in lines]
+    return lines, {row[1]: 1.0 if row[2] == "none" else float(row[2][:-1]) / 100 for row in found if row}
+
+
 def test_a_sweep_that_answers_the_planned_share_promises_the_same():
     result = run(Sweep(horizon=700, trials=2, arms=20, alphas=[0.1], learners=LEARNING))
     for row in result.trials.itertuples():
@@ -53,19 +61,10 @@ def test_a_start_from_a_log_is_planned_with_its_share(capsys):
 
 
 def test_the_command(capsys):
-    assert main(["plan", "--alpha", "0.1", "--slack", "0.05"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines, _ = printed("--alpha 0.1 --slack 0.05", capsys)
     assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
     assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).setting, 0.05):,}" in lines[3]
-
-
-def printed(flags, capsys):
-    """The lines that the command prints, and the FDR of each learner."""
-    assert main(["plan", *flags.split()]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    found = [re.match(r"(\S+)  .*?  +(none|[\d.]+%)", line) for line in lines]
-    return lines, {row[1]: 1.0 if row[2] == "none" else float(row[2][:-1]) / 100 for row in found if row}
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])
@@ -208,10 +207,9 @@ def test_audits_promise_what_was_computed_by_hand():
 
 def test_a_plan_of_audits_is_what_they_prove(capsys):
     """The limit after a week is that of F1; more weeks prove more, and less than everything."""
-    assert main(["plan", "--alpha", "0.1", "--per-day", "5000", "--audits-per-day", "30"]) == 0
-    printed = capsys.readouterr().out
-    assert "Audit each answer with probability 0.012 (`--audit 0.012`)." in printed
-    rows = [line.split() for line in printed.splitlines() if re.match(r"\d", line)]
+    lines, _ = printed("--alpha 0.1 --per-day 5000 --audits-per-day 30", capsys)
+    assert any("Audit each answer with probability 0.012 (`--audit 0.012`)." in line for line in lines)
+    rows = [line.split() for line in lines if re.match(r"\d", line)]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
     limits = [float(row[-1][:-1]) / 100 for row in rows]
     first = fdr_limit(0.1 * 210, 17_500, 17_500, 0.012, (0.0, 0.0), 0.05)
@@ -223,15 +221,13 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
 
 def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
     """Those of audits are what is printed, those of the guarantee what ``plan`` prints for that share and T."""
-    argv = ["plan", "--per-day", "1000", "--audits-per-day", "20", "--alpha", "0.1"]
-    assert main([*argv, "--out", str(tmp_path / "out")]) == 0
-    printed = capsys.readouterr().out
+    lines, _ = printed(f"--per-day 1000 --audits-per-day 20 --alpha 0.1 --out {tmp_path}/out", capsys)
     table = load(tmp_path / "out" / "weeks.csv")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"weeks.csv", "weeks.png", "weeks.pdf"}
     audited = table[table["limit"] == "audits prove"].set_index("weeks")
     assert audited.index.tolist() == list(range(1, 27))
     for weeks in (1, 2, 4, 8, 26):
-        (line,) = [line for line in printed.splitlines() if re.match(rf"{weeks} ", line)]
+        (line,) = [line for line in lines if re.match(rf"{weeks} ", line)]
         assert float(line.split()[-1][:-1]) / 100 == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
     half = table[table["limit"] == "guarantee, 50% answered"].set_index("weeks").loc[3]
     plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)

@@ -15,6 +15,7 @@ from exaul import Abstainers
 from exaul.commands import serve
 from exaul.serving.http.settings import ServeFlags
 from tests.refusals import refusal_of
+from tests.serving.http.apps import asked
 
 SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
 LOG = "score,correct\n" + "0.9,1\n0.2,0\n" * 50
@@ -35,13 +36,8 @@ def serving(*flags):
         yield running, int(running.stdout.readline().rsplit(":", 1)[1])
 
 
-def asked(port, method, path, body=None, token=None):
-    """The status and the text of a reply."""
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-        connection.request(method, path, body, headers)
-        reply = connection.getresponse()
-        return reply.status, reply.read().decode()
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
 
 
 def refused(capsys, *flags):
@@ -113,8 +109,8 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
     with serving("--tokens", "env:TOKENS", "--shadow") as (running, port):
         statuses = []
         for token in ("0123456789abcdef", "guess-0123456789"):
-            status, text = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', token)
-            assert "0123456789" not in text
+            status, _, raw = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', bearer(token))
+            assert "0123456789" not in raw
             statuses.append(status)
         running.send_signal(number)
         output = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
@@ -127,7 +123,7 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
 
 
 def status_of(port, token):
-    return asked(port, "GET", "/v1/keys", token=token)[0]
+    return asked(port, "GET", "/v1/keys", headers=bearer(token))[0]
 
 
 def test_sighup_reads_the_tokens_again(folder):
@@ -177,8 +173,8 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
     for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
         with serving("--warm-start", "log.csv", *more) as (running, port):
             for key, score in (("", 0.95), ("", 0.1), ("billing", 0.95)):
-                _, text = asked(port, "POST", "/v1/decide", json.dumps({"score": score, "key": key}))
-                answers[name, key, score] = json.loads(text)["answer"]
+                *_, raw = asked(port, "POST", "/v1/decide", json.dumps({"score": score, "key": key}))
+                answers[name, key, score] = json.loads(raw)["answer"]
             running.terminate()
             said[name] = running.stderr.read().splitlines()
     assert [line.partition(" (")[0] for line in said["gate"]] == [
@@ -198,19 +194,21 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
         assert abstainers.figures("billing")["aim"] == 0.2
 
 
+def said_at_start(*flags):
+    """What the service prints on stderr until it is stopped."""
+    with serving(*flags) as (running, _):
+        running.terminate()
+        return running.communicate(timeout=60)[1]
+
+
 def test_a_start_without_a_log_is_warned_of(folder):
+    warning = "exaul: new keys: most answers are withheld at first; --warm-start LOG"
     for warned in (True, False):  # not once there are keys
-        with serving() as (running, _):
-            running.terminate()
-            _, printed = running.communicate(timeout=60)
-        assert printed.startswith("exaul: new keys: most answers are withheld at first; --warm-start LOG") == warned
+        assert said_at_start().startswith(warning) == warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
     (folder / "log.csv").write_text(LOG)
     for begun in (True, False):  # with a log, which a key that has begun does not use
-        with serving("--warm-start", "log.csv") as (running, _):
-            running.terminate()
-            _, printed = running.communicate(timeout=60)
-        assert ("exaul: key '': it began without a log" in printed) == begun
+        assert ("exaul: key '': it began without a log" in said_at_start("--warm-start", "log.csv")) == begun
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

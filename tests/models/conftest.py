@@ -1,20 +1,16 @@
-"""An endpoint of the tests, a real small model, and questions."""
+"""A real small model, and questions."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from pydantic import create_model
 
-from tests.models.stub import KNOWN, served
-
-
-@pytest.fixture
-def stub():
-    """An endpoint that replies at once."""
-    with served() as found:
-        yield found
+from tests.models.stub import KNOWN
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +37,25 @@ def sums(tmp_path):
     rows = [{"question": q, "answers": [a, f"the {a}"]} for q, a in list(KNOWN.items())[:12]]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def part(**fields):
+    """A class of Inspect's: the type of each field, and its default or ``...``."""
+    return create_model("Part", **fields)
+
+
+TOKENS = part(content=(list[part(logprob=(float, ...))], ...))
+OUTPUT = part(choices=(list[part(logprobs=(TOKENS | None, None))], []), completion=(str, ""))
+SCORE = part(value=(str | int | float | bool | list | dict, ...), answer=(str | None, None))
+SAMPLE = part(id=(int | str, ...), epoch=(int, ...), error=(Any, None), output=(OUTPUT, OUTPUT()))
+INSPECTED = part(samples=(list[part(__base__=SAMPLE, scores=(dict[str, SCORE] | None, None))], ...))
+
+
+@pytest.fixture
+def inspect_ai(monkeypatch):
+    """Inspect's reader, as far as it is used."""
+    log, scorer = ModuleType("inspect_ai.log"), ModuleType("inspect_ai.scorer")
+    log.read_eval_log = lambda path: INSPECTED.model_validate_json(Path(path).read_bytes())
+    scorer.value_to_float = lambda: {"C": 1.0, "P": 0.5}.get
+    for module in (ModuleType("inspect_ai"), log, scorer):
+        monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -71,13 +71,21 @@ def killed(stub, argv, seconds):
         running.kill()
 
 
+def by_pattern(replies):
+    """A rule that gives the reply of the first pattern that is found in a request, else the usual one."""
+    return lambda body, before: next((found for each, found in replies.items() if re.search(each, str(body))), None)
+
+
+USUAL = by_pattern({})
+
+
 class Stub:
     """What was asked, and what to reply instead of ``reply``."""
 
     def __init__(self):
         self.asked, self.keys, self.headers, self.queries, self.most, self._inside = [], [], [], [], 0, 0
         self.cancelled = 0  # calls whose client disconnected
-        self.rule = lambda body, before: None  # what to reply to a body that was asked so often before
+        self.rule = USUAL  # what to reply to a body that was asked so often before
         self.delay = 0.0
         self.url = None
 

@@ -3,15 +3,12 @@
 import json
 import math
 import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pandas as pd
 import pytest
-from pydantic import create_model
 
 from exaul.commands.main import main
+from tests.refusals import refusal_of
 
 CHOICE = {
     "doc_id": 0,
@@ -34,31 +31,51 @@ TEXT = {
 }
 
 
-def converted(tmp_path, rows, *flags, name="samples_task.jsonl", tool="lm-eval"):
-    """The status, and the log."""
-    (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    log = tmp_path / "log.csv"
-    status = main(["convert", tool, str(tmp_path / name), "--out", str(log), *flags])
-    return status, pd.read_csv(log) if log.exists() else None
+NO_FIELDS = ["metadata", "trace_metadata", "tags"]  # objects here, which Parquet holds only with fields
+
+
+def save(rows, path):
+    """Write a text, or rows in the format of a file's name, as the tools and pandas do."""
+    if isinstance(rows, str):
+        path.write_text(rows)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        pd.DataFrame(rows).drop(columns=NO_FIELDS, errors="ignore").to_parquet(path)
+    else:
+        pd.DataFrame(rows).to_csv(path, index=False)
+    return str(path)
+
+
+def conversion(tmp_path, tool, files, *flags):
+    """Write the files, and return the command that makes log.csv of them."""
+    paths = [save(rows, tmp_path / name) for name, rows in files.items()]
+    return ["convert", tool, *paths, "--out", str(tmp_path / "log.csv"), *flags]
+
+
+def converted(tmp_path, *given):
+    """The log that a tool's files become."""
+    (tmp_path / "log.csv").unlink(missing_ok=True)
+    assert main(conversion(tmp_path, *given)) == 0
+    return pd.read_csv(tmp_path / "log.csv")
 
 
 def test_a_multiple_choice_of_lm_eval(tmp_path):
-    status, log = converted(tmp_path, [CHOICE, CHOICE | {"doc_id": 1, "acc": 0.0}])
-    assert status == 0
+    log = converted(tmp_path, "lm-eval", {"samples_task.jsonl": [CHOICE, CHOICE | {"doc_id": 1, "acc": 0.0}]})
     likely = [math.exp(x) for x in (-0.109, -0.551, -0.707)]
     assert list(log["score_logprob"]) == pytest.approx(2 * [likely[0] / sum(likely)])
     assert list(log["error"]) == [0, 1]
     assert list(log["id"]) == ["samples_task-0", "samples_task-1"]
-    (tmp_path / "log.csv").unlink()
-    assert list(converted(tmp_path, [CHOICE], "--metric", "acc_norm")[1]["error"]) == [1]
+    assert list(converted(tmp_path, "lm-eval", {"x.jsonl": [CHOICE]}, "--metric", "acc_norm")["error"]) == [1]
 
 
 def test_filters_of_lm_eval(tmp_path, capsys):
-    rows = [TEXT, TEXT | {"filter": "flexible-extract", "exact_match": 0.0}]
-    assert converted(tmp_path, rows)[0] == 2
-    assert "several filters, flexible-extract, strict-match; --filter chooses one" in capsys.readouterr().err
-    _, log = converted(tmp_path, rows, "--filter", "flexible-extract")
-    assert list(log["error"]) == [1]
+    files = {"x.jsonl": [TEXT, TEXT | {"filter": "flexible-extract", "exact_match": 0.0}]}
+    said = refusal_of(conversion(tmp_path, "lm-eval", files), capsys)
+    assert "several filters, flexible-extract, strict-match; --filter chooses one" in said
+    assert list(converted(tmp_path, "lm-eval", files, "--filter", "flexible-extract")["error"]) == [1]
 
 
 @pytest.mark.parametrize(
@@ -84,22 +101,17 @@ def test_filters_of_lm_eval(tmp_path, capsys):
     ],
 )
 def test_a_file_without_results_is_one_sentence(tmp_path, capsys, row, sentence):
-    assert converted(tmp_path, [row])[0] == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    assert sentence in refusal_of(conversion(tmp_path, "lm-eval", {"samples_task.jsonl": [row]}), capsys)
     assert not (tmp_path / "log.csv").exists()
 
 
 def test_a_file_is_converted_once_and_to_a_csv(tmp_path, capsys):
-    path = tmp_path / "samples_task.jsonl"
-    path.write_text(json.dumps(CHOICE))
-    argv = ["convert", "lm-eval", str(path), f"{tmp_path}/./{path.name}", "--out", str(tmp_path / "log.csv")]
-    assert main(argv) == 2
-    assert "files: the id 'samples_task-0' occurs twice in 'samples_task'; is a file" in capsys.readouterr().err
-    assert main([*argv[:3], "--out", str(tmp_path / "x.parquet")]) == 2
-    assert "x.parquet' found; it must be a name that ends in .csv" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [path.name]
+    name = "samples_task.jsonl"
+    said = refusal_of(conversion(tmp_path, "lm-eval", {name: [CHOICE], f"./{name}": [CHOICE]}), capsys)
+    assert "files: the id 'samples_task-0' occurs twice in 'samples_task'; is a file" in said
+    argv = conversion(tmp_path, "lm-eval", {name: [CHOICE]}, "--out", str(tmp_path / "x.parquet"))
+    assert "x.parquet' found; it must be a name that ends in .csv" in refusal_of(argv, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def sample(id, epoch, answer, value, logprobs=None, **scores):
@@ -108,28 +120,6 @@ def sample(id, epoch, answer, value, logprobs=None, **scores):
     output = {"choices": [{"logprobs": content if logprobs else None}], "completion": answer}
     scores = {"match": {"value": value, "answer": answer}} | scores
     return {"id": id, "epoch": epoch, "error": None, "output": output, "scores": scores}
-
-
-def part(**fields):
-    """A class of Inspect's: the type of each field, and its default or ``...``."""
-    return create_model("Part", **fields)
-
-
-TOKENS = part(content=(list[part(logprob=(float, ...))], ...))
-OUTPUT = part(choices=(list[part(logprobs=(TOKENS | None, None))], []), completion=(str, ""))
-SCORE = part(value=(str | int | float | bool | list | dict, ...), answer=(str | None, None))
-SAMPLE = part(id=(int | str, ...), epoch=(int, ...), error=(Any, None), output=(OUTPUT, OUTPUT()))
-INSPECTED = part(samples=(list[part(__base__=SAMPLE, scores=(dict[str, SCORE] | None, None))], ...))
-
-
-@pytest.fixture
-def inspect_ai(monkeypatch):
-    """Inspect's reader, as far as it is used."""
-    log, scorer = ModuleType("inspect_ai.log"), ModuleType("inspect_ai.scorer")
-    log.read_eval_log = lambda path: INSPECTED.model_validate_json(Path(path).read_bytes())
-    scorer.value_to_float = lambda: {"C": 1.0, "P": 0.5}.get
-    for module in (ModuleType("inspect_ai"), log, scorer):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 @pytest.mark.usefixtures("inspect_ai")
@@ -143,8 +133,7 @@ def test_epochs_of_inspect_are_one_row(tmp_path):
         sample("q3", 1, "", "I") | {"error": {"message": "broken"}},
         sample("q4", 1, "", "I") | {"scores": {}},
     ]
-    status, log = converted(tmp_path, [{"samples": samples}], name="run.json", tool="inspect")
-    assert status == 0
+    log = converted(tmp_path, "inspect", {"run.json": {"samples": samples}})
     assert list(log["id"]) == ["q1", "q2"]
     assert list(log["score_logprob"]) == pytest.approx([math.exp(-0.3), math.exp(-1)])
     assert list(log["score_exact"]) == [0.5, 1]
@@ -163,23 +152,17 @@ def test_epochs_of_inspect_are_one_row(tmp_path):
     ],
 )
 def test_a_log_of_inspect_without_a_score_is_one_sentence(tmp_path, value, logprobs, more, sentence, capsys):
-    rows = [{"samples": [sample("q", 1, "x", value, logprobs, **more)]}]
-    assert converted(tmp_path, rows, name="run.json", tool="inspect")[0] == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    files = {"run.json": {"samples": [sample("q", 1, "x", value, logprobs, **more)]}}
+    assert sentence in refusal_of(conversion(tmp_path, "inspect", files), capsys)
     if more:
-        assert list(
-            converted(tmp_path, rows, "--metric", "other", name="run.json", tool="inspect")[1]["error"]
-        ) == [0.75]
+        assert list(converted(tmp_path, "inspect", files, "--metric", "other")["error"]) == [0.75]
 
 
 def test_what_is_no_log_of_inspect_may_be_a_table(tmp_path, inspect_ai, monkeypatch, capsys):
     """The sentence has its columns, and the command that reads it; also if Inspect is not installed."""
 
     def said(row):
-        assert converted(tmp_path, [row], name="x.json", tool="inspect")[0] == 2
-        return capsys.readouterr().err
+        return refusal_of(conversion(tmp_path, "inspect", {"x.json": row}), capsys)
 
     hint = "; the log has said; for a table of answers use exaul convert table"
     told = said({"said": "a"})

@@ -14,7 +14,11 @@ from exaul.llm.replies import Reply, reply_of
 from tests.models.stub import completion
 
 
-def with_endpoint(stub, path, use, remembers=False, **more):
+def request(text="hello", **more):
+    return {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.0, "seed": 0} | more
+
+
+def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), remembers=False, **more):
     """Return the result of ``use(endpoint)``, and what the calls of the run took."""
     limits = Limits(8, None, 2, 5.0)._replace(**more)
 
@@ -36,10 +40,6 @@ def with_endpoint(stub, path, use, remembers=False, **more):
 def read(body):
     """The reply of a body."""
     return reply_of(json.dumps(body).encode(), lambda text: text)
-
-
-def request(text="hello", **more):
-    return {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.0, "seed": 0} | more
 
 
 def test_a_score_is_of_the_answers_own_tokens():
@@ -110,7 +110,7 @@ def test_equal_requests_are_one_call_also_in_flight(stub, tmp_path):
     assert len(stub.asked) == 1
     assert len(set(map(str, replies))) == 1
     assert calls.took["last run"] == {"calls": 1, "from before": 1, "tried again": 0}
-    again, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    again, calls = with_endpoint(stub, tmp_path)
     assert again == replies[0]
     assert len(stub.asked) == 1
     assert calls.took["last run"] == {"calls": 0, "from before": 1, "tried again": 0}
@@ -152,7 +152,7 @@ FAILURES = {
 def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     stub.rule = after(2, FAILURES[kind])
-    found, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, calls = with_endpoint(stub, tmp_path)
     assert found.text == "Paris"
     assert len(stub.asked) == 3
     assert calls.took["last run"] == {"calls": 1, "from before": 0, "tried again": 1}
@@ -166,7 +166,7 @@ def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
 
 def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("NO_KEY", "sk-secret")
-    with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    with_endpoint(stub, tmp_path)
     assert stub.keys == ["Bearer sk-secret"]
     assert not any(b"sk-secret" in path.read_bytes() for path in tmp_path.iterdir())
 
@@ -175,7 +175,7 @@ def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
 def test_a_refused_request_is_not_retried(stub, tmp_path, status):
     stub.rule = after(100, lambda: JSONResponse({"error": {"message": "no such model"}}, status))
     with pytest.raises(CallFailed, match=f"status {status}") as caught:
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+        with_endpoint(stub, tmp_path)
     assert len(stub.asked) == 1
     assert "no such model" in caught.value.reply_text
     assert isinstance(caught.value, CallRefused) == (status == 400)
@@ -187,7 +187,7 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
     stub.rule = after(2, lambda: JSONResponse({"error": {"message": "too long"}}, 400))
     for _ in range(2):
         with pytest.raises(CallRefused) as caught:
-            with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), remembers=remembers)
+            with_endpoint(stub, tmp_path, remembers=remembers)
         assert "too long" in caught.value.reply_text
     assert len(stub.asked) == calls
     stored = Calls(tmp_path / "calls.sqlite")
@@ -198,7 +198,7 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
 def test_without_usage_tokens_are_modelled(stub, tmp_path):
     """So that a budget ends it there, too."""
     stub.rule = lambda body, before: {k: v for k, v in completion("Paris").items() if k != "usage"}
-    found, calls = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, calls = with_endpoint(stub, tmp_path)
     assert found.prompt_tokens > 3
     assert found.reply_tokens == 2
     assert calls.spent == found.prompt_tokens + found.reply_tokens
@@ -207,17 +207,17 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
 def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
     stub.delay = 0.5
     with pytest.raises(CallFailed, match="no reply in time"):
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), timeout=0.05, retries=0)
+        with_endpoint(stub, tmp_path, timeout=0.05, retries=0)
     stub.url = "http://127.0.0.1:9/v1"
     with pytest.raises(CallFailed, match="no connection"):
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), retries=0)
+        with_endpoint(stub, tmp_path, retries=0)
 
 
 @pytest.mark.parametrize("proxy", ["http://user:password@127.0.0.1:x", "ftp://password@h", "socks5://password@h"])
 def test_a_proxy_that_is_none_is_one_sentence(stub, tmp_path, monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
     with pytest.raises(BadInput, match="proxy: the address in the environment") as failed:
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+        with_endpoint(stub, tmp_path)
     assert "password" not in str(failed.value)
 
 
@@ -227,12 +227,12 @@ def test_a_proxy_of_the_environment_is_used(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
     stub.url = "http://endpoint.invalid/v1"
     with pytest.raises(CallFailed, match="status 404"):
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+        with_endpoint(stub, tmp_path)
 
 
 def test_cookies_are_not_sent_back(stub, tmp_path):
     stub.rule = after(1, lambda: JSONResponse({"error": "busy"}, 503, {"set-cookie": "a=b; Path=/"}))
-    with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    with_endpoint(stub, tmp_path)
     assert len(stub.headers) == 2
     assert not any("cookie" in headers for headers in stub.headers)
 

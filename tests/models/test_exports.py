@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from exaul.commands.main import main
-from tests.models.test_benchmarks import CHOICE, TEXT, inspect_ai, sample  # noqa: F401  # a fixture
+from tests.models.test_benchmarks import CHOICE, NO_FIELDS, TEXT, conversion, converted, sample, save
+from tests.refusals import refusal_of
 
 NAMED = ["--score-name", "confidence"]
-EMPTY = ["metadata", "trace_metadata", "tags"]  # objects here, which Parquet holds only with fields
 
 
 def completion(*logprobs):
@@ -200,36 +200,13 @@ RATINGS = [
 ]
 
 
-def save(rows, path):
-    """Write rows in the format of a file's name, as the tools and pandas do."""
-    if path.suffix == ".json":
-        path.write_text(json.dumps(rows))
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    elif path.suffix == ".parquet":
-        pd.DataFrame(rows).drop(columns=EMPTY, errors="ignore").to_parquet(path)
-    else:
-        pd.DataFrame(rows).to_csv(path, index=False)
-    return str(path)
-
-
-def converted(tmp_path, tool, files, *flags):
-    """The status, and the log."""
-    paths = [save(rows, tmp_path / name) for name, rows in files.items()]
-    log = tmp_path / "log.csv"
-    log.unlink(missing_ok=True)
-    status = main(["convert", tool, *paths, "--out", str(log), *flags])
-    return status, pd.read_csv(log) if log.exists() else None
-
-
 def records(log):
     return list(zip(log["id"], log["score"], log["error"], strict=True))
 
 
 @pytest.mark.parametrize("name", ["scores.json", "scores.csv", "scores.parquet"])
 def test_scores_of_langfuse(tmp_path, capsys, name):
-    status, log = converted(tmp_path, "langfuse", {name: SCORES}, *NAMED)
-    assert status == 0
+    log = converted(tmp_path, "langfuse", {name: SCORES}, *NAMED)
     assert list(log) == ["id", "time", "score", "error", "source"]
     assert records(log) == [("o1", 0.9, 0), ("o2", 0.4, 1)]
     assert set(log["source"]) == {"API"}
@@ -245,7 +222,7 @@ def test_scores_of_langfuse(tmp_path, capsys, name):
 def test_of_equal_times_the_last_in_the_files_counts(tmp_path):
     rows = [score("o1", "confidence", 0.9), score("o1", "thumb", 0), score("o1", "thumb", 1)]
     for order, error in ((rows, 0), (rows[::-1], 1)):
-        _, log = converted(tmp_path, "langfuse", {"s.jsonl": order}, *NAMED)
+        log = converted(tmp_path, "langfuse", {"s.jsonl": order}, *NAMED)
         assert records(log) == [("o1", 0.9, error)]
 
 
@@ -255,7 +232,7 @@ def test_the_button_of_langfuse_writes_other_names(tmp_path):
         return head + "".join(map(str.capitalize, words))
 
     rows = [{camel(name): value for name, value in row.items() if name != "updated_at"} for row in SCORES]
-    _, log = converted(tmp_path, "langfuse", {"scores.csv": rows}, *NAMED)
+    log = converted(tmp_path, "langfuse", {"scores.csv": rows}, *NAMED)
     assert records(log) == [("o1", 0.9, 0), ("o2", 0.4, 0)]  # the last by timestamp
 
 
@@ -271,8 +248,7 @@ def test_logprobs_of_langfuse(tmp_path, capsys, name):
         observation("o3", "t2", output="no completion"),
         observation("o4", "t4", -3.0),
     ]
-    status, log = converted(tmp_path, "langfuse", {"scores.csv": ratings, name: observations})
-    assert status == 0
+    log = converted(tmp_path, "langfuse", {"scores.csv": ratings, name: observations})
     assert list(log["id"]) == ["t0", "t1"]
     assert list(log["score"]) == pytest.approx([0.8187307, 0.3678794])
     assert list(log["error"]) == [1, 0]
@@ -282,14 +258,13 @@ def test_logprobs_of_langfuse(tmp_path, capsys, name):
 def test_a_score_in_the_metadata_of_langfuse(tmp_path):
     rows = [observation("o1", "t1", metadata={"sure": "0.25"})]
     files = {"s.jsonl": [score("o1", "thumb", 1.0)], "o.jsonl": rows}
-    assert records(converted(tmp_path, "langfuse", files, "--score-name", "sure")[1]) == [("o1", 0.25, 0)]
+    assert records(converted(tmp_path, "langfuse", files, "--score-name", "sure")) == [("o1", 0.25, 0)]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
 def test_annotations_of_phoenix(tmp_path, name):
     """Of two users the later counts; a judge does not; the confidence is a score though it has a label."""
-    status, log = converted(tmp_path, "phoenix", {name: ANNOTATIONS}, *NAMED)
-    assert status == 0
+    log = converted(tmp_path, "phoenix", {name: ANNOTATIONS}, *NAMED)
     assert records(log) == [("a2", 0.4, 0), ("a1", 0.9, 1)]
 
 
@@ -303,24 +278,23 @@ def test_spans_of_phoenix(tmp_path):
         span("child", "t2", -1.0, sure=0.2),
         span("a3", "t3", -1.0),
     ]
-    _, log = converted(tmp_path, "phoenix", {"spans.json": spans})
+    log = converted(tmp_path, "phoenix", {"spans.json": spans})
     assert list(log["id"]) == ["a1", "root"]
     assert list(log["score"]) == pytest.approx([0.6065307, 0.3678794])
     assert list(log["error"]) == [0, 1]
-    _, log = converted(tmp_path, "phoenix", {"spans.json": spans}, "--score-name", "sure")
+    log = converted(tmp_path, "phoenix", {"spans.json": spans}, "--score-name", "sure")
     assert list(log["score"]) == [0.1, 0.2]
     flat = pd.json_normalize([{key: row[key] for key in ("context", "start_time", "attributes")} for row in spans])
     flat["attributes.exaul"] = [{"sure": 0.3}] * 4  # as the client gives attributes that it does not know
     rows = [annotation("a1", "thumb", "HUMAN", score=0.0)]
     files = {"spans.csv": flat.to_dict("records"), "a.csv": rows}
-    assert records(converted(tmp_path, "phoenix", files, "--score-name", "exaul.sure")[1]) == [("a1", 0.3, 1)]
+    assert records(converted(tmp_path, "phoenix", files, "--score-name", "exaul.sure")) == [("a1", 0.3, 1)]
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.csv", "t.parquet"])
 def test_assessments_of_mlflow(tmp_path, capsys, name):
     """In CSV assessments are as Python prints them; in Parquet all values of feedback are numbers."""
-    status, log = converted(tmp_path, "mlflow", {name: TRACES}, *NAMED)
-    assert status == 0
+    log = converted(tmp_path, "mlflow", {name: TRACES}, *NAMED)
     assert records(log) == [("tr-2", 0.4, 0), ("tr-1", 0.9, 1)]
     assert "rated share: 66.67% of 3 answers" in capsys.readouterr().out
 
@@ -331,7 +305,7 @@ def test_other_scores_of_mlflow(tmp_path):
         trace("tr-2", assessment("thumb", "no"), response=completion(-2.0), tags={"sure": "0.25"}),
     ]
     for flags, scores in (([], [0.3678794, 0.1353353]), (["--score-name", "sure"], [0.5, 0.25])):
-        _, log = converted(tmp_path, "mlflow", {"t.csv": rows}, "--down", "no", *flags)
+        log = converted(tmp_path, "mlflow", {"t.csv": rows}, "--down", "no", *flags)
         assert list(log["score"]) == pytest.approx(scores)
         assert list(log["error"]) == [0, 1]
 
@@ -339,10 +313,10 @@ def test_other_scores_of_mlflow(tmp_path):
 @pytest.mark.parametrize("name", ["t.json", "t.csv"])
 def test_calls_that_mlflow_logs_by_itself(tmp_path, name):
     """The completion is in a span within the trace; of several the last counts."""
-    _, log = converted(tmp_path, "mlflow", {name: AUTOLOGGED})
+    log = converted(tmp_path, "mlflow", {name: AUTOLOGGED})
     assert list(log["score"]) == pytest.approx([0.2231302, 0.0301974, 0.0111090])
     assert list(log["error"]) == [1, 0, 1]
-    _, log = converted(tmp_path, "mlflow", {name: [AUTOLOGGED[0] | {"response": completion(-3.0)}]})
+    log = converted(tmp_path, "mlflow", {name: [AUTOLOGGED[0] | {"response": completion(-3.0)}]})
     assert list(log["score"]) == pytest.approx([0.0497871])
 
 
@@ -352,14 +326,13 @@ def test_ids_of_open_webui(tmp_path):
     rows[1]["meta"] = rows[1]["meta"] | {"chat_id": "d"}
     history = rows[2]["snapshot"]["chat"]["chat"]["history"]
     history["messages"] = {"a": {"b": {"confidence": 0.1}}} | history["messages"]
-    _, log = converted(tmp_path, "open-webui", {"r.json": rows}, *NAMED)
+    log = converted(tmp_path, "open-webui", {"r.json": rows}, *NAMED)
     assert records(log) == [("c/m1", 0.9, 0), ("d/m1", 0.4, 0), ("c/a.b", 0.5, 0), ("c/" + "." * 100_000, 0.25, 0)]
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.csv"])
 def test_ratings_of_open_webui(tmp_path, capsys, name):
-    status, log = converted(tmp_path, "open-webui", {name: RATINGS}, *NAMED)
-    assert status == 0
+    log = converted(tmp_path, "open-webui", {name: RATINGS}, *NAMED)
     assert records(log) == [("c/m1", 0.9, 1), ("c/m2", 0.4, 0), ("c/m3", 0.5, 0)]
     assert list(log["source"]) == ["a", "b", "b"]
     assert "rated share: 75.00% of 4" in capsys.readouterr().out
@@ -367,21 +340,22 @@ def test_ratings_of_open_webui(tmp_path, capsys, name):
 
 def test_values_that_mean_wrong(tmp_path, capsys):
     def told(rows, *flags):
-        """The errors, or the sentence."""
-        status, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *NAMED, *flags)
-        return list(log["error"]) if status == 0 else capsys.readouterr().err
+        return refusal_of(conversion(tmp_path, "langfuse", {"s.jsonl": rows}, *NAMED, *flags), capsys)
+
+    def errors(rows, *flags):
+        return list(converted(tmp_path, "langfuse", {"s.jsonl": rows}, *NAMED, *flags)["error"])
 
     rows = [row for n in range(1, 6) for row in (score(f"o{n}", "stars", n), score(f"o{n}", "confidence", 0.5))]
     assert "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong" in told(rows)
     assert "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5" in told(rows, "--down", "6")
-    assert told(rows, "--down", "1", "2.0") == [1, 1, 0, 0, 0]
-    huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
-    assert told(huge, "--down", "2", "3", "4", "5") == [0, 1, 1, 1, 1]
     two = [score("o1", "x", 0), score("o2", "x", -1), *rows]
     assert "values -1, 0 that" in told(two, "--thumb-name", "x")  # 0 may be neutral
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
     assert "values -1, 0, 1 that" in told(neutral)
-    assert told(neutral, "--down", "-1") == [1, 0, 0]
+    assert errors(rows, "--down", "1", "2.0") == [1, 1, 0, 0, 0]
+    huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
+    assert errors(huge, "--down", "2", "3", "4", "5") == [0, 1, 1, 1, 1]
+    assert errors(neutral, "--down", "-1") == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -437,10 +411,7 @@ def test_values_that_mean_wrong(tmp_path, capsys):
     ],
 )
 def test_a_file_without_feedback_is_one_sentence(tmp_path, capsys, tool, rows, flags, sentence):
-    assert converted(tmp_path, tool, {"x.jsonl": rows}, *flags)[0] == 2
-    message = capsys.readouterr().err
-    assert sentence in message
-    assert message.count("\n") == 1
+    assert sentence in refusal_of(conversion(tmp_path, tool, {"x.jsonl": rows}, *flags), capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
 
 
@@ -450,6 +421,7 @@ def test_an_array_of_json_has_numbered_rows(tmp_path, capsys):
     rows = [{"score": 0.5, "error": 0, "text": "x" * 2**24}, {"score": 0.5, "error": 1}]
     path.write_text("\ufeff\n " + json.dumps(rows))
     assert main(["inspect", str(path)]) == 0
+    capsys.readouterr()
     for text, sentence in (
         ('[{"score": 0.5, "error": 0}, {"score": 2, "error": 0}]', "x.json, row 2: score is '2'; it must"),
         ('[{"score": 0.5}, 3]', "x.json, row 2: not a JSON object; each row must be one"),
@@ -458,15 +430,14 @@ def test_an_array_of_json_has_numbered_rows(tmp_path, capsys):
         ("[]", "x.json: empty"),
     ):
         path.write_text(text)
-        assert main(["inspect", str(path)]) == 2
-        assert sentence in capsys.readouterr().err
+        assert sentence in refusal_of(["inspect", str(path)], capsys)
 
 
 @pytest.mark.parametrize("name", ["s.jsonl", "s.csv", "s.parquet"])
 def test_samples_of_lm_eval(tmp_path, name):
     """Lists are texts in CSV, and arrays in Parquet."""
     for row, column, score in ((CHOICE, "score_logprob", 0.4560671), (TEXT, "score_exact", 2 / 3)):
-        _, log = converted(tmp_path, "lm-eval", {name: [row]})
+        log = converted(tmp_path, "lm-eval", {name: [row]})
         assert list(log[column]) == pytest.approx([score])
         assert list(log["error"]) == [0]
 
@@ -475,7 +446,7 @@ def test_eight_digits_are_a_date(tmp_path):
     """Not a number of seconds."""
     rows = [score("o1", "confidence", 0.5), score("o1", "thumb", 1, updated_at="20260101")]
     for row in (rows[1], rows[1] | {"updated_at": 20260101}):
-        _, log = converted(tmp_path, "langfuse", {"s.jsonl": [rows[0], row]}, *NAMED)
+        log = converted(tmp_path, "langfuse", {"s.jsonl": [rows[0], row]}, *NAMED)
         assert list(log["time"]) == ["2026-01-01T00:00:00.000+00:00"]
 
 
@@ -522,7 +493,7 @@ def save_edited(rows, path, random):
     if path.suffix == ".csv":
         table.to_csv(path, index=False, errors="surrogatepass")
     elif path.suffix == ".parquet":
-        table = table.drop(columns=EMPTY, errors="ignore")
+        table = table.drop(columns=NO_FIELDS, errors="ignore")
         try:
             table.to_parquet(path)
         except (pa.ArrowException, OverflowError, UnicodeError):  # of values that it cannot hold

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sqlite3
 from itertools import count
 
 import pandas as pd
@@ -15,27 +16,10 @@ from exaul.commands.main import main
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
-from tests.models.stub import KNOWN, completion, killed
+from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
 from tests.refusals import refusal_of
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
-
-
-def dialogue(stub, sources, out, kind="adversary", **more):
-    """A dialogue over ``sources``: its rounds, its transcript, and the result."""
-    where = {"adversary": {"questions": (str(sources),)}, "user": {"contexts": (str(sources),), "judge": "llm"}}
-    fields = {
-        "endpoint": stub.url,
-        "model": "m",
-        "price": (1.0, 1.0),
-        "progress": "quiet",
-        "retries": 0,
-        "arms": 20,
-    }
-    found = LiveJob(Live(kind=kind, out=str(out), **where[kind] | fields | more))
-    found.run()
-    lines = [json.loads(line) for line in (out / "transcript.jsonl").read_text().splitlines()]
-    return lines, found
 
 
 @pytest.fixture
@@ -67,22 +51,44 @@ def texts(tmp_path):
     return path
 
 
+@pytest.fixture
+def dialogue(stub, pool, texts, tmp_path):
+    """Dialogues over the questions or the texts into a folder: the lines of the transcript, and the result."""
+    where = {"adversary": {"questions": (str(pool),)}, "user": {"contexts": (str(texts),), "judge": "llm"}}
+    fields = {
+        "endpoint": stub.url,
+        "model": "m",
+        "price": (1.0, 1.0),
+        "progress": "quiet",
+        "retries": 0,
+        "arms": 20,
+    }
+
+    def run(out="out", kind="adversary", **more):
+        found = LiveJob(Live(kind=kind, out=str(tmp_path / out), **where[kind] | fields | more))
+        found.run()
+        lines = (tmp_path / out / "transcript.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines], found
+
+    return run
+
+
 def adversarial(body):
     """Whether a request is the adversary's."""
     return body["messages"][0]["content"].startswith("You are an adversary")
 
 
-def choosing(number):
-    """An adversary that always chooses one number, or says something else."""
-    return lambda body, before: completion(str(number)) if adversarial(body) else None
+def choosing(number, rule=USUAL):
+    """An adversary that always chooses one number, or says something else; ``rule`` is of other requests."""
+    return lambda body, before: completion(str(number)) if adversarial(body) else rule(body, before)
 
 
 @pytest.mark.parametrize("learner", ["exaul", "aci-rank"])
-def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner, results):
+def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, learner, results):
     """The replay sweep of one trial over the log answers as often, and at the default size so does an Abstainer."""
     stub.rule = choosing(0)
     how = {"horizon": 40, "learner": learner, "grid": "logit", "alpha": 0.3, "arms": ARMS}
-    lines, found = dialogue(stub, pool, tmp_path / "out", **how)
+    lines, found = dialogue(**how)
     trials = pd.read_csv(tmp_path / "out" / "results" / "trials.csv")
     answered = sum(line["answered"] for line in lines)
     assert trials["learner"].tolist() == [learner]
@@ -99,24 +105,24 @@ def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner,
     assert found.manifest["left out"] == {}
 
 
-def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(stub, pool, tmp_path, results):
+def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(stub, dialogue, tmp_path, results):
     """The other learners answer the same questions."""
     stub.rule = choosing(1)
-    dialogue(stub, pool, tmp_path / "out", horizon=8)
+    dialogue(horizon=8)
     (tmp_path / "out" / "results" / "trials.csv").unlink()
     (tmp_path / "out" / "results" / "half").touch()
-    dialogue(stub, pool, tmp_path / "out", horizon=8)
+    dialogue(horizon=8)
     assert (tmp_path / "out" / "results" / "trials.csv").exists()
-    dialogue(stub, pool, tmp_path / "out", horizon=8, replay=True)
+    dialogue(horizon=8, replay=True)
     names = set(pd.read_csv(tmp_path / "out" / "replay" / "trials.csv")["learner"])
     assert {"exaul", "ew", "exp3-ix", "no-abstention", "aci-rank"} <= names
 
 
 @pytest.mark.usefixtures("constant_learners")
-def test_the_adversary_sees_decisions_and_means_only(stub, pool, tmp_path):
+def test_the_adversary_sees_decisions_and_means_only(stub, dialogue):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
-    lines, _ = dialogue(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="answers")
+    lines, _ = dialogue(horizon=25, candidates=7, shown=4, learner="answers")
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     assert len(prompts) == 25
     assert len({line["question"] for line in lines}) == 25
@@ -139,11 +145,11 @@ def test_the_adversary_sees_decisions_and_means_only(stub, pool, tmp_path):
     assert lines[-1]["candidates"] == 7
 
 
-def test_a_shift_brings_other_candidates(stub, pool, tmp_path):
+def test_a_shift_brings_other_candidates(stub, dialogue):
     """But for the third wish in a row."""
     said = iter(["SHIFT", "1", "I SHIFT.", "SHIFT", "SHIFT", "0"])
     stub.rule = lambda body, before: completion(next(said)) if adversarial(body) else None
-    _, found = dialogue(stub, pool, tmp_path / "out", horizon=3, candidates=5)
+    _, found = dialogue(horizon=3, candidates=5)
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     lists = [set(re.findall(r"^\d+: (.*)$", prompt, re.MULTILINE)) for prompt in prompts]
     assert len(lists[0] & lists[1]) == 0
@@ -151,7 +157,7 @@ def test_a_shift_brings_other_candidates(stub, pool, tmp_path):
     assert found.manifest["left out"] == {"shifts": 3, "shifts that were not granted": 1}
 
 
-def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
+def test_an_adversary_that_cannot_be_read(stub, dialogue):
     """It is asked for a number by a schema; if that fails, too, a candidate is drawn. Both are counted."""
 
     def rule(body, before):
@@ -164,27 +170,26 @@ def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
         return completion('{"index": 3}' if by_schema and step % 2 else "9" * 5000)
 
     stub.rule = rule
-    _, found = dialogue(stub, pool, tmp_path / "out", horizon=6, candidates=5)
+    _, found = dialogue(horizon=6, candidates=5)
     told = {"unreadable choices, drawn instead": 3, "choices that needed a second try": 3}
     assert found.manifest["left out"] == told
 
 
-def asking(words):
-    """A user that asks what ``words(turn)`` says."""
+def asking(words, rule=USUAL):
+    """A user that asks what ``words(turn)`` says; ``rule`` is of other requests."""
 
-    def rule(body, before):
-        if body["messages"][0]["role"] != "system":
-            return None
-        return completion(words(len(body["messages"]) // 2))
+    def of_user(body, before):
+        messages = body["messages"]
+        return completion(words(len(messages) // 2)) if messages[0]["role"] == "system" else rule(body, before)
 
-    return rule
+    return of_user
 
 
 @pytest.mark.usefixtures("constant_learners")
-def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
+def test_a_user_asks_about_one_text_and_then_another(stub, dialogue):
     """At most three questions a text here; the user sees what was withheld as such, and is greeted first."""
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    lines, _ = dialogue(stub, texts, tmp_path / "out", "user", horizon=14, turns=3, learner="abstains")
+    lines, _ = dialogue(kind="user", horizon=14, turns=3, learner="abstains")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [3, 3, 3, 3, 2]
     asked = [body["messages"] for body in stub.asked if body["messages"][0]["role"] == "system"]
@@ -204,18 +209,18 @@ def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
     ]
 
 
-def test_the_model_may_forget_the_dialogue_so_far(stub, texts, tmp_path):
+def test_the_model_may_forget_the_dialogue_so_far(stub, dialogue):
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    dialogue(stub, texts, tmp_path / "out", "user", horizon=6, turns=3, forget=True)
+    dialogue(kind="user", horizon=6, turns=3, forget=True)
     answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
     assert all(len(messages) == 1 for messages in answering if "Reference" not in str(messages))
 
 
 @pytest.mark.usefixtures("constant_learners")
-def test_the_users_shift(stub, texts, tmp_path):
+def test_the_users_shift(stub, dialogue):
     """After two questions each; the judge reads the text, for there are no right answers."""
     stub.rule = asking(lambda turn: "SHIFT" if turn == 3 else f"What is said in turn {turn}?")
-    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=8, learner="answers")
+    lines, found = dialogue(kind="user", horizon=8, learner="answers")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [2, 2, 2, 2]
     assert found.manifest["left out"] == {"shifts": 3}
@@ -224,122 +229,96 @@ def test_the_users_shift(stub, texts, tmp_path):
     assert all(any(text in prompt for text in TEXTS) for prompt in judged)
 
 
-def test_a_question_without_a_verdict_is_no_round(stub, pool, tmp_path):
+def test_a_question_without_a_verdict_is_no_round(stub, dialogue, tmp_path):
     """The log has the rounds alone."""
-
-    def rule(body, before):
-        prompt = str(body["messages"])
-        if adversarial(body):
-            return completion("0")
-        if "Reference answers" in prompt and re.search(r"What is \d*3 plus", prompt):
-            return completion("Hard to say.")
-        return None
-
-    stub.rule = rule
-    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=40, judge="llm")
+    stub.rule = choosing(0, by_pattern({r"What is \d*3 plus.*Reference answers": completion("Hard to say.")}))
+    lines, found = dialogue(horizon=40, judge="llm")
     assert len(lines) == len(pd.read_csv(tmp_path / "out" / "log.csv")) == 40
     assert not any(re.search(r"What is \d*3 plus", line["question"]) for line in lines)
     assert found.manifest["left out"]["no verdict"] >= 2
 
 
-def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
+def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, dialogue, tmp_path):
     """To the transcript of a run in which nothing failed, byte for byte."""
     stub.rule = choosing(1)
-    whole, _ = dialogue(stub, pool, tmp_path / "whole", horizon=12)
-    _, found = dialogue(stub, pool, tmp_path / "poor", horizon=12, budget=1e-4)
+    whole, _ = dialogue("whole", horizon=12)
+    _, found = dialogue("poor", horizon=12, budget=1e-4)
     assert 0 < len(found.rounds) < 12
     assert found.manifest["stopped"] == "the budget is reached"
     working = stub.rule
     count = len(stub.asked) + 20
     stub.rule = lambda body, before: Response("no", 503) if len(stub.asked) > count else working(body, before)
-    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=12)
+    lines, found = dialogue(horizon=12)
     assert lines == whole[: len(lines)]
     assert 0 < len(lines) < 12
     assert found.manifest["stopped"].startswith("a call failed (status 503")
     assert not (tmp_path / "out" / "results").exists()
     stub.rule = working
-    dialogue(stub, pool, tmp_path / "out", horizon=12)
+    dialogue(horizon=12)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
 
 
-def test_a_refused_question_is_left_out_for_good(stub, pool, tmp_path):
+def test_a_refused_question_is_left_out_for_good(stub, dialogue):
     """Also where the endpoint thinks better of it: the same dialogue, byte for byte."""
-
-    def rule(body, before):
-        if adversarial(body):
-            return completion("1")
-        refused = re.search(r"Question: What is \d*3 plus", str(body["messages"])) and not before
-        return JSONResponse({"error": {"message": "too long"}}, 400) if refused else None
-
-    stub.rule = rule
-    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=25)
+    refused = by_pattern({r"Question: What is \d*3 plus": JSONResponse({"error": {"message": "too long"}}, 400)})
+    stub.rule = choosing(1, lambda body, before: None if before else refused(body, before))
+    lines, found = dialogue(horizon=25)
     assert found.manifest["left out"]["status 400"] >= 1
-    again, _ = dialogue(stub, pool, tmp_path / "out", horizon=25)
+    again, _ = dialogue(horizon=25)
     assert lines == again
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "no such key"}}, 401)
-    _, stopped = dialogue(stub, pool, tmp_path / "out", horizon=25)
+    _, stopped = dialogue(horizon=25)
     assert len(stopped.rounds) == 25
 
 
-def test_questions_that_run_out_end_it(stub, pool, tmp_path):
-    def rule(body, before):
-        if adversarial(body):
-            return completion("0")
-        return completion("Hm.") if "Reference answers" in str(body) and "What is 7 plus" in str(body) else None
-
-    stub.rule = rule
-    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=60, judge="llm")
+def test_questions_that_run_out_end_it(stub, dialogue):
+    stub.rule = choosing(0, by_pattern({"What is 7 plus.*Reference answers": completion("Hm.")}))
+    lines, found = dialogue(horizon=60, judge="llm")
     assert found.manifest["stopped"] == "all questions were asked"
     assert len(lines) == 59
 
 
-def test_a_judge_with_unreadable_verdicts_ends_it(stub, texts, tmp_path):
-    def rule(body, before):
-        if body["messages"][0]["role"] == "system":
-            return completion(f"What is it? {len(stub.asked)}")
-        return completion("Hm.") if "Reference answers" in str(body) else None
-
-    stub.rule = rule
-    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=5)
+def test_a_judge_with_unreadable_verdicts_ends_it(stub, dialogue):
+    unreadable = by_pattern({"Reference answers": completion("Hm.")})
+    stub.rule = asking(lambda turn: f"What is it? {len(stub.asked)}", unreadable)
+    lines, found = dialogue(kind="user", horizon=5)
     assert lines == []
     assert found.manifest["stopped"] == "20 questions in a row were left out"
 
 
-def test_the_answering_model_reads_the_context(stub, tmp_path):
+def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
     """The context of a question with answers; of a user's text nothing."""
     path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
     path.write_text(json.dumps(row) + "\n")
     stub.rule = choosing(0)
-    dialogue(stub, path, tmp_path / "out", horizon=1)
+    dialogue(questions=(str(path),), horizon=1)
     (asked,) = [body for body in stub.asked if "Question: What is 2 plus" in str(body)]
     assert "Text: A sum of twos." in asked["messages"][0]["content"]
 
 
-def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
+def test_stopped_before_where_it_was_it_leaves_the_log(stub, dialogue, tmp_path):
     """And its manifest; the summary says how far it came."""
     stub.rule = choosing(1)
-    dialogue(stub, pool, tmp_path / "out", horizon=12)
+    dialogue(horizon=12)
     log = (tmp_path / "out" / "log.csv").read_bytes()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
         file.execute("DELETE FROM calls WHERE rowid > 14")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
     manifest = (tmp_path / "out" / "manifest.json").read_bytes()
-    _, found = dialogue(stub, pool, tmp_path / "out", horizon=12)
+    _, found = dialogue(horizon=12)
     assert 0 < len(found.rounds) < 12
     assert summary(found).startswith(f"{len(found.rounds)} of 12 rounds: a call failed (status 503")
     assert (tmp_path / "out" / "log.csv").read_bytes() == log
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
     stub.rule = choosing(1)
-    dialogue(stub, pool, tmp_path / "out", horizon=12)
+    dialogue(horizon=12)
     assert (tmp_path / "out" / "manifest.json").read_bytes() != manifest
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_path, kills):
+def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, dialogue, pool, tmp_path, kills):
     stub.rule, stub.delay = choosing(1), 0.01
     argv = ["live", "adversary", "--questions", str(pool), "--endpoint", stub.url]
     argv += ["--model", "m", "--horizon", "30", "--arms", "20", "--progress", "quiet", "--retries", "0"]
@@ -349,21 +328,23 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
     stub.delay = 0
     with (tmp_path / "out" / "transcript.jsonl").open("ab") as stream:
         stream.write(b'{"t": 1')  # half a line
-    dialogue(stub, pool, tmp_path / "out", horizon=30)
+    dialogue(horizon=30)
     assert len(stub.asked) - len(stub.counts()) <= kills
-    dialogue(stub, pool, tmp_path / "whole", horizon=30)
+    dialogue("whole", horizon=30)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
     (tmp_path / "out" / "transcript.jsonl").write_bytes(one.replace(b'"candidates": 20', b'"candidates": 19', 1))
     with pytest.raises(BadInput, match="round 1 differs from the stored one"):
-        dialogue(stub, pool, tmp_path / "out", horizon=30)
+        dialogue(horizon=30)
 
 
 @pytest.mark.parametrize(
     ("kind", "score", "calls"),
     [("user", ["logprob"], 38), ("adversary", ["exact"], 97), ("user", ["logprob", "entail"], 122)],
 )
-def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path, kind, score, calls, capsys):
+def test_a_dialogue_takes_no_more_calls_than_before(
+    stub, dialogue, pool, texts, tmp_path, kind, score, calls, capsys
+):
     """Those of the last version with scores of its own (std, con, con by verdicts), with these replies."""
     number, flag = count(), {"user": "--contexts", "adversary": "--questions"}[kind]
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
@@ -374,7 +355,7 @@ def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path,
     predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", capsys.readouterr().out)[1])
     assert not stub.asked
     how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
-    dialogue(stub, sources, tmp_path / "out", kind, **how)
+    dialogue(kind=kind, **how)
     assert len(stub.asked) == calls <= predicted + 2  # equal ones are made once
     compared = [text for body in stub.asked if "Second answer" in (text := body["messages"][0]["content"])]
     # 110 tokens of four characters, as in the costs of docs/experiments.md, however long the dialogue is

@@ -120,7 +120,7 @@ def test_a_response_that_is_no_reply_is_one_sentence(stub, tmp_path, response, f
     """After one call; a redirect is not followed."""
     stub.rule = lambda body, before: response()
     with pytest.raises(CallFailed) as caught:
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), retries=0)
+        with_endpoint(stub, tmp_path, retries=0)
     assert str(caught.value) == failure
     assert message in caught.value.reply_text
     assert caught.value.reply_text.isprintable()
@@ -166,7 +166,7 @@ def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monke
     monkeypatch.setenv("NO_KEY", KEY)
     said = completion(f"it is {KEY} !", finish=KEY, top=[{"token": KEY, "logprob": -1.0}])
     stub.rule = lambda body, before: said | {"model": KEY, "system_fingerprint": KEY}
-    found, _ = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, _ = with_endpoint(stub, tmp_path)
     assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
     assert len(found.logprobs) == 4
     argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--key-variable", "NO_KEY"]

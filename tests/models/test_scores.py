@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from exaul.engine.checks import BadInput
 from exaul.llm.replies import scored_reply
 from exaul.llm.scores import column_of, scorer_of
-from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
 
 CONVERSATION = [
@@ -117,7 +116,7 @@ def test_names_of_columns():
     assert list(map(column_of, names)) == columns
 
 
-def test_a_webhook_scores(stub):  # noqa: F811
+def test_a_webhook_scores(stub):
     stub.rule = lambda asked, before: {"score": 0.25}
     url = f"{stub.url}/chat/completions"
     assert scored(url, []) == (0.25, [])

@@ -1,22 +1,9 @@
 """Tables of scored answers in the shapes in which they are published, as logs."""
 
-import io
-
-import pandas as pd
 import pytest
 
-from exaul.commands.main import main
-
-
-def converted(tmp_path, name, text, flags):
-    """The status, and the log."""
-    path, log = tmp_path / name, tmp_path / "log.csv"
-    if path.suffix == ".parquet":
-        pd.read_csv(io.StringIO(text)).to_parquet(path)
-    else:
-        path.write_text(text)
-    status = main(["convert", "table", str(path), "--out", str(log), *flags.split()])
-    return status, pd.read_csv(log) if log.exists() else None
+from tests.models.test_benchmarks import conversion, converted
+from tests.refusals import refusal_of
 
 
 @pytest.mark.parametrize(
@@ -41,12 +28,17 @@ def converted(tmp_path, name, text, flags):
         ("x.txt", " c   ok\n0.5   1\n 1 0\n", "--score c --correct ok", [0.5, 1], [0, 1]),
         ("x.txt", "c\tok\n.5\ta 1\n", "--score c --equal c ok", [0.5], [1]),
         ("x.txt", "x y,c,ok\n0,.5, 1\n", "--score c --correct ok", [0.5], [0]),
-        ("x.parquet", "c,ok\n3,1\n1,0", "--score c --scale 5:1 --correct ok", [0.5, 1], [0, 1]),
+        (
+            "x.parquet",
+            [{"c": 3, "ok": 1}, {"c": 1, "ok": 0}],
+            "--score c --scale 5:1 --correct ok",
+            [0.5, 1],
+            [0, 1],
+        ),
     ],
 )
 def test_published_shapes(tmp_path, name, text, flags, scores, errors):
-    status, log = converted(tmp_path, name, text, flags)
-    assert status == 0
+    log = converted(tmp_path, "table", {name: text}, *flags.split())
     assert list(log["score"]) == pytest.approx(scores)
     assert list(log["error"]) == errors
 
@@ -74,11 +66,9 @@ def test_published_shapes(tmp_path, name, text, flags, scores, errors):
     ],
 )
 def test_a_table_without_meaning_is_one_sentence(tmp_path, capsys, flags, sentence):
-    status, log = converted(tmp_path, "x.csv", "c,d,ok,no\n0.5,7,1,\n,NA,0,\n", flags)
-    assert (status, log) == (2, None)
-    message = capsys.readouterr().err
-    assert sentence in message
-    assert message.count("\n") == 1
+    argv = conversion(tmp_path, "table", {"x.csv": "c,d,ok,no\n0.5,7,1,\n,NA,0,\n"}, *flags.split())
+    assert sentence in refusal_of(argv, capsys)
+    assert not (tmp_path / "log.csv").exists()
 
 
 @pytest.mark.parametrize(
@@ -92,16 +82,15 @@ def test_a_table_without_meaning_is_one_sentence(tmp_path, capsys, flags, senten
     ],
 )
 def test_lists_of_all_answers_in_one_row_are_one_sentence(tmp_path, capsys, text, sentence):
-    assert converted(tmp_path, "x.json", text, "--score c --correct ok") == (2, None)
-    assert f"x.json{sentence}" in capsys.readouterr().err
+    argv = conversion(tmp_path, "table", {"x.json": text}, "--score", "c", "--correct", "ok")
+    assert f"x.json{sentence}" in refusal_of(argv, capsys)
 
 
 def test_what_is_left_out_is_counted_and_other_columns_are_kept(tmp_path, capsys):
     """But not lists, nor a column that the log would take for its own; what UTF-8 cannot hold is escaped."""
     text = '[{"c": 1, "id": "a\\ud800", "error": 2, "x": [], "p": 1}, {"c": ""}, {"c": 0, "id": "=", "p": 2}]'
-    status, log = converted(tmp_path, "x.json", text, "--score c --equal c p --drop-missing")
+    log = converted(tmp_path, "table", {"x.json": text}, *["--score", "c", "--equal", "c", "p", "--drop-missing"])
     printed = capsys.readouterr().out
-    assert status == 0
     assert "left out for an empty score or label: 1\n" in printed
     assert "wrong: 1; equal apart from case, surrounding spaces and the form of numbers\n" in printed
     assert list(log) == ["c", "id", "p", "score", "error"]

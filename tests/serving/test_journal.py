@@ -16,6 +16,7 @@ from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START
 from exaul.serving.journal import read_journal
 from exaul.serving.replay import replayed
+from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
 # commits so many questions, and is killed
@@ -33,6 +34,11 @@ def killed(path, seed=1, questions=300):
     """A file whose latest entries are beside it."""
     subprocess.run([sys.executable, "-c", KILLED, str(path), str(seed), str(questions)], check=False)
     return path
+
+
+def verify(path):
+    """The status of the command."""
+    return main(["journal", "verify", str(path)])
 
 
 def wal_of(path):
@@ -62,7 +68,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
         with pytest.raises(BadInput, match="state-wal: is damaged; entries that were confirmed would be lost"):
             Abstainers(path)
         assert digest(path) == before
-        assert main(["journal", "verify", str(path)]) == 2
+        assert verify(path) == 2
     wal_of(path).write_bytes(wal[: -size // 2])
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 99
@@ -93,7 +99,7 @@ def test_a_copy_without_what_is_beside_it_is_refused_unless_the_loss_is_accepted
     shutil.copy(path, bare)
     with pytest.raises(BadInput, match="bare: was copied while it was in use, or bare-wal was removed"):
         Abstainers(bare)
-    assert main(["journal", "verify", str(bare)]) == 2
+    assert verify(bare) == 2
     assert "--accept-loss" in capsys.readouterr().err
     with Abstainers(bare, accept_loss=True) as abstainers:
         abstainers.decide(0.5)
@@ -108,7 +114,7 @@ def test_a_copy_that_nobody_may_write_is_verified(tmp_path, capsys):
     path.chmod(0o400)
     tmp_path.chmod(0o500)
     try:
-        assert main(["journal", "verify", str(path)]) == 0
+        assert verify(path) == 0
     finally:
         tmp_path.chmod(0o700)
     assert "301 entries of 1 keys; 300 decisions\nsame decisions: yes" in capsys.readouterr().out
@@ -188,7 +194,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             assert both["open"] == spans[1]["open"]
             assert both["fdr_limit"] == abstainers.fdr_limit()
             assert both["fdr_observed"] == pytest.approx(both["wrong"] / both["observed"])
-    assert main(["journal", "verify", str(path)]) == 0
+    assert verify(path) == 0
     assert main(["journal", "start", str(path), "--alpha", "2"]) == 2
 
 
@@ -198,11 +204,11 @@ def test_a_negative_zero_is_zero(tmp_path):
         for score in (-0.0, 0.0, 1.0):
             assert abstainers.feedback(abstainers.decide(score).id, -0.0) in ("counted", "withheld")
         abstainers.show(-0.0)
-    assert main(["journal", "verify", str(tmp_path / "state")]) == 0
+    assert verify(tmp_path / "state") == 0
 
 
 def test_an_answer_has_a_second_name_for_feedback(tmp_path):
-    with Abstainers(tmp_path / "state", warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(tmp_path / "state", warm_start=EASY) as abstainers:
         id = abstainers.decide(0.5, ref="theirs").id
         for name in ("ref", "id"):
             with pytest.raises(BadInput, match=f"{name}: 'theirs' found"):
@@ -269,7 +275,7 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
     assert answers / 1000 == pytest.approx(share, abs=0.1)
     assert wrong / answers < 0.14
     assert (figures["questions"], figures["answers"]) == (1000, answers)
-    assert main(["journal", "verify", str(path)]) == 0
+    assert verify(path) == 0
 
 
 def test_a_key_starts_from_the_answers_of_another(tmp_path):
@@ -291,13 +297,13 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
             abstainers.begin("new", warm_start="key:none")
         assert "shadow_answers" not in abstainers.figures("old")
         assert abstainers.fdr_limit() != abstainers.fdr_limit()  # NaN: nothing was audited
-    assert main(["journal", "verify", str(path)]) == 0
+    assert verify(path) == 0
     assert main(["journal", "export", str(path), str(tmp_path / "log.csv")]) == 0
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 100  # a header and the rated answers
 
 
 def test_audits_wait_until_they_have_a_result(tmp_path):
-    with Abstainers(tmp_path / "state", audit=1.0, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(tmp_path / "state", audit=1.0, warm_start=EASY) as abstainers:
         shadow = abstainers.show(0.7, key="new").id
         ids = [abstainers.decide(0.5, key=key).id for key in "abab"]
         assert [entry.id for entry in abstainers.open_audits(3)] == [shadow, *ids[:2]]
@@ -321,7 +327,7 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
             raise KeyboardInterrupt
         return interrupt
 
-    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50), seed=1) as abstainers:
+    with Abstainers(path, warm_start=EASY, seed=1) as abstainers:
         for moment in range(1, 700, 3):
             left[0], id = moment, f"{moment}"
             try:
@@ -344,13 +350,13 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
     with Abstainers(path) as abstainers:
         for key in abstainers.all_keys():
             assert abstainers.figures(key) == pytest.approx(figures[key], nan_ok=True)
-    assert main(["journal", "verify", str(path)]) == 0
+    assert verify(path) == 0
 
 
 def test_names_are_plain_texts_and_not_empty(tmp_path):
     """A subclass of str has another repr, and SQLite returns a plain one."""
     path = tmp_path / "state"
-    with Abstainers(path, warm_start=([0.5] * 50, [0] * 50)) as abstainers:
+    with Abstainers(path, warm_start=EASY) as abstainers:
         name = np.str_("\U0001fae8")
         for id in (name, np.str_("b")):
             abstainers.decide(0.5, key=np.str_("k"), id=id, ref=np.str_(f"ref {id}"))
@@ -360,7 +366,7 @@ def test_names_are_plain_texts_and_not_empty(tmp_path):
         for given in ({"id": ""}, {"ref": ""}):
             with pytest.raises(BadInput, match="must not be empty"):
                 abstainers.decide(0.5, **given)
-    assert main(["journal", "verify", str(path)]) == 0
+    assert verify(path) == 0
 
 
 @pytest.mark.parametrize("damage", ["latest entries", "empty", "missing", "hot", "emptied"])
@@ -386,7 +392,7 @@ def test_what_is_gone_is_noticed(tmp_path, damage):
     with pytest.raises(BadInput, match=sentence):
         Abstainers(path)
     if damage != "missing":
-        assert main(["journal", "verify", str(path)]) == 2
+        assert verify(path) == 2
     assert not beside or wal_of(path).read_bytes() == beside
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from exaul.serving import service as module
 from exaul.serving.service import Service, for_json
-
-CONFIGURATION = {"learner": "aci-rank", "seed": 1}
+from tests.serving.http.apps import CONFIGURATION, EASY
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_a_fault_leaves_everything_as_it_was(service, tmp_path):
 def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
     """Also over a restart; and not in the journal."""
     path = tmp_path / "audited"
-    known = {"alpha": 0.1, "warm_start": ([0.5] * 50, [0] * 50), "audit": audit}
+    known = {"alpha": 0.1, "warm_start": EASY, "audit": audit}
     with contextlib.closing(Service(path, texts=texts, **known)) as service:
         ids = [service.decide(0.5, id=id, question=f"secret {id}?", text=f"secret {id}!").id for id in "ab"]
     with contextlib.closing(Service(path, texts=texts, **known)) as service:
@@ -126,7 +125,7 @@ def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
 
 
 def test_a_text_that_cannot_be_kept_costs_no_decision(tmp_path, monkeypatch):
-    known = {"alpha": 0.1, "warm_start": ([0.5] * 50, [0] * 50), "audit": 1.0}
+    known = {"alpha": 0.1, "warm_start": EASY, "audit": 1.0}
     with contextlib.closing(Service(tmp_path / "s", **known)) as service:
         half = service.decide(0.5, question="half a pair: \ud800", text="x" * 30_000).id
         (row,) = service.audits(1)

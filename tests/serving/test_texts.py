@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from exaul import BadInput
 from exaul.serving.http import application
 from exaul.serving.texts import DAY, LONGEST, AnswerText, AnswerTexts
-from tests.serving.http.apps import until
+from tests.serving.http.apps import EASY, until
 
 
 def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatch):
@@ -43,7 +43,7 @@ def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatc
 
 def test_an_idle_service_deletes_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(application, "TEXT_SECONDS", 0.01)
-    with TestClient(application.app(tmp_path / "s", audit=1.0, warm_start=([0.5] * 50, [0] * 50))) as client:
+    with TestClient(application.app(tmp_path / "s", audit=1.0, warm_start=EASY)) as client:
         service, file, later = client.app.state.service, tmp_path / "s.texts", time.time() + 31 * DAY
         service.feedback(service.decide(0.5, question="", text="a secret").id, "up")
         assert b"a secret" in file.read_bytes()

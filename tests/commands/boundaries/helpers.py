@@ -34,8 +34,8 @@ def process(argv, before="", **options):
     """Run a command in a new process."""
     code = f"{before}\nfrom exaul.commands.main import entry; entry()"
     env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | options.pop("env", {})
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, timeout=300, **options)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
+    return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, **options)
 
 
 def names_of(folder):

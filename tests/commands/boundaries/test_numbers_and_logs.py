@@ -53,17 +53,6 @@ def test_a_score_on_another_scale_gets_a_hint(cell, scale, capsys):
     refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", f"score is {cell!r}; it must be a number", hint)
 
 
-def test_json_lines_may_be_an_array(capsys):
-    for text in ('[{"score": 1, "error": 0}]', ' [\n{"score": 1, "error": 0}\n]'):
-        Path("x.jsonl").write_text(text)
-        assert len(load_log("x.jsonl", Layout()).scores) == 1
-
-
-def test_tabs_separate_the_cells_of_a_tsv():
-    Path("x.tsv").write_text("score\terror\ttext\n0.5\t1\ta, b\n")
-    assert load_log("x.tsv", Layout()).errors.tolist() == [1]
-
-
 def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
     """Of a Parquet file, pyarrow parses the metadata of all columns."""
     cells = "1," * 59_999 + "1"
@@ -89,6 +78,20 @@ def test_the_last_ending_says_the_format(name):
     data = gzip.compress(ROWS.encode()) if name.endswith("gz") else ROWS.encode()
     Path(name).write_bytes(data)
     assert len(load_log(name, Layout()).scores) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.jsonl", '[{"score": 0.5, "error": 1}]'),  # an array
+        ("x.jsonl", ' [\n{"score": 0.5, "error": 1}\n]'),
+        ("x.tsv", "score\terror\ttext\n0.5\t1\ta, b\n"),
+    ],
+)
+def test_other_forms_of_rows(name, text):
+    Path(name).write_text(text)
+    records = load_log(name, Layout())
+    assert (records.scores.tolist(), records.errors.tolist()) == ([0.5], [1])
 
 
 def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):

@@ -2,12 +2,20 @@
 
 import asyncio
 import contextlib
+import http.client
+import json
+import re
 import socket
 import threading
 import time
 
+from starlette.responses import JSONResponse
+
+from exaul.serving.http.application import app
+from exaul.serving.http.gateway import add_gateway
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.server import BoundedServer, address_of, listen
+from exaul.serving.http.settings import GatewayFlags
 
 OPENED = []  # sockets of clients, which are closed after each test
 
@@ -162,3 +170,89 @@ def until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+EASY = ([0.5] * 50, [0] * 50)  # a log after which all is answered
+CONFIGURATION = {"learner": "aci-rank", "seed": 1}
+SECRET = "Secretville"
+KEY = "sk-upstream-0123456789"
+ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
+QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
+
+
+def blocks(page, title, language):
+    """The blocks of code of a section of a page in a language, in order."""
+    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)[1]
+    return re.findall(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+def asked(port, method, path, body=None, headers=()):
+    """Return the status, the headers and the text of a reply."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request(method, path, body, {"content-type": "application/json"} | dict(headers))
+        reply = connection.getresponse()
+        return reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read().decode()
+
+
+class Client:
+    """A running gateway, and a client of it."""
+
+    def __init__(self, application, port):
+        self.application, self.port = application, port
+        self.service = application.state.service
+
+    def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
+        """Return the status, the headers and the text of a reply; other bodies than bytes are sent as JSON."""
+        payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return asked(self.port, method, path, payload, named)
+
+    def json(self, **fields):
+        status, _, raw = self.ask(QUESTION | fields)
+        assert status == 200, raw
+        return json.loads(raw)
+
+    def refusal(self, *given, **headers):
+        """The status of an error, and the field that it names."""
+        status, _, raw = self.ask(*given, **headers)
+        return status, json.loads(raw)["error"]["param"]
+
+    def metric(self, name):
+        """A value of /metrics; None if it is missing."""
+        lines = self.ask(b"", "/metrics", "GET")[2].splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None)
+
+    def questions(self):
+        """The number of decisions."""
+        return sum(self.service.figures(key)["questions"] for key in self.service.all_keys())
+
+
+@contextlib.contextmanager
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
+    how = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
+    of_keys = {name: flags.pop(name, None) for name in ("keys", "audit")}
+    application = app(path / "state.sqlite", **how, **of_keys)
+    add_gateway(application, GatewayFlags(upstream=url, **flags))
+    with serving(application, port) as port:
+        yield Client(application, port)
+    assert all(close.__self__._client.is_closed for close in application.state.closing)
+
+
+def events(raw):
+    """The data of a stream's events, without the last, which is [DONE]."""
+    parts = [part for part in raw.split("\n\n") if part and not part.startswith(":")]
+    assert all(part.startswith("data: ") for part in parts)
+    assert parts[-1] == "data: [DONE]"
+    return [json.loads(part.removeprefix("data: ")) for part in parts[:-1]]
+
+
+def error(status, **headers):
+    """A reply with an error in OpenAI's form."""
+    fields = {
+        "message": f"no: {KEY}{' and more' * 50}",
+        "type": "some_error",
+        "param": "model",
+        "code": "some_code",
+        "more": 1,
+    }
+    return lambda: JSONResponse({"error": fields}, status, headers)

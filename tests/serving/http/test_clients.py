@@ -21,14 +21,12 @@ import pytest
 from pydantic import BaseModel
 
 from exaul.serving.http.gateway import FIELDS
-from tests.models.conftest import stub  # noqa: F401  # fixture
 from tests.models.stub import completion
-from tests.serving.http.apps import until
-from tests.serving.http.test_gateway import ABSTAIN, SECRET, error, gateway
+from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, error, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # libraries warn of themselves
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the internet
-MESSAGES = [{"role": "user", "content": "Which town?"}]
+MESSAGES = QUESTION["messages"]
 TEXT, IDK = f"It is {SECRET}", "I don't know."
 
 
@@ -232,14 +230,13 @@ def proxy(tmp_path_factory):
 
 def rated(running, id):
     """The outcome of a user's feedback on an answer."""
-    body = json.dumps({"id": id, "thumb": "up"}).encode()
-    return json.loads(running.ask(body, "/v1/feedback")[2])["reason"]
+    return json.loads(running.ask({"id": id, "thumb": "up"}, "/v1/feedback")[2])["reason"]
 
 
 @EACH
-def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):  # noqa: F811
+def test_a_shown_answer_and_its_feedback(stub, gate, client, address):
     stub.rule = rule
-    with gateway(tmp_path, stub.url, port=PORT) as running:
+    with gate(port=PORT) as running:
         answer, refusal, id = client(address, {})
         assert (answer, refusal) == (SECRET if client in STRUCTURED else TEXT, None)
         assert rated(running, id) == "counted"
@@ -247,10 +244,10 @@ def test_a_shown_answer_and_its_feedback(stub, tmp_path, client, address):  # no
 
 @pytest.mark.parametrize("form", EXPECTED)
 @EACH
-def test_a_withheld_answer(stub, tmp_path, client, address, form):  # noqa: F811
+def test_a_withheld_answer(stub, gate, client, address, form):
     stub.rule = rule
     headers = {"x-exaul-withheld": form}
-    with gateway(tmp_path, stub.url, ABSTAIN, port=PORT, withheld_json='{"town": "?"}') as running:
+    with gate(ABSTAIN, port=PORT, withheld_json='{"town": "?"}') as running:
         expected = EXPECTED[form][KINDS[client, address]]
         if isinstance(expected, tuple):
             answer, refusal, id = client(address, headers)
@@ -268,10 +265,10 @@ def test_a_withheld_answer(stub, tmp_path, client, address, form):  # noqa: F811
 
 @pytest.mark.parametrize(("status", "calls"), [(500, 3), (502, 1)])
 @EACH
-def test_errors(stub, tmp_path, client, address, status, calls):  # noqa: F811
+def test_errors(stub, gate, client, address, status, calls):
     """An error of the endpoint is tried three times, one of the gateway's own once, unless LiteLLM is between."""
     stub.rule = lambda asked, before: error(500)() if status == 500 else {"choices": []}
-    with gateway(tmp_path, stub.url, port=PORT):
+    with gate(port=PORT):
         with pytest.raises(Exception, match="no: " if status == 500 else "not a chat completion") as failed:
             client(address, {})
         assert failed.value.status_code == status
@@ -299,10 +296,10 @@ ABUSES = [
 ]
 
 
-def test_no_parameter_gets_an_undecided_text_through_litellm(proxy, stub, tmp_path):  # noqa: F811
+def test_no_parameter_gets_an_undecided_text_through_litellm(gate, proxy, stub):
     stub.rule = rule
     how = {"headers": {"authorization": f"Bearer {MASTER_KEY}"}, "timeout": 30}
-    with gateway(tmp_path, stub.url, ABSTAIN, port=PORT) as running, httpx2.Client(base_url=proxy, **how) as client:
+    with gate(ABSTAIN, port=PORT) as running, httpx2.Client(base_url=proxy, **how) as client:
         for fields in ABUSES:
             body = {"model": "m", "messages": MESSAGES}
             assert SECRET not in client.post("chat/completions", json=body | fields).text, fields

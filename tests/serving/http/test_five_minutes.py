@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from openai import BadRequestError
 
 from tests.models.conftest import small_model  # noqa: F401  # a fixture
+from tests.serving.http.apps import blocks
 from tests.serving.http.browser import needs_chromium
 from tests.serving.http.test_clients import IDK, Town, langchain_model, openai_client
 from tests.serving.http.test_page import browser, row  # noqa: F401  # a fixture
@@ -27,12 +27,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("curl") is None, reason="no curl, which the page uses"),
 ]
-
-
-def blocks(title, language):
-    """The blocks of code of a section in a language, in order."""
-    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
-    return re.findall(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
 @contextmanager
@@ -57,13 +51,13 @@ def asked(command, address):
 
 
 def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
-    start, ask, rate = blocks("Five minutes", "sh")
+    start, ask, rate = blocks(PAGE, "Five minutes", "sh")
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(start.replace(ENDPOINT, small_model), tmp_path) as address:
         for _ in range(3):
             reply = asked(ask, address)
-            described = json.loads("{" + blocks("Five minutes", "json")[0] + "}")["exaul"]
+            described = json.loads("{" + blocks(PAGE, "Five minutes", "json")[0] + "}")["exaul"]
             decision = reply["exaul"]
             assert decision.keys() == described.keys()
             shown = reply["choices"][0]["message"]["content"] != "I don't know."
@@ -80,7 +74,7 @@ def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
 @needs_chromium
 def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
     """An answer is shown, others are withheld in each form, and the audit is learned, counted and on the page."""
-    start = blocks("Five minutes", "sh")[0].replace(ENDPOINT, small_model)
+    start = blocks(PAGE, "Five minutes", "sh")[0].replace(ENDPOINT, small_model)
     limits = {"max_tokens": 16, "temperature": 0}
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with (
@@ -121,7 +115,7 @@ def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
 
 
 def test_your_own_program(tmp_path):
-    start, ask = blocks("Your own program", "sh")[0].splitlines()
+    start, ask = blocks(PAGE, "Your own program", "sh")[0].splitlines()
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(start, tmp_path) as address:
         assert asked(ask, address).keys() == {"id", "answer", "probability", "audit", "repeated", "error"}

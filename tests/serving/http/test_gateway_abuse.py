@@ -1,26 +1,14 @@
 """Requests and replies by which an answer could pass undecided, or be decided again: none does."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.responses import JSONResponse
 
 from exaul.engine.checks import BadInput
-from tests.models.conftest import stub  # noqa: F401  # fixture, as those of the gateway
 from tests.models.stub import completion, served
-from tests.serving.http.apps import until
-from tests.serving.http.test_gateway import (  # noqa: F401
-    ABSTAIN,
-    QUESTION,
-    SECRET,
-    error,
-    events,
-    gateway,
-    town,
-    undecided,
-    withholding,
-)
+from tests.serving.http.apps import ABSTAIN, QUESTION, SECRET, error, events, until
 
 ABUSES = {  # fields of a request, and the field that a refusal names; None: it is decided
     "several choices": ({"n": 2}, "n"),
@@ -45,7 +33,7 @@ ABUSES = {  # fields of a request, and the field that a refusal names; None: it 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ABUSES)
-def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: F811
+def test_no_request_gets_an_undecided_text(withholding, name, stream):
     """The next clean request is decided, too."""
     endpoint, client = withholding
     endpoint.rule = lambda asked, before: completion(f"It is {SECRET}")
@@ -54,7 +42,7 @@ def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: 
     before = client.questions()
     status, _, raw = client.ask(QUESTION | {"stream": stream} | fields)
     if "mock_response" not in fields:  # the refusal may quote the request
-        assert SECRET.encode() not in raw
+        assert SECRET not in raw
     if param is None:
         assert (status, client.questions()) == (200, before + 1)
     else:
@@ -64,16 +52,15 @@ def test_no_request_gets_an_undecided_text(withholding, name, stream):  # noqa: 
     assert client.questions() == before + (2 if param is None else 1)
 
 
-def test_fields_and_models_that_are_allowed(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url, pass_fields="any", models=("m", "k")) as client:
+def test_fields_and_models_that_are_allowed(town, gate):
+    with gate(pass_fields="any", models=("m", "k")) as client:
         client.json(top_k=3, model="k")
         assert town.asked == [QUESTION | {"top_k": 3, "model": "k", "logprobs": True}]
-        status, _, raw = client.ask(QUESTION | {"model": "other"})
-        assert (status, json.loads(raw)["error"]["param"]) == (400, "model")
+        assert client.refusal(QUESTION | {"model": "other"}) == (400, "model")
 
 
 @pytest.mark.parametrize("form", ["a list of completions", "no choice", "two choices"])
-def test_several_replies_are_one_failed_call(withholding, form):  # noqa: F811
+def test_several_replies_are_one_failed_call(withholding, form):
     """The client of OpenAI, which repeats a 502, does not repeat this one."""
     openai = pytest.importorskip("openai")
     endpoint, client = withholding
@@ -93,30 +80,21 @@ def test_several_replies_are_one_failed_call(withholding, form):  # noqa: F811
 
 
 @pytest.mark.parametrize("by_header", [False, True])
-def test_a_ref_names_one_answer(town, tmp_path, by_header):  # noqa: F811
+def test_a_ref_names_one_answer(town, gate, by_header):
     """Of a hundred requests with one ref, one is asked and decided, also after a restart; feedback finds it."""
     ref = "mój-id"
     fields = {} if by_header else {"metadata": {"exaul_ref": ref, "more": "x"}}
     headers = {"x_exaul_ref": ref.encode()} if by_header else {}
     town.delay = 0.05
-    replies = []
-    with gateway(tmp_path, town.url) as client:
-
-        def ask():
-            replies.extend(client.ask(QUESTION | fields, **headers) for _ in range(25))
-
-        threads = [threading.Thread(target=ask) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with gate() as client, ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda _: client.ask(QUESTION | fields, **headers), range(100)))
         assert sorted(status for status, _, _ in replies) == [200] + [409] * 99
         assert {head.get("x-should-retry") for status, head, _ in replies if status == 409} == {"false"}
         assert len(town.asked) == client.questions() == 1
         assert town.asked[0].get("metadata") == (None if by_header else {"more": "x"})
         (reply,) = [json.loads(raw) for status, _, raw in replies if status == 200]
         assert (reply["exaul"]["ref"], reply["id"]) == (ref, reply["exaul"]["id"])
-    with gateway(tmp_path, town.url) as client:
+    with gate() as client:
         assert client.ask(QUESTION | fields, **headers)[0] == 409
         assert len(town.asked) == 1
         assert client.service.feedback(ref, "down") == "counted"
@@ -124,8 +102,8 @@ def test_a_ref_names_one_answer(town, tmp_path, by_header):  # noqa: F811
         assert client.service.feedback("another", "down") == "unknown"
 
 
-def test_a_ref_is_free_again_after_a_failure(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url) as client:
+def test_a_ref_is_free_again_after_a_failure(town, gate):
+    with gate() as client:
         rule, town.rule = town.rule, lambda asked, before: error(500)()
         assert client.ask(x_exaul_ref="r")[0] == 500
         town.rule = rule
@@ -133,18 +111,17 @@ def test_a_ref_is_free_again_after_a_failure(town, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("ref", [b"", b"a" * 257, b"\xff", {}, 3, "\ud800"])
-def test_bad_refs(undecided, ref):  # noqa: F811
+def test_bad_refs(undecided, ref):
     endpoint, client = undecided
     fields, headers = (
         ({}, {"x_exaul_ref": ref}) if isinstance(ref, bytes) else ({"metadata": {"exaul_ref": ref}}, {})
     )
-    status, _, raw = client.ask(QUESTION | fields, **headers)
-    assert (status, json.loads(raw)["error"]["param"] in ("exaul_ref", "x-exaul-ref")) == (400, True)
+    assert client.refusal(QUESTION | fields, **headers) == (400, "x-exaul-ref" if ref == b"\xff" else "exaul_ref")
     assert not endpoint.asked
 
 
-def test_the_head_of_a_reply_says_what_was_decided(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url, key="header", keys={"k": {}, "": {}}) as client:
+def test_the_head_of_a_reply_says_what_was_decided(town, gate):
+    with gate(key="header", keys={"k": {}, "": {}}) as client:
         _, headers, raw = client.ask(x_exaul_key="k")
         exaul = json.loads(raw)["exaul"]
         named = {name: headers[f"x-exaul-{name}"] for name in ("id", "answer", "score", "key")}
@@ -162,17 +139,17 @@ NEVER, ALWAYS = ({"warm_start": ([0.5] * 99, [wrong] * 99)} for wrong in (1, 0))
 
 
 @pytest.mark.parametrize(("second", "shown"), [(ALWAYS, True), (NEVER, False), (None, False)])
-def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tmp_path, second, shown):  # noqa: F811
+def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, gate, second, shown):
     """The client has the id of the answer that it sees; each model has a key and a bound of its own."""
     if second is None:
         town.rule = lambda asked, before: error(500)() if asked["model"] == "large" else None
     keys = {"": NEVER} | ({} if second is None else {"/fallback": second})
-    with gateway(tmp_path, town.url, learner="aci-rank", keys=keys, fallback="large") as client:
+    with gate(learner="aci-rank", keys=keys, fallback="large") as client:
         status, headers, raw = client.ask(x_exaul_ref="theirs")
         reply = json.loads(raw)
         assert status == 200
         assert [asked["model"] for asked in town.asked] == ["m", "large"]
-        assert (SECRET.encode() in raw) == shown
+        assert (SECRET in raw) == shown
         exaul = reply["exaul"]
         assert (exaul["answer"], exaul.get("fallback")) == (shown, "large" if shown else None)
         assert reply["id"] == exaul["id"] == headers["x-exaul-id"]
@@ -184,18 +161,18 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, tm
         assert second is None or figures["/fallback"]["answers"] == shown
         if shown:  # the head of a stream goes out before it is known which answer is shown
             _, headers, raw = client.ask(QUESTION | {"stream": True})
-            assert SECRET.encode() in raw
+            assert SECRET in raw
             assert not [name for name in headers if name.startswith("x-exaul")]
 
 
-def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  # noqa: F811
+def test_the_second_model_is_of_another_endpoint(town, gate, monkeypatch):
     """It gets a key of its own, never that of clients; a model that scores is one of the first endpoint."""
     monkeypatch.setenv("SECOND_KEY", "sk-second-0123456789")
     town.rule = lambda asked, before: completion("95") if asked["model"] == "judge" else town.body
     keys, judge = {"": NEVER, "/fallback": ALWAYS}, {"score": "verbal", "score_model": "judge"}
     with served() as other:
         second = {"fallback": f"large@{other.url}", "fallback_key_variable": "SECOND_KEY"}
-        with gateway(tmp_path, town.url, learner="aci-rank", keys=keys, **judge, **second) as client:
+        with gate(learner="aci-rank", keys=keys, **judge, **second) as client:
             _, _, raw = client.ask(authorization="Bearer of-the-client")
         assert json.loads(raw)["exaul"]["fallback"] == "large"
         assert [asked["model"] for asked in town.asked] == ["m", "judge", "judge"]
@@ -204,17 +181,17 @@ def test_the_second_model_is_of_another_endpoint(town, tmp_path, monkeypatch):  
 
 
 @pytest.mark.parametrize("failures", [0, 2, 3])
-def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypatch, caplog, failures):  # noqa: F811
+def test_a_withheld_answer_is_handed_over_to_a_program(town, gate, monkeypatch, caplog, failures):
     """Three times at most, with its own key; the client reads the abstention, and a verdict is kept."""
     monkeypatch.setenv("HOOK_KEY", "a-key-of-the-program")
     monkeypatch.setattr("exaul.serving.http.handover.PAUSES", (0.0, 0.01, 0.01))
     with served() as program:
         program.rule = lambda asked, before: error(503)() if before < failures else {"ok": True}
         flags = {"fallback": f"{program.url}/chat/completions", "fallback_key_variable": "HOOK_KEY"}
-        with gateway(tmp_path, town.url, ABSTAIN, **flags) as client:
+        with gate(ABSTAIN, **flags) as client:
             _, _, raw = client.ask(x_exaul_ref="theirs")
             exaul = json.loads(raw)["exaul"]
-            assert (exaul["answer"], exaul["fallback"], SECRET.encode() in raw) == (False, "queued", False)
+            assert (exaul["answer"], exaul["fallback"], SECRET in raw) == (False, "queued", False)
             until(lambda: len(program.asked) == min(failures + 1, 3))
             assert client.service.feedback("theirs", "down") == "withheld"
         handed = {"id": exaul["id"], "ref": "theirs", "key": "", "question": "Which town?", "score": exaul["score"]}
@@ -224,22 +201,22 @@ def test_a_withheld_answer_is_handed_over_to_a_program(town, tmp_path, monkeypat
     assert SECRET not in caplog.text
 
 
-def test_a_shown_answer_is_not_handed_over(town, tmp_path):  # noqa: F811
-    with served() as program, gateway(tmp_path, town.url, fallback=f"{program.url}/chat/completions") as client:
+def test_a_shown_answer_is_not_handed_over(town, gate):
+    with served() as program, gate(fallback=f"{program.url}/chat/completions") as client:
         assert "fallback" not in client.json()["exaul"]
     assert not program.asked
 
 
-def test_of_too_many_answers_some_are_not_handed_over(town, tmp_path, monkeypatch):  # noqa: F811
+def test_of_too_many_answers_some_are_not_handed_over(town, gate, monkeypatch):
     monkeypatch.setattr("exaul.serving.http.handover.MOST_WAITING", 1)
     monkeypatch.setattr("exaul.serving.http.handover.CLOSE_SECONDS", 0.1)
     with served() as program:
         program.delay = 5
-        with gateway(tmp_path, town.url, ABSTAIN, fallback=f"{program.url}/chat/completions") as client:
+        with gate(ABSTAIN, fallback=f"{program.url}/chat/completions") as client:
             assert [client.json()["exaul"]["fallback"] for _ in range(2)] == ["queued", "full"]
 
 
-def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypatch):  # noqa: F811
+def test_other_routes_pass_for_clients_that_are_trusted(town, gate, monkeypatch):
     """Without the flag they are refused, and with it they are counted."""
     monkeypatch.setenv("TOKENS", "ask client-token-01234567\npass,metrics trusted-token-0123456")
     monkeypatch.setenv("UPSTREAM_KEY", "sk-upstream-0123456789")
@@ -249,7 +226,7 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypa
     given = {"tokens": "env:TOKENS", "upstream_key_variable": "UPSTREAM_KEY"}
     town.rule = lambda asked, before: {"data": [1.5], "key": "sk-upstream-0123456789"}
     for passes in (False, True):
-        with gateway(tmp_path, town.url, pass_routes=passes, **given) as client:
+        with gate(pass_routes=passes, **given) as client:
             assert client.ask(path="/v1/embeddings", **client_of)[0] == (403 if passes else 404)
             assert client.ask(path="/v1/embeddings", **trusted)[0] == (200 if passes else 403)
             if passes:
@@ -262,62 +239,52 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, tmp_path, monkeypa
                 assert client.ask(path="/v1/decide", **trusted)[0] == 403
                 assert client.ask(path="/v1/%2e%2e/secret", **trusted)[0] == 404
                 assert client.ask(b"", "/v1/nothing", "GET", **trusted)[0] == 404  # of the endpoint
-                counted = client.ask(b"", "/metrics", "GET", **trusted)[2].decode()
+                counted = client.ask(b"", "/metrics", "GET", **trusted)[2]
                 assert 'exaul_undecided_replies_total{key="",reason="passed"} 4.0' in counted
     assert town.keys[-1] == "Bearer sk-upstream-0123456789"
 
 
-def test_a_token_chooses_the_key(town, tmp_path, monkeypatch):  # noqa: F811
+def test_a_token_chooses_the_key(town, gate, monkeypatch):
     """Whoever has a token can choose no other key, and a token without one is refused."""
     lines = "ask billing-token-012345 billing\nask,keys nameless-token-01234"
     monkeypatch.setenv("TOKENS", lines)
-    with gateway(tmp_path, town.url, tokens="env:TOKENS", key="token") as client:
+    with gate(tokens="env:TOKENS", key="token") as client:
         billing, nameless = ({"authorization": f"Bearer {line.split()[1]}"} for line in lines.split("\n"))
         assert client.ask(**billing)[1]["x-exaul-key"] == "billing"
-        for headers in (billing | {"x_exaul_key": "other"}, nameless):
-            status, _, raw = client.ask(**headers)
-            assert (status, json.loads(raw)["error"]["param"]) == (
-                400,
-                "x-exaul-key" if len(headers) > 1 else "key",
-            )
+        assert client.refusal(**billing, x_exaul_key="other") == (400, "x-exaul-key")
+        assert client.refusal(**nameless) == (400, "key")
         assert client.service.all_keys() == ["billing"]
-    with (
-        pytest.raises(BadInput, match=r"^tokens: missing"),
-        gateway(tmp_path, town.url, key="token"),
-    ):
+    with pytest.raises(BadInput, match=r"^tokens: missing"), gate(key="token"):
         pass
 
 
-def test_the_form_error_comes_after_the_second_model(town, tmp_path):  # noqa: F811
-    with gateway(
-        tmp_path, town.url, learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large"
-    ) as client:
+def test_the_form_error_comes_after_the_second_model(town, gate):
+    with gate(learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large") as client:
         assert client.ask(x_exaul_withheld="error")[0] == 400
         assert [asked["model"] for asked in town.asked] == ["m", "large"]
 
 
-def test_what_is_shown_is_what_was_scored(town, tmp_path):  # noqa: F811
+def test_what_is_shown_is_what_was_scored(town, gate):
     """A text before the end of a thought has no part in the score, and nobody would audit it."""
     body = completion("The answer is 5</think>4")
     town.rule = lambda asked, before: JSONResponse(body)
-    with gateway(tmp_path, town.url) as client:
+    with gate() as client:
         assert client.json()["choices"][0]["message"]["content"] == "4"
         assert client.service.overview()["latest"][0]["text"] == "4"
 
 
-def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url) as client:
+def test_a_ref_that_somebody_uses_meanwhile_is_an_error_of_the_stream(town, gate):
+    with gate() as client:
 
         def used_meanwhile(asked, before):
             client.service.decide(0.5, id="taken")
 
         town.rule = used_meanwhile
         status, _, raw = client.ask(QUESTION | {"stream": True}, x_exaul_ref="taken")
-        assert (status, SECRET.encode() in raw) == (409, False)
+        assert (status, SECRET in raw) == (409, False)
 
 
-def test_messages_are_few(town, tmp_path):  # noqa: F811
-    with gateway(tmp_path, town.url) as client:
-        status, _, raw = client.ask(QUESTION | {"messages": [{}] * 5000})
-        assert (status, json.loads(raw)["error"]["param"]) == (400, "messages")
+def test_messages_are_few(town, gate):
+    with gate() as client:
+        assert client.refusal(QUESTION | {"messages": [{}] * 5000}) == (400, "messages")
     assert not town.asked

@@ -11,17 +11,11 @@ from starlette.testclient import TestClient
 
 from exaul.serving import metrics
 from exaul.serving.http.application import app
+from tests.serving.http.apps import CONFIGURATION
 from tests.serving.http.test_application import answered
 
 RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
-CONFIGURATION = {"learner": "aci-rank", "seed": 1}
 TEXTS = "a\nb", 'a"b\\', "a\\nb", "é\u2028\r\x85", "{}=,", "", "k" * 256
-
-
-@pytest.fixture
-def client(tmp_path):
-    with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
-        yield client
 
 
 def samples(client):

@@ -13,14 +13,9 @@ from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
 from exaul.serving.http.application import app
 from exaul.serving.http.settings import SCOPES
+from tests.serving.http.apps import blocks
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
-
-
-def block(title, language):
-    """The first block of code of a section in a language."""
-    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
-    return re.search(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[1]
 
 
 def column(header):
@@ -31,7 +26,7 @@ def column(header):
 
 def test_scopes():
     assert {name.strip("`") for name in column("Scope")} == set(SCOPES)
-    tokens = [line.split() for line in block("Tokens", "text").splitlines() if not line.startswith("#")]
+    tokens = [line.split() for line in blocks(PAGE, "Tokens", "text")[0].splitlines() if not line.startswith("#")]
     assert {scope for names, *_ in tokens for scope in names.split(",")} <= set(SCOPES)
 
 
@@ -55,7 +50,7 @@ def test_metrics(tmp_path):
 
 def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (copy,) = re.findall(r'sqlite3 state\.sqlite "(.*?)"', block("Backup", "sh"))
+    (copy,) = re.findall(r'sqlite3 state\.sqlite "(.*?)"', blocks(PAGE, "Backup", "sh")[0])
     code = f"import sqlite3; sqlite3.connect('state.sqlite', isolation_level=None).execute({copy!r})"
     with TestClient(app("state.sqlite", learner="aci-rank")) as client:
         ids = [client.post("/v1/decide", json={"score": 0.5}).json()["id"] for _ in range(50)]
@@ -68,7 +63,7 @@ def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
 
 
 def test_one_process_at_a_time_in_kubernetes(tmp_path):
-    deployment = yaml.safe_load(block("Kubernetes", "yaml"))["spec"]
+    deployment = yaml.safe_load(blocks(PAGE, "Kubernetes", "yaml")[0])["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS

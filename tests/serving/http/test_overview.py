@@ -1,41 +1,16 @@
 """The overview: computed once for all that wait for it, and not sent again while nothing has changed."""
 
 import asyncio
-import json
 import time
 
-import pytest
+import httpx2
 from starlette.testclient import TestClient
 
 from exaul.serving.http.application import app
 
 
-async def asked(application, method, path, body=None):
-    """Return the status of a reply."""
-    raw, status = json.dumps(body).encode() if body else b"", []
-    messages = [{"type": "http.request", "body": raw, "more_body": False}]
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    headers += [(b"content-length", str(len(raw)).encode())] if body else []
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
-
-    async def receive():
-        return messages.pop()
-
-    async def send(message):
-        status.append(message.get("status"))
-
-    await application(scope | {"http_version": "1.1"}, receive, send)
-    return status[0]
-
-
-@pytest.fixture
-def application(tmp_path):
+def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
     application = app(tmp_path / "state", learner="aci-rank")
-    yield application
-    application.state.service.close()
-
-
-def test_the_overview_is_computed_once_for_all_that_wait(application, monkeypatch):
     service, computed = application.state.service, []
     overview = service.overview
 
@@ -47,10 +22,13 @@ def test_the_overview_is_computed_once_for_all_that_wait(application, monkeypatc
     monkeypatch.setattr(service, "overview", slow_overview)
 
     async def ask_ten():
-        assert await asyncio.gather(*(asked(application, "GET", "/v1/overview") for _ in range(10))) == [200] * 10
+        transport = httpx2.ASGITransport(application)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await asyncio.gather(*(client.get("/v1/overview") for _ in range(10)))
 
-    asyncio.run(ask_ten())
+    assert [reply.status_code for reply in asyncio.run(ask_ten())] == [200] * 10
     assert len(computed) == 1
+    service.close()
 
 
 def test_an_overview_that_has_not_changed_is_not_sent_again(tmp_path):

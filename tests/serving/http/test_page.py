@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
 from exaul.serving.service import LATEST, Service, wilson_interval
-from tests.serving.http.apps import serving
+from tests.serving.http.apps import EASY, serving
 from tests.serving.http.browser import Browser, needs_chromium
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
@@ -128,7 +128,7 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
 @pytest.mark.slow
 @needs_chromium
 def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, browser: Browser) -> None:
-    application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=([0.5] * 50, [0] * 50))
+    application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=EASY)
     service = application.state.service
     ids = [service.decide(0.5, id=f"id-{n}", question=f"Q{n}?", text=f"A{n}.").id for n in range(LATEST + 2)]
     browser.open(serve(application))

@@ -14,6 +14,7 @@ from exaul.serving.http import settings
 from exaul.serving.http.application import app
 from exaul.serving.http.guard import BODY_BYTES, Guard
 from exaul.serving.http.settings import SCOPES, Tokens
+from tests.serving.http.apps import EASY
 
 SECRETS = {scope: f"secret-of-{scope}-0123456789" for scope in SCOPES}
 ALL = "secret-of-all-0123456789"
@@ -269,7 +270,7 @@ def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
 
 def test_a_text_is_shown_to_those_who_audit_alone(tmp_path, source):
     """Whatever route is read, with whatever other scopes (M5)."""
-    made = app(tmp_path / "state", tokens=str(source), audit=1.0, warm_start=([0.5] * 50, [0] * 50))
+    made = app(tmp_path / "state", tokens=str(source), audit=1.0, warm_start=EASY)
     made.state.service.decide(0.5, id="asked", question="a secret question", text="a secret answer")
     with TestClient(made) as client:
         for route in (*ROUTES, *OPEN):

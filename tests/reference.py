@@ -33,26 +33,23 @@ def normalise(log_weights):
     return w / w.sum()
 
 
-def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None, log=None):
+def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None):
     """Simulate a game. Returns decisions [T], and the cumulative charges of the arms [H], or None.
 
-    Eta and gamma are sequences over rounds. ``arm`` is the arm that a fixed learner holds; ``log``, scores and
-    errors, is what ``aci-rank`` starts from.
+    Eta and gamma are sequences over rounds. ``arm`` is the arm that a fixed learner holds.
     """
 
     def ask(t, decisions, p):
         return scores[t], errors[t]
 
-    return simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm, log)
+    return simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm)
 
 
-def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None, log=None):
+def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
     """Simulate a game against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
-    if learner == "refit":
-        return simulate_refit(thresholds, ask, len(uniforms), alpha)
-    if learner == "learn-then-test":
-        return simulate_learn_then_test(thresholds, ask, len(uniforms), alpha)
-    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm, log)
+    if learner in ("refit", "learn-then-test"):
+        return simulate_held(learner, thresholds, ask, len(uniforms), alpha)
+    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm)
     decisions: list[bool] = []
     for t in range(len(uniforms)):
         score, error = ask(t, decisions, rule.distribution())
@@ -129,8 +126,8 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None, log=None):
     """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
-    returns whether it answers, and what ``learn(kept, answered, error)`` needs, at once or
-    later.
+    returns whether it answers, and what ``learn(kept, answered, error)`` needs, at once or later. ``arm`` is of
+    ``simulate``; ``log``, scores and errors, is what ``aci-rank`` starts from.
     """
     if learner == "aci-rank":
         return AciRank(thresholds, alpha, log=log)
@@ -186,34 +183,29 @@ class Weights:
         self.total += weight * charge
 
 
-class Ranks:
-    """Counts n of recent scores by the number of thresholds that answer; old scores count less."""
+class AciRank:
+    """``aci-rank``: the share s of the highest scores that is answered, moved by answers, started from a log.
 
-    def __init__(self, thresholds, alpha, decay, prior=0.25):
-        self.thresholds, self.alpha, self.decay = thresholds, alpha, decay
-        self.n = np.full(len(thresholds), prior)
+    Scores rank among counts n of recent scores by the number of thresholds that answer; old scores count less.
+    """
+
+    def __init__(self, thresholds, alpha, step=1 / 40, log=None):
+        self.thresholds, self.alpha, self.n = thresholds, alpha, np.full(len(thresholds), 1 / 32)
         self.n[0] = 0.0
+        self.step, self.s, self.R, self.answers = step, 0.3, 0.0, 0
+        if log is not None:
+            self.start(*log)
 
     def distribution(self):
         return None
 
     def ranked(self, score):
-        """Count a score. Return the shares of earlier scores that are at most this one, and that equal it."""
-        c, n = int((~abstains(self.thresholds, score)).sum()), self.n
-        shares = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
-        n *= self.decay
-        n[c] += 1
-        return shares
-
-
-class AciRank(Ranks):
-    """``aci-rank``: the share s of the highest scores that is answered, moved by answers, started from a log."""
-
-    def __init__(self, thresholds, alpha, step=1 / 40, log=None):
-        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
-        self.step, self.s, self.R, self.answers = step, 0.3, 0.0, 0
-        if log is not None:
-            self.start(*log)
+        """Count a score. Return the share of earlier scores that are at most this one."""
+        c = int((~abstains(self.thresholds, score)).sum())
+        share = self.n[: c + 1].sum() / self.n.sum()
+        self.n *= 8191 / 8192
+        self.n[c] += 1
+        return share
 
     def start(self, scores, errors):
         """Count the scores of a log; answer what its best threshold does, with half of the lowest level; or all."""
@@ -229,9 +221,8 @@ class AciRank(Ranks):
             self.s = min(self.s, 0.3)
 
     def decide(self, score, uniform, reserved=0):
-        high, _ = self.ranked(score)
         s = self.s - self.step * (1 - self.alpha) * reserved
-        return bool(s > 1e-9 and high > 1 - s), None
+        return bool(self.ranked(score) > 1 - s and s > 1e-9), None
 
     def learn(self, kept, answered, error, weight=1.0):
         if answered:
@@ -241,26 +232,6 @@ class AciRank(Ranks):
             self.s = min(1.0, self.s + self.step * (aim - error))
         elif self.s < 1 / 20:
             self.s += weight * self.step / 200
-
-
-def simulate_refit(thresholds, ask, rounds, alpha):
-    """Simulate ``refit``: every 256 rounds, hold the lowest threshold with FDR <= alpha on 2,000 labels."""
-    H = len(thresholds)
-    labels: list[tuple] = []  # which thresholds answered, and the error
-    decisions: list[bool] = []
-    held = 0
-    for t in range(rounds):
-        score, error = ask(t, decisions, None)
-        idk = abstains(thresholds, score)
-        if t > 0 and t % 256 == 0:
-            answers, errors = (np.array(x, float) for x in zip(*labels[-2000:], strict=True))
-            count, wrong = answers.sum(axis=0), errors @ answers
-            good = [k for k in range(H) if count[k] > 0 and wrong[k] <= alpha * count[k] + 1e-9]
-            held = min(good, default=H - 1)
-        decisions.append(not idk[held])
-        if decisions[-1]:
-            labels.append((~idk, error))
-    return np.array(decisions), None
 
 
 def binomial(most, n, p):
@@ -290,8 +261,12 @@ def holm(p, delta):
     return rejected
 
 
-def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
-    """Answer n rounds; then hold the lowest threshold that is certified at 1 - delta, or the last if none is."""
+def simulate_held(learner, thresholds, ask, rounds, alpha):
+    """Simulate a learner that answers all, and then holds a threshold, or the last if none is good.
+
+    ``refit`` takes, every 256 rounds, the lowest with FDR <= alpha on 2,000 labels; ``learn-then-test``, after
+    1,024 rounds, the lowest that is certified at 1 - .05.
+    """
     H = len(thresholds)
     labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
@@ -299,13 +274,17 @@ def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05)
     for t in range(rounds):
         score, error = ask(t, decisions, None)
         idk = abstains(thresholds, score)
-        if t == n:
-            answers, errors = (np.array(x, float) for x in zip(*labels, strict=True))
-            rated = not np.isin(errors, [0, 1]).all()
-            each = zip(answers.sum(axis=0)[:-1], (errors @ answers)[:-1], strict=True)
-            held = min(holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], delta), default=H - 1)
+        if (t > 0 and t % 256 == 0) if learner == "refit" else t == 1024:
+            answers, errors = (np.array(x, float) for x in zip(*labels[-2000:], strict=True))
+            count, wrong = answers.sum(axis=0), errors @ answers
+            good = [k for k in range(H) if count[k] > 0 and wrong[k] <= alpha * count[k] + 1e-9]
+            if learner == "learn-then-test":
+                rated = not np.isin(errors, [0, 1]).all()
+                each = zip(count[:-1], wrong[:-1], strict=True)
+                good = holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], 0.05)
+            held = min(good, default=H - 1)
         decisions.append(not idk[held])
-        if t < n:
+        if decisions[-1]:
             labels.append((~idk, error))
     return np.array(decisions), None
 

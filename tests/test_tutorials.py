@@ -43,10 +43,6 @@ def printed(cells):
     ]
 
 
-def test_there_are_three():
-    assert len(NOTEBOOKS) == 3
-
-
 @each_notebook
 def test_a_notebook_is_small_and_was_executed_once_without_warnings_or_traces_of_a_machine(path):
     text = path.read_text(encoding="utf-8")

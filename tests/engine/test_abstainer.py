@@ -21,11 +21,11 @@ from exaul.kernels.game import Parameters, logit_grid
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import choose as where
 from exaul.kernels.online import start_copy
-from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
-from tests import reference
-from tests.engine.test_feedback import drawn
+from exaul.kernels.uniforms import DELAYS, FEEDBACK
+from tests.engine.test_feedback import drawn, transcribe
 
 LEARNERS = "aci-rank", "exaul"
+ROUNDS = 3000, pytest.param(30_000, marks=pytest.mark.slow)
 pytestmark = pytest.mark.usefixtures("constant_learners")
 
 
@@ -40,7 +40,7 @@ def replayed(records, learner, trials=3, **more):
     return run(Sweep(**fields, grid="logit", **more), [records]).trials
 
 
-@pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(learner, rounds):
     records = log_of(rounds)
@@ -161,68 +161,38 @@ IMPERFECT = {
 IN_A_PROGRAM = ("bias", "flips", "expires", "missing", "reserve")  # the rest is what users do
 
 
-def users_feedback(how, seed, trial, errors):
-    """Yield (question, feedback) after each question, or None, as a simulation draws it; ``errors`` are [T]."""
-    feedback, slots = Sweep(**how).feedback, {}
-    coins, delays = (drawn(stream, trial, len(errors), seed) for stream in (FEEDBACK, DELAYS))
-    for n in range(len(errors)):
+def decide_all(records, how, **more):
+    """The decisions [T] of an Abstainer that is restarted again and again; its users do what a simulation draws."""
+    feedback, slots, decided, rounds = Sweep(**how).feedback, {}, [], len(records.scores)
+    coins, delays = (drawn(stream, 0, rounds, 7) for stream in (FEEDBACK, DELAYS))
+    described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
+    one = Abstainer(alpha=0.1, seed=7, key=0, **described, **more)
+    for n in range(rounds):
+        if n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
+            state, started = json.loads(json.dumps(one.state())), one.started
+            one = Abstainer.of(state)
+            assert (json.loads(json.dumps(one.state())), one.started) == (state, started)
+        decided.append(one.decide(records.scores[n], str(n)).answer)
         slot = int(delays[n] * (feedback.delay + 1))
         due = n if slot == feedback.delay else slots.get(slot)
         slots[slot] = n
-        if due is None:
-            yield None
-            continue
-        status, told = draw_feedback(where, errors[due], coins[due], feedback.parameters())
-        yield (due, told) if status == WITH_FEEDBACK else None
+        if due is not None:
+            status, told = draw_feedback(where, records.errors[due], coins[due], feedback.parameters())
+            if status == WITH_FEEDBACK:
+                one.feedback(str(due), told)
+    return np.array(decided)
 
 
-SWEPT = {(name, "rare and late") for name in LEARNERS}
-TRANSCRIBED = {("aci-rank", case) for case in IMPERFECT} - SWEPT  # in 3,000 rounds: a sweep would compile
-
-
-@pytest.mark.parametrize(
-    ("learner", "case", "rounds"),
-    [
-        pytest.param(
-            name,
-            case,
-            rounds,
-            marks=[] if (name, case) in SWEPT | TRANSCRIBED and rounds == 3000 else [pytest.mark.slow],
-        )
-        for name in LEARNERS
-        for case in IMPERFECT
-        for rounds in (3000, 30_000)
-    ],
-)
-def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case, rounds):
-    """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else.
-
-    In some cases the decisions are those of the transcription, which are the simulation's (``test_feedback.py``).
-    """
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("case", IMPERFECT)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_with_imperfect_feedback_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
+    """From what a program sees: feedback when it arrives. Those of a sweep are the same (``test_feedback.py``)."""
     how, records = IMPERFECT[case], log_of(rounds)
     if how.get("reserve") and learner == "exaul":
         pytest.skip("no reserve")
-    if (learner, case) not in TRANSCRIBED or rounds > 3000:
-        fields = {"environment": "replay", "learners": (learner,), "alphas": (0.1,), "trials": 1}
-        curves = run(Sweep(**fields, grid="logit", seed=7, checkpoints=rounds, **how), [records]).curves
-        simulated = np.diff(np.round(curves["t"] * (1 - curves["inefficiency_mean"])), prepend=0)
-    else:
-        draws = (drawn(stream, 0, rounds, 7) for stream in (LEARNER, FEEDBACK, DELAYS))
-        numbers = Sweep(**how).feedback.aim(0.1), None, None, None, how
-        game = logit_grid(1000, ()), records.scores, records.errors, *draws, *numbers
-        simulated = reference.simulate_feedback(learner, *game)[0]
-    described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
-    one = Abstainer(learner=learner, alpha=0.1, seed=7, key=0, horizon=rounds, **described)
-    decided = []
-    for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
-        if n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
-            state = json.loads(json.dumps(one.state()))
-            one = Abstainer.of(state)
-            assert json.loads(json.dumps(one.state())) == state
-        decided.append(one.decide(records.scores[n], str(n)).answer)
-        if arrives is not None:
-            one.feedback(str(arrives[0]), arrives[1])
-    assert decided == np.asarray(simulated, bool).tolist()
+    expected = transcribe(learner, logit_grid(1000, ()), records, Sweep(seed=7, **how), how)[0]
+    np.testing.assert_array_equal(decide_all(records, how, learner=learner, horizon=rounds), expected)
 
 
 def test_one_delayed_feedback_does_not_make_missing_feedback_count():

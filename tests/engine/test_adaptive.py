@@ -41,6 +41,7 @@ from tests.games import (
 )
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
+THRESHOLDS = GRIDS["uniform"](30, ())
 SIMULATE = simulated.simulate_chunk
 ADAPTIVE_BACKENDS = supporting_backends(by_rounds=True)
 
@@ -111,10 +112,10 @@ def history(made, draws, groups, knows, temperature, memory, curiosity):
     return ask
 
 
-def omniscient(made, draws, thresholds, objective, chance, patience, memory):
+def omniscient(made, draws, objective, chance, patience, memory):
     """The adversary that chooses the order, one trial, in plain NumPy."""
-    left, past, usual = made.counts.copy(), [], np.full(len(thresholds), 1 / len(thresholds))
-    cuts, bad = np.searchsorted(thresholds, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.counts)
+    left, past, usual = made.counts.copy(), [], np.full(len(THRESHOLDS), 1 / len(THRESHOLDS))
+    cuts, bad = np.searchsorted(THRESHOLDS, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.counts)
     each = np.repeat(cuts, made.counts)
     above = np.sign(each[~bad][:, None] - each[bad][None])
     chance = 1 - (1 - chance) * max(0.0, above.mean())
@@ -130,9 +131,9 @@ def omniscient(made, draws, thresholds, objective, chance, patience, memory):
 
     def greedy(p):
         worth = np.full(len(left), -np.inf)
-        arms = reference.fixed_losses(thresholds, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
+        arms = reference.fixed_losses(THRESHOLDS, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
         for k in np.flatnonzero(left):
-            idk = reference.abstains(thresholds, made.scores[k])
+            idk = reference.abstains(THRESHOLDS, made.scores[k])
             loss = reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
             gains = [q[~idk].sum() * (made.errors[k] - ALPHA) for q in (p, usual)]
             if objective == 2:  # regret
@@ -181,52 +182,31 @@ def user(made, draws, again, insists):
     return ask
 
 
-def of(environment):
-    """Return the cases of an environment: its default tunables, then other values."""
-    return [name for name, fields in ADAPTIVE_CASES.items() if fields["environment"] == environment]
-
-
-def agrees(learner, made, found, ask, rounds, trial):
-    grid = GRIDS["uniform"](30, ())
-    eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None))
-    u = coins(uniforms.LEARNER, 1, rounds)[:, 0, trial]
-    decisions, _ = reference.simulate_against(learner, grid, ask, u, ALPHA, LAM, eta, gamma)
-    assert (np.cumsum(decisions) == found.answered[:, trial]).all()
+TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
+    "adversary-history": (history, 400, None, 3),
+    "adversary-omniscient": (omniscient, 120, 10, 1),
+    "interactive": (user, 400, None, 3),
+}
 
 
 @pytest.mark.parametrize(
     ("learner", "where"),
     [
-        pytest.param(learner, where, marks=() if where != "dense" or learner == "exaul" else pytest.mark.slow)
-        for learner in LEARNING
+        pytest.param(x, where, marks=() if where == "rows" and x in of_each_rule(LEARNING) else pytest.mark.slow)
+        for x in LEARNING
         for where in ADAPTIVE_BACKENDS
     ],
 )
-@pytest.mark.parametrize("name", of("adversary-history"))
-def test_the_history_bound_adversary_asks_as_its_transcription(learner, where, name):
-    found, made = met(name, learner, where)
-    draws = coins(uniforms.ENVIRONMENT, 2, 400)
-    for trial in range(3):
-        ask = history(made, draws[..., trial], **tuning_of(name))
-        agrees(learner, made, found, ask, 400, trial)
-
-
-@pytest.mark.parametrize("learner", of_each_rule(LEARNING))
-@pytest.mark.parametrize("name", of("adversary-omniscient"))
-def test_the_omniscient_adversary_asks_as_its_transcription(learner, name):
-    found, made = met(name, learner, rounds=120, levels=10)
-    draws = coins(uniforms.ENVIRONMENT, 3, 120)[..., 0]
-    ask = omniscient(made, draws, GRIDS["uniform"](30, ()), **tuning_of(name))
-    agrees(learner, made, found, ask, 120, 0)
-
-
-@pytest.mark.parametrize("learner", of_each_rule(LEARNING))
-@pytest.mark.parametrize("name", of("interactive"))
-def test_the_user_asks_as_its_transcription(learner, name):
-    found, made = met(name, learner)
-    draws = coins(uniforms.ENVIRONMENT, 5, 400)
-    for trial in range(3):
-        agrees(learner, made, found, user(made, draws[..., trial], **tuning_of(name)), 400, trial)
+@pytest.mark.parametrize("name", [x for x, of in ADAPTIVE_CASES.items() if of["environment"] in TRANSCRIBED])
+def test_an_environment_asks_as_its_transcription(learner, where, name):
+    transcription, rounds, levels, trials = TRANSCRIBED[ADAPTIVE_CASES[name]["environment"]]
+    found, made = met(name, learner, where, rounds, levels=levels)
+    draws, u = coins(uniforms.ENVIRONMENT, 5, rounds), coins(uniforms.LEARNER, 1, rounds)[:, 0]
+    rates = [np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
+    for trial in range(trials):
+        ask = transcription(made, draws[..., trial], **tuning_of(name))
+        decisions, _ = reference.simulate_against(learner, THRESHOLDS, ask, u[:, trial], ALPHA, LAM, *rates)
+        assert (np.cumsum(decisions) == found.answered[:, trial]).all()
 
 
 def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():

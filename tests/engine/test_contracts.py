@@ -20,7 +20,7 @@ from tests.games import (
     LEARNING,
     OBLIVIOUS,
 )
-from tests.kernels.test_learners import EVERY, FIXED
+from tests.kernels.test_learners import FIXED
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
 MORE = [where for where in games.BACKENDS if where not in ("native", "dense")]
@@ -32,7 +32,7 @@ def sweep(**settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), games.pytest_params(pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full")
+    ("name", "where"), games.pytest_params(pair for pair in games.LOOPS if LEARNERS[pair[0]].feedback != "full")
 )
 def test_information_barrier(name, where):
     """Errors of rounds that were not answered change nothing, to the bit."""
@@ -64,7 +64,7 @@ def rows(result, **values):
 
 def learners_of(case, where, every):
     """Choose learners: all of a backend, or one; in an adaptive environment one of each type of rule, or one."""
-    learners = [name for name, on in EVERY if on == where]
+    learners = [name for name, on in games.LOOPS if on == where]
     if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE:
         learners = games.of_each_rule([name for name in learners if name in ADAPTIVE_LEARNERS])
         return learners if every else LEARNING[:1]
@@ -145,7 +145,7 @@ def test_memory_does_not_grow_with_the_horizon():
 @pytest.mark.parametrize("where", games.pytest_params([["dense"], ["rows"], ["blocks"]]))
 def test_one_trace_per_learner_whatever_the_grid_holds(where, monkeypatch):
     """Alphas, lambdas, rates and seeds share the program of a learner and an environment."""
-    learners = games.of_each_rule([name for name, on in EVERY if on == where and name not in FIXED])
+    learners = games.of_each_rule([name for name, on in games.LOOPS if on == where and name not in FIXED])
     games.limit_traces(monkeypatch, len(learners))
     sweep(alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
     sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)

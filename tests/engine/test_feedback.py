@@ -60,6 +60,16 @@ def drawn(stream, trial, rounds, seed=0):
     return np.concatenate([uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in blocks])[:rounds]
 
 
+def transcribe(name, grid, records, sweep, how, trial=0, log=None):
+    """What ``reference.simulate_feedback`` makes of a trial of a replay of records, at alpha = .1."""
+    rounds = len(records.scores)
+    eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
+    rates = (np.repeat(x, ROUNDS) for x in (eta, gamma * sweep.gamma_scales[0]))
+    draws = (drawn(stream, trial, rounds, sweep.seed) for stream in STREAMS)
+    numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, how
+    return reference.simulate_feedback(name, grid, records.scores, records.errors, *draws, *numbers, log=log)
+
+
 @pytest.mark.parametrize(
     ("how", "backend", "names"),
     [(how, "rows", TYPES) for how in HOWS]
@@ -80,15 +90,8 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
     grid = GRIDS["logit"](40, ())
     aim = sweep.feedback.aim(0.1)
     for name in learners:
-        eta, gamma = block_rates(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
-        blocks = eta, gamma * sweep.gamma_scales[0]
-        rates = [np.repeat(x, ROUNDS) for x in blocks]
         for trial in range(trials):
-            draws = (drawn(stream, trial, rounds) for stream in STREAMS)
-            game = reference.simulate_feedback(
-                name, grid, records.scores, records.errors, *draws, aim, np.sqrt(rounds), *rates, fields
-            )
-            decisions, learned, count, since = game
+            decisions, learned, count, since = transcribe(name, grid, records, sweep, fields, trial)
             row = found[(found["learner"] == name) & (found["trial"] == trial)].iloc[0]
             said = np.array([feedback for _, _, feedback in learned])
             real = np.array([rated for _, rated, _ in learned])
@@ -101,7 +104,8 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
             if name in PROMISING:
                 lengths, late = block_lengths(rounds), 0 if sweep.reserve else max(since - 1, 0)
                 t, state = min(count + 1, rounds), LEARNERS[name].rule.start
-                bound = LEARNERS[name].risk_bound(*blocks, lengths, t, len(said), 40, aim, state)
+                rates = block_rates(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
+                bound = LEARNERS[name].risk_bound(*rates, lengths, t, len(said), 40, aim, state)
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
                 assert np.isfinite(row["risk_bound"]) == (how in BOUNDED)
 

@@ -13,11 +13,9 @@ from exaul import Abstainer, BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.logs.log import Records, split_log
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels.game import log_grid, logit_grid
-from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
-from tests import reference
-from tests.engine.test_abstainer import users_feedback
-from tests.engine.test_feedback import drawn
+from exaul.kernels.game import log_grid
+from tests.engine.test_abstainer import decide_all
+from tests.engine.test_feedback import transcribe
 
 pytestmark = pytest.mark.usefixtures("few_figures")
 ROOT = Path(__file__).parents[2]
@@ -48,44 +46,21 @@ def simulated(records, how, backend, **more):
     return np.diff(answered, prepend=0).astype(bool), result.trials.iloc[0]
 
 
-def decided_by(one, records, how):
-    """The decisions [T] of an Abstainer, whose users give the feedback that a simulation draws."""
-    decisions = []
-    for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
-        decisions.append(one.decide(records.scores[n], str(n)).answer)
-        if arrives is not None:
-            one.feedback(str(arrives[0]), arrives[1])
-    return np.array(decisions)
-
-
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("warm", [False, True])
-def test_simulation_abstainer_and_reference_make_the_same_decisions(how, warm, tmp_path):
+def test_simulation_abstainer_and_reference_make_the_same_decisions(how, tmp_path):
     """Decision for decision over 6,000 rounds."""
     how, log, records = HOWS[how], records_of(1500, seed=1), records_of(6_000)
-    grid = log_grid(514, log.scores) if warm else logit_grid(1000, ())
-    start = {"warm_start": str(written(log, tmp_path / "log.csv"))} if warm else {"grid": "logit"}
-    expected = reference.simulate_feedback(
-        "aci-rank",
-        grid,
-        records.scores,
-        records.errors,
-        *(drawn(stream, 0, 6_000, 7) for stream in (LEARNER, FEEDBACK, DELAYS)),
-        *(0.1, None, None, None, how),
-        log=(log.scores, log.errors) if warm else None,
-    )[0]
+    path, rows = str(written(log, tmp_path / "log.csv")), (log.scores, log.errors)
+    expected = transcribe("aci-rank", log_grid(514, log.scores), records, Sweep(seed=7, **how), how, log=rows)[0]
     assert 0.02 < expected.mean() < 0.9
     for backend in ("rows",) if how else ("dense", "native"):
-        assert (simulated(records, how, backend, **start)[0] == expected).all()
-    described = {name: how[name] for name in ("expires", "missing") if name in how}
-    one = Abstainer(alpha=0.1, warm_start=(log.scores, log.errors) if warm else None, seed=7, key=0, **described)
-    assert (decided_by(one, records, how) == expected).all()
+        assert (simulated(records, how, backend, warm_start=path)[0] == expected).all()
+    assert (decide_all(records, how, warm_start=rows) == expected).all()
 
 
-def test_dense_and_an_adaptive_environment_start_from_the_log(tmp_path):
+def test_an_adaptive_environment_starts_from_the_log(tmp_path):
     log, records = records_of(1500, seed=1, right=0.8), records_of(3000)
     start = {"warm_start": str(written(log, tmp_path / "log.csv"))}
-    assert (simulated(records, {}, "dense", **start)[0] == simulated(records, {}, "native", **start)[0]).all()
     risks = {}
     for name, more in {"cold": {}, "warm": start}.items():
         sweep = Sweep(
@@ -342,20 +317,6 @@ def test_a_bad_log_of_an_abstainer_is_refused(given, sentence):
     with pytest.raises(BadInput, match=sentence) as raised:
         Abstainer(alpha=0.1, warm_start=given)
     assert "\n" not in str(raised.value)
-
-
-def test_a_state_continues_with_the_same_bits_after_a_warm_start():
-    log, records = records_of(400, seed=1), records_of(600)
-    one = Abstainer(alpha=0.1, warm_start=(log.scores, log.errors), seed=1, key=0)
-    other = Abstainer.of(json.loads(json.dumps(one.state())))
-    assert other.started == one.started
-    for n, (score, error) in enumerate(zip(records.scores, records.errors, strict=True)):
-        for which in (one, other):
-            if which.decide(score, str(n)).answer:
-                which.feedback(str(n), error)
-        if n % 97 == 0:
-            other = Abstainer.of(json.loads(json.dumps(other.state())))
-    assert one.state() == other.state()
 
 
 def test_the_program_of_the_readme_answers_at_once_and_as_often_as_its_log():

@@ -431,20 +431,14 @@ def share_of_log(cuts, errors, counts, alpha):
     return 0.0
 
 
-def fit(cuts, errors, arms=20, alpha=0.1):
-    cuts = np.asarray(cuts)
-    counts = count_log(aci_rank.aci_rank.rule, cuts, arms)
-    state = aci_rank.fit(cuts, np.asarray(errors, float), counts, alpha)
-    assert state[1:] == (0, 0)
-    assert state.share == pytest.approx(share_of_log(cuts, errors, counts, alpha), abs=1e-12)
-    return state.share, counts
-
-
 @given(st.lists(st.tuples(st.integers(1, 7), unit), min_size=1, max_size=60), st.sampled_from(ALPHAS))
 def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
     """As by hand; unless the log is short, ``decide`` then answers the levels that the threshold answers."""
     cuts, errors = (np.array(x) for x in zip(*rows, strict=True))
-    share, counts = fit(cuts, errors, 8, alpha)
+    counts = count_log(aci_rank.aci_rank.rule, cuts, 8)
+    share, *sums = aci_rank.fit(cuts, errors.astype(float), counts, alpha)
+    assert sums == [0, 0]
+    assert share == pytest.approx(share_of_log(cuts, errors, counts, alpha), abs=1e-12)
     assert 0 <= share <= 1
     if share == 0 or len(cuts) * alpha < 3:
         return
@@ -452,20 +446,6 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
     good = [cut for cut in levels if errors[cuts >= cut].sum() <= alpha * (cuts >= cut).sum() + 1e-12]
     for cut in range(1, 8):
         assert decide_one(share, counts[: cut + 1].sum() / counts.sum()) == (cut >= good[0])
-
-
-def test_fit_by_hand():
-    assert fit([5] * 40, [1] * 40)[0] == 0  # no threshold holds
-    assert fit([3], [1])[0] == 0
-    assert fit([3], [0])[0] == SHARE  # one right row
-    assert fit([9] * 29, [0] * 29)[0] == SHARE  # shorter than 3 / alpha
-    assert fit([9] * 40, [0] * 40)[0] == pytest.approx(1)  # one score, all right
-    assert fit(list(range(1, 20)) * 3, [0] * 57)[0] == pytest.approx(1)
-    # a level of 50 that is all wrong below one of 50 that is all right: half of the upper level
-    share, counts = fit([4, 5] * 50, [1, 0] * 50)
-    assert share == pytest.approx(0.25, abs=0.01)
-    assert decide_one(share, 1.0)
-    assert not decide_one(share, counts[:5].sum() / counts.sum())
 
 
 def test_the_bound_by_hand():

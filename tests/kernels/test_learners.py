@@ -1,9 +1,11 @@
-"""Every learner against the NumPy reference, and the estimators against their expectation."""
+"""Every learner on ``dense`` against the NumPy reference, and the estimators against their expectation.
+
+``test_backends.py`` holds the other backends to ``dense``.
+"""
 
 import re
 import textwrap
 import types
-from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -19,65 +21,42 @@ from tests import games, reference
 from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS
 
-ROUND_COUNT = 3_072  # whole blocks: shorter ones are a program more
-# ew on blocks is held to dense in test_backends, and it compiles for long
-EVERY = [pair for pair in games.LOOPS if pair != ("ew", "blocks")]
 FIXED = {
     "no-abstention": lambda arms: 0,
     "always-abstain": lambda arms: arms - 1,
     "best-fixed": lambda arms: arms // 2,
 }
+GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
+CASES = [(arms, "uniform", *game, False, 3_072) for arms in (2, 3, 1000) for game in GAMES]
+CASES += [(100, grid, "continuous", "binary", True, 1024) for grid in ("logit", "quantile")]
 
 
-@cache
-def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
-    """Return a game as ``games.simulate`` takes it, and the decisions [T, B] and losses [B, H] of the reference."""
+@pytest.mark.parametrize(("arms", "grid", "kind", "feedback", "anytime", "rounds"), CASES)
+@pytest.mark.parametrize("name", [name for name, where in games.LOOPS if where == "dense"])
+def test_decisions_equal_the_reference(name, arms, grid, kind, feedback, anytime, rounds):
+    """On every grid, with the rates for a known horizon and for an unknown one."""
     rng = np.random.default_rng([arms, len(kind), len(feedback)])
     thresholds = GRIDS[grid](arms, games.scores_of("continuous", np.random.default_rng(0), 500))
     scores = games.scores_of(kind, rng, rounds)
-    scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(copies)], axis=1)
+    scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(3)], axis=1)
     errors = (rng.random(scores.shape) > scores**0.5).astype(float)
     if feedback == "ratings":
         errors = np.clip(errors * 0.7 + rng.random(scores.shape) * 0.4, 0, 1)
     uniforms = rng.random(scores.shape)
-    alpha, lam = np.array([0.05, 0.2, 0.5])[:copies], np.array([rounds**0.5, 1.0, 0.0])[:copies]
-    rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
+    alpha, lam = np.array([0.05, 0.2, 0.5]), np.array([rounds**0.5, 1.0, 0.0])
+    rates, rule = block_rates(LEARNERS[name], rounds, arms, anytime, None, None), LEARNERS[name].rule
     arm = FIXED[name](arms) if name in FIXED else 0
-    rule, each_round = "fixed" if name in FIXED else name, [np.repeat(x, ROUNDS) for x in rates]
-    decisions, losses = [], []
-    for b in range(copies):
-        records = scores[:, b], errors[:, b], uniforms[:, b]
-        decided, charged = reference.simulate(rule, thresholds, *records, alpha[b], lam[b], *each_round, arm)
-        decisions.append(decided)
-        losses.append(charged)
     place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
-    return (arm, place, errors, uniforms, rates, alpha, lam), np.stack(decisions, axis=1), losses
-
-
-GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
-CASES = [(arms, "uniform", *game, False, ROUND_COUNT) for arms in (2, 3, 1000) for game in GAMES]
-CASES += [(100, grid, "continuous", "binary", True, 1024) for grid in ("logit", "quantile")]
-
-
-def cases():
-    """Each pair in each game; slow where a program compiles for long, or for three arms alone."""
-    for name, where in EVERY:
-        for case in CASES:
-            slow = where in games.SLOW or (case[0] == 3 and where != "native")
-            yield pytest.param(name, where, *case, marks=[pytest.mark.slow] if slow else [])
-
-
-@pytest.mark.parametrize(("name", "where", "arms", "grid", "kind", "feedback", "anytime", "rounds"), [*cases()])
-def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, anytime, rounds):
-    """On every grid, with the rates for a known horizon and for an unknown one."""
-    game, decisions, losses = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
-    made = backend_of(LEARNERS[name], where, "float64")
-    rule = LEARNERS[name].rule
-    state, found = games.simulate(rule, made, arms, *game)
-    np.testing.assert_array_equal(found, decisions)
-    if has_weights(LEARNERS[name]):  # a charge divides by P, so that the losses keep each P of the game
-        mine = games.losses_of(rule, made, arms, state)[:3]
-        np.testing.assert_allclose(mine, np.array(losses) - np.array(losses)[:, :1], rtol=1e-9, atol=1e-9)
+    made, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, ROUNDS) for x in rates]
+    state, found = games.simulate(rule, made, arms, arm, place, errors, uniforms, rates, alpha, lam)
+    for b in range(3):
+        records = scores[:, b], errors[:, b], uniforms[:, b]
+        given = "fixed" if name in FIXED else name, thresholds, *records, alpha[b], lam[b], *each_round, arm
+        decisions, losses = reference.simulate(*given)
+        np.testing.assert_array_equal(found[:, b], decisions)
+        if has_weights(LEARNERS[name]):  # a charge divides by P, so that the losses keep each P of the game
+            mine = games.losses_of(rule, made, arms, state)[b]
+            np.testing.assert_allclose(mine, losses - losses[0], rtol=1e-9, atol=1e-9)
 
 
 def test_the_learner_of_contributing_decides_as_its_lines_for_the_reference(monkeypatch):
@@ -90,7 +69,7 @@ def test_the_learner_of_contributing_decides_as_its_lines_for_the_reference(monk
     exec(worked_examples()[0], hedged)
     monkeypatch.setattr("tests.kernels.test_learners.reference", oracle)
     monkeypatch.setitem(LEARNERS, "hedged", hedged["hedged"])
-    test_decisions_equal_the_reference("hedged", "dense", 100, "uniform", "continuous", "ratings", False, 300)
+    test_decisions_equal_the_reference("hedged", 100, "uniform", "continuous", "ratings", False, 300)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix"])

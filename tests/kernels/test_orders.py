@@ -141,13 +141,6 @@ def test_numpy_jax_and_numba_give_the_same_orders(size):
         assert (host == device).all()
 
 
-def test_jax_gives_the_same_orders_of_a_shape_that_it_knows():
-    shape, places = order_shape(1025), np.arange(1025, dtype=np.uint32)
-    key, lap = keys_of([3], 0), np.array([9], np.uint32)
-    device = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape, x[3]))(*key, lap, places)
-    assert (np.asarray(device) == NUMPY.order(key, lap, shape, places)).all()
-
-
 # Statistics: each is the p-value of a count, for independent uniform orders.
 
 

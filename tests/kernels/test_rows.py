@@ -26,6 +26,12 @@ def records(seed=0, rounds=T):
     return scores, (rng.random(rounds) > scores).astype(np.float64)
 
 
+def made(name="exaul", **more):
+    """A learner and its numbers, and the cuts and errors of a log."""
+    (scores, errors), given = records(), {"alpha": ALPHA, "horizon": T} | more
+    return *exaul.make(name, ARMS, **given), exaul.cuts(exaul.grid("uniform", ARMS), scores), errors
+
+
 def drawn(trials):
     """The uniforms [trials, T] that a sweep draws."""
     keys, t = uniforms.draw_keys(0, np.arange(trials), imperfect=False), np.arange(T, dtype=np.uint32)[:, None]
@@ -62,60 +68,33 @@ def test_a_game_is_that_of_a_sweep(name, arms, anytime):
     )
 
 
-def test_falling_rates_may_be_an_axis_too():
-    scores, errors = records(rounds=600)
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=600, anytime=True)
-    cuts, u = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0, :600]
-    etas = params.eta * np.array([[0.5], [1.0], [3.0]])
-    answers = jax.vmap(lambda eta: exaul.play(learner, params._replace(eta=eta), cuts, errors, u))(etas)
-    for eta, one in zip(etas, answers, strict=True):
-        np.testing.assert_array_equal(one, exaul.play(learner, params._replace(eta=eta), cuts, errors, u))
-
-
-@pytest.mark.parametrize("name", ["exaul", "exaul-known", "exp3-ix", "aci-rank"])
-def test_any_number_is_an_axis(name):
-    """``vmap`` over rates, targets, records and draws at once is a loop of single games, to the bit."""
-    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=T)
+@pytest.mark.parametrize(
+    ("name", "anytime"),
+    [("exaul", False), ("exaul", True), ("exaul-known", False), ("exp3-ix", False), ("aci-rank", False)],
+)
+def test_any_number_is_an_axis(name, anytime):
+    """``vmap`` over rates, also falling ones, targets, records and draws is a loop of single games, to the bit."""
+    learner, params, *_ = made(name, anytime=anytime)
     rate = "step" if name == "aci-rank" else "eta"
     scales, alphas = np.array([0.5, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
     each = [
         params._replace(alpha=a, **{rate: getattr(params, rate) * x}) for a, x in zip(alphas, scales, strict=True)
     ]
     axes = jax.tree.map(lambda x: None, params)._replace(alpha=0, **{rate: 0})
-    batched = params._replace(alpha=alphas, **{rate: getattr(params, rate) * scales})
-    made = [records(seed) for seed in range(4)]
-    cuts = np.stack([exaul.cuts(exaul.grid("logit", ARMS), scores) for scores, _ in made])
-    errors, u = np.stack([errors for _, errors in made]), drawn(4)
+    batched = params._replace(alpha=alphas, **{rate: np.multiply.outer(scales, getattr(params, rate))})
+    logs = [records(seed) for seed in range(4)]
+    cuts = np.stack([exaul.cuts(exaul.grid("logit", ARMS), scores) for scores, _ in logs])
+    errors, u = np.stack([errors for _, errors in logs]), drawn(4)
     play = partial(exaul.play, learner)
     found = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
     for i, one in enumerate(each):
         np.testing.assert_array_equal(found[i], jax.jit(play)(one, cuts[i], errors[i], u[i]))
 
 
-def test_late_feedback_is_learned_when_it_comes():
-    """An answer's ``learn`` may be called rounds later; with the error at once it is ``play``."""
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
-    scores, errors = records()
-    cuts, u, state, waiting = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0], learner.init(params), []
-    decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
-    for t in range(60):
-        state, decision = decide(state, params, cuts[t], u[t])
-        if not decision.answer:
-            state = learn(state, params, cuts[t], decision, 0.0)
-        else:
-            waiting.append((t, decision))
-        if len(waiting) > 3:
-            late, decision = waiting.pop(0)
-            state = learn(state, params, cuts[late], decision, errors[late])
-    assert np.isfinite(state.mass).all()
-
-
 def test_nothing_underflows_at_any_rate():
     """Linear weights would be 0 after a few rounds; the reference is the formula in long double."""
-    learner, params = exaul.make("ew", ARMS, alpha=ALPHA, horizon=T, eta=50.0)
-    scores, errors = records()
-    cuts, losses, state = exaul.cuts(exaul.grid("uniform", ARMS), scores), np.zeros(ARMS, np.longdouble), None
-    state = learner.init(params)
+    learner, params, cuts, errors = made("ew", eta=50.0)
+    losses, state = np.zeros(ARMS, np.longdouble), learner.init(params)
     answer_cost, abstain_cost = play.loss_costs(params)
     for t in range(100):
         state, decision = learner.decide(state, params, cuts[t], 0.5)
@@ -125,20 +104,22 @@ def test_nothing_underflows_at_any_rate():
         losses += np.where(np.arange(ARMS) < cuts[t], answer_cost * errors[t], abstain_cost)
 
 
-def test_another_rate_in_mid_game():
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
-    scores, errors = records()
-    cuts, state, losses = exaul.cuts(exaul.grid("uniform", ARMS), scores), learner.init(params), np.zeros(ARMS)
-    for t in range(50):
-        state, decision = learner.decide(state, params, cuts[t], 0.5)
-        before = state
-        state = learner.learn(state, params, cuts[t], decision, errors[t])
-        assert before.mass.shape == state.mass.shape
+def test_late_feedback_and_another_rate_in_mid_game():
+    """An answer's ``learn`` may be called rounds later; ``reweigh`` makes the weights of another rate."""
+    learner, params, cuts, errors = made()
+    u, state, waiting = drawn(1)[0], learner.init(params), []
+    decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
+    for t in range(60):
+        state, decision = decide(state, params, cuts[t], u[t])
+        waiting.append((t, decision))
+        if len(waiting) > 3 or not decision.answer:
+            asked, decision = waiting.pop(0 if decision.answer else -1)
+            state = learn(state, params, cuts[asked], decision, errors[asked])
     slower = params._replace(eta=params.eta / 3)
     losses = np.asarray((state.losses + state.offset[:, None]).ravel()[:ARMS])
     w = np.exp(-slower.eta * (losses - losses.min()))
-    _, decision = learner.decide(learner.reweigh(state, slower), slower, cuts[50], 0.5)
-    np.testing.assert_allclose(float(decision.P), w[: cuts[50]].sum() / w.sum(), rtol=1e-9)
+    _, decision = learner.decide(learner.reweigh(state, slower), slower, cuts[60], 0.5)
+    np.testing.assert_allclose(float(decision.P), w[: cuts[60]].sum() / w.sum(), rtol=1e-9)
 
 
 def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
@@ -162,15 +143,10 @@ def test_cuts_are_traced():
 
 
 def test_one_program_for_all_numbers():
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
     chex.clear_trace_counter()
     play = jax.jit(chex.assert_max_traces(lambda *given: exaul.play(*given), n=1), static_argnums=0)
-    scores, errors = records()
-    cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
     for alpha in (0.1, 0.2, 0.3):
-        again, params = exaul.make("exaul", ARMS, alpha=alpha, horizon=T)
-        assert again == learner
-        play(again, params, cuts, errors, drawn(1)[0])
+        play(*made(alpha=alpha), drawn(1)[0])
 
 
 @pytest.mark.parametrize(

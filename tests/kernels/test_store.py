@@ -36,10 +36,6 @@ def hits(factor=2.0, number=1.0, module="exaul.kernels"):
     return sum(loop.stats.cache_hits.values())
 
 
-def test_what_is_the_same_is_loaded():
-    assert [hits(), hits()] == [0, 1]
-
-
 @pytest.mark.parametrize("change", [{"factor": 4.0}, {"number": 4.0}])
 def test_what_has_changed_is_compiled(change):
     assert [hits(), hits(**change), hits()] == [0, 0, 1]

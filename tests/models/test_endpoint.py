@@ -17,8 +17,7 @@ from tests.models.stub import completion
 
 def with_endpoint(stub, path, use, remembers=False, **more):
     """Return the result of ``use(endpoint)``, and what the calls of the run took."""
-    known = {"out": "unused", "endpoint": stub.url, "model": "m", "concurrent": 8, "retries": 2, "timeout": 5.0}
-    config = EndpointFlags(**known | more)
+    config = EndpointFlags(out="-", endpoint="http://-", model="m", **{"retries": 2, "timeout": 5.0} | more)
 
     async def run():
         calls = Calls(path / "calls.sqlite")

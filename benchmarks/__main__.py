@@ -20,10 +20,10 @@ TOGETHER = "throughput", "scaling", "start", "service"
 
 def parser() -> Parser:
     """Return the parser of all commands."""
-    root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="Measure the speed of the engine.")
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    root = Parser(prog="python -m benchmarks", description="Measure the speed of the engine.")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, text in TEXTS.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command = commands.add_parser(name, help=text, description=text)
         if name == "gpu":
             command.add_argument("--minutes", type=float, default=30, help="time limit for all cases (default: 30)")
         else:

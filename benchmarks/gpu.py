@@ -19,7 +19,7 @@ from benchmarks import launches, results
 from benchmarks.launches import CHIPS
 from benchmarks.results import Row
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, shorten
+from exaul.engine.checks import BadInput, check_positive, shorten
 from exaul.engine.executors import describe_error
 
 ARMS = 1000
@@ -29,7 +29,7 @@ BACKENDS = ("blocks", "rows", "dense")
 
 
 class GpuCase(NamedTuple):
-    """A case; ``kind`` is ``rate``, or ``launches`` and a chip."""
+    """A case; ``kind`` is ``rate``, or the chip whose launches are counted."""
 
     kind: str
     learner: str
@@ -44,21 +44,20 @@ def cases() -> list[GpuCase]:
     learners = {name: registry.load_object(registry.LEARNERS[name]) for name in LEARNERS}
     known = [(n, x) for n, learner in learners.items() for x in BACKENDS if backend_of(learner, x, "float64")]
     pairs = list({name: (name, backend) for name, backend in reversed(known)}.values())  # the first that has a loop
-    found = [GpuCase(f"launches {chip}", *pair, COPIES[0]) for chip in CHIPS for pair in known]
+    found = [GpuCase(chip, *pair, COPIES[0]) for chip in CHIPS for pair in known]
     return found + [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
 
 
 def measure(case: GpuCase) -> Row:
     """Measure a case."""
+    if case.kind in CHIPS:
+        return launches.measure(*case, ARMS)
     import jax
 
     from benchmarks import peers, throughput
 
-    if case.kind != "rate":
-        return launches.measure(case.kind.split()[1], case.learner, case.backend, case.copies, ARMS)
     with jax.enable_x64(True):
-        peer = peers.PeerCase(case.learner, case.backend, "own", case.copies, ARMS)
-        (row,) = throughput.measure([peer], 5)
+        (row,) = throughput.measure([peers.PeerCase(case.learner, case.backend, "own", case.copies, ARMS)], 5)
     return {"rounds_per_second": row["value"]}
 
 
@@ -70,7 +69,14 @@ def run(
     ``path`` gets one line for the stamp and one per case, so an interrupted run keeps its finished cases.
     """
     end, rows = monotonic() + 60 * minutes, list[Row]()
-    _append(path, stamp)
+
+    def write(row: Row) -> None:
+        line = json.dumps(row)
+        print(line, file=sys.stderr)
+        with path.open("a") as stream:
+            stream.write(line + "\n")
+
+    write(stamp)
     for number, case in enumerate(todo):
         if monotonic() >= end:
             return rows, list(todo[number:])
@@ -79,21 +85,13 @@ def run(
         except Exception as error:  # such as too little memory
             result = {"failure": shorten(describe_error(error))}
         rows.append(case._asdict() | result)
-        _append(path, rows[-1])
+        write(rows[-1])
     return rows, []
-
-
-def _append(path: Path, row: Row) -> None:
-    line = json.dumps(row)
-    print(line, file=sys.stderr)
-    with path.open("a") as stream:
-        stream.write(line + "\n")
 
 
 def main(minutes: float) -> int:
     """Measure and print the table. Return 1 if a case failed, else 0."""
-    if not minutes > 0:
-        raise BadInput(f"minutes: {minutes} found; it must be more than 0")
+    check_positive("minutes", minutes)
     driver = results.nvidia()
     if not driver:
         os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
@@ -101,13 +99,12 @@ def main(minutes: float) -> int:
 
     machine.use_compilation_cache()
     stamp, todo = results.stamp() | driver, cases()
-    has_gpu = stamp["device"].startswith("gpu")
-    if not has_gpu:
+    if not stamp["device"].startswith("gpu"):
         found = f"no GPU is found (JAX computes on {stamp['device']})"
         if find_spec("jax_plugins") is None:
             raise BadInput(f"gpu: {found}")
         print(f"{found}: nothing is measured", file=sys.stderr)
-        todo = [case for case in todo if case.kind.startswith("launches")]
+        todo = [case for case in todo if case.kind in CHIPS]
     path = results.path_of("gpu", stamp).with_suffix(".jsonl")
     rows, left = run(todo, measure, path, stamp, minutes)
     print(results.table(rows))

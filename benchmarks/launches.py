@@ -28,6 +28,7 @@ LAUNCHED = (  # operations of a compiled program that are a kernel or a copy eac
     "fusion|custom-call|sort|copy|scatter|reduce|transpose|dynamic-update-slice|concatenate|gather|reduce-window"
 )
 OPERATION = re.compile(rf" = .*? ({LAUNCHED}|call|while)\(")
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \([^\n]*\) -> [^\n]* \{$(.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
 def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> dict[str, Any]:
@@ -72,14 +73,8 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
 
 def launches(program: str) -> int:
     """Return how many kernels and copies one call of a compiled program starts; loops count once a turn."""
-    bodies: dict[str, list[str]] = {}
-    entry, body = "", list[str]()
-    for line in program.splitlines():
-        if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{", line):
-            body = bodies.setdefault(head[2], [])
-            entry = head[2] if head[1] else entry
-        else:
-            body.append(line)
+    computations = COMPUTATION.findall(program)
+    bodies = {name: body.splitlines() for _, name, body in computations}
 
     def count(name: str) -> int:
         return sum(of_operation(match[1], line) for line in bodies[name] if (match := OPERATION.search(line)))
@@ -94,4 +89,4 @@ def launches(program: str) -> int:
             raise ValueError("a loop of unknown length; its launches cannot be counted")
         return int(trips[1]) * count(re.findall(r"body=%?([\w.\-]+)", line)[0])
 
-    return count(entry)
+    return sum(count(name) for is_entry, name, _ in computations if is_entry)

@@ -9,9 +9,10 @@ import numba as nb
 import numpy as np
 
 from exaul.engine import registry
-from exaul.kernels.game import ROUNDS, compute_costs
+from exaul.kernels.game import compute_costs
 
 HORIZON, ALPHA = 30_000, 0.05  # they determine rates and costs
+Call = Callable[[], object]  # plays the rounds of a case; the first one compiles
 
 
 class PeerCase(NamedTuple):
@@ -22,41 +23,29 @@ class PeerCase(NamedTuple):
     order: str
     copies: int
     arms: int
-
-
-class PeerRun(NamedTuple):
-    """The rounds of a call, and the call; its first execution compiles."""
-
-    rounds: int
-    call: Callable[[], object]
+    rounds: int = 1024  # of a call
 
 
 def game(case: PeerCase) -> tuple[Any, ...]:
-    """Return 256 rounds of one copy: cuts, errors, uniforms, eta, gamma and the costs of answer and abstention."""
+    """Return the rounds of one copy: cuts, errors, uniforms, eta, gamma and the costs of answer and abstention."""
     rng = np.random.default_rng(0)
-    cuts = rng.integers(1, case.arms, ROUNDS)
-    errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
+    cuts = rng.integers(1, case.arms, case.rounds)
+    errors = (rng.random(case.rounds) * case.arms > cuts).astype(np.float64)
     rates = registry.load_object(registry.LEARNERS[case.learner]).rates
     eta, gamma = (0.0, None) if rates is None else rates(HORIZON, case.arms)
-    return (
-        cuts,
-        errors,
-        rng.random(ROUNDS),
-        eta,
-        gamma or 0.0,
-        *map(float, compute_costs(ALPHA, math.sqrt(HORIZON))),
-    )
+    costs = map(float, compute_costs(ALPHA, math.sqrt(HORIZON)))
+    return cuts, errors, rng.random(case.rounds), eta, gamma or 0.0, *costs
 
 
-def transcription(case: PeerCase) -> PeerRun:
+def transcription(case: PeerCase) -> Call:
     """Return the paper's pseudo-code in NumPy, as in the tests."""
     from tests import reference
 
     grid = np.arange(case.arms) / (case.arms - 1)
     cuts, errors, uniforms, eta, gamma, *_ = game(case)
-    rates = np.full(ROUNDS, eta), np.full(ROUNDS, gamma)
+    rates = np.full(case.rounds, eta), np.full(case.rounds, gamma)
     records = grid, grid[cuts - 1], errors, uniforms
-    return PeerRun(ROUNDS, lambda: reference.simulate(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
+    return lambda: reference.simulate(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates)
 
 
 @nb.njit
@@ -73,13 +62,13 @@ def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer_cost, abstain_cost
             losses[cuts[t] :] += abstain_cost / (gamma + high / (low + high))
 
 
-def numba_dense(case: PeerCase) -> PeerRun:
+def numba_dense(case: PeerCase) -> Call:
     """Return ``exaul`` as one would write it by hand: a compiled loop over all arms."""
     losses, rounds = np.zeros(case.arms), game(case)
-    return PeerRun(ROUNDS, lambda: _exaul(losses, *rounds))
+    return lambda: _exaul(losses, *rounds)
 
 
-def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> PeerRun:
+def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> Call:
     """Return a bandit of a package, step by step; its reward is one minus the loss."""
     cuts, errors, *_, answer_cost, abstain_cost = game(case._replace(learner="exp3-ix"))
     rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
@@ -89,10 +78,10 @@ def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, fl
             arm = pull()
             update(arm, 1 - (answer_cost * error if arm < cut else abstain_cost))
 
-    return PeerRun(ROUNDS, call)
+    return call
 
 
-def pymab(case: PeerCase) -> PeerRun:
+def pymab(case: PeerCase) -> Call:
     """Return Exp3 of PyMAB."""
     from pymab.policies import EXP3Policy
 
@@ -101,7 +90,7 @@ def pymab(case: PeerCase) -> PeerRun:
     return _stepping(case, pull, lambda arm, reward: policy.update(action=arm, reward=reward))
 
 
-def river(case: PeerCase) -> PeerRun:
+def river(case: PeerCase) -> Call:
     """Return Exp3 of River."""
     from river.bandit import Exp3
 

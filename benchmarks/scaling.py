@@ -3,13 +3,11 @@
 It is that of a batch of a sweep (``throughput.py``). An exponent is fitted to the logarithms.
 """
 
-from functools import partial
-
 import numpy as np
 
 from benchmarks.peers import PeerCase
 from benchmarks.results import Row
-from benchmarks.throughput import ARMS, GAME, REPETITIONS, game, measure
+from benchmarks.throughput import ARMS, REPETITIONS, measure
 from exaul.engine.machine import TILE
 
 SIZES = {
@@ -22,12 +20,10 @@ SIZES = {
 def run(quick: bool) -> list[Row]:
     """Return rows of the varied number, its size, and nanoseconds per copy and round; then the exponents."""
     rows: list[Row] = []
-    usual = {"copies": TILE, "arms": ARMS, "rounds": GAME}
     for varied, sizes in SIZES.items():
         for size in sizes[: -1 if quick else None]:
-            copies, arms, rounds = (usual | {varied: size}).values()
-            case = PeerCase("exaul", "native", "shared", copies, arms)
-            (row,) = measure([case], REPETITIONS[quick], partial(game, horizon=rounds))
+            case = PeerCase("exaul", "native", "shared", **{"copies": TILE, "arms": ARMS, varied: size})
+            (row,) = measure([case], REPETITIONS[quick])
             rows.append({"varied": varied, "size": size, "value": 1e9 / row["value"], "unit": "ns a learner-round"})
     return rows + exponents(rows)
 

@@ -11,9 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
+from timeit import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.results import Row
 from exaul import Abstainer, Abstainers
@@ -44,56 +46,53 @@ def run(quick: bool) -> list[Row]:
     rows: list[Row] = []
     questions, requests, keys, entries = SIZES[quick]
 
-    def add(what: str, value: float, unit: str, aim: float) -> None:
+    def add(what: str, value: float, aim: float, unit: str = "seconds") -> None:
         rows.append({"what": what, "value": float(value), "unit": unit, "aim": aim})
         print(what, f"{value:.4g} {unit}", file=sys.stderr)
 
     for name, aim in LEARNERS.items():
-        add(f"{name}: a decision and its feedback", np.median(_alone(name, questions)), "seconds", aim)
-    add("import in a new process", _process("pass"), "seconds", 0.3)
-    add("import and first decision", _process("Abstainer().decide(0.5)"), "seconds", 1.0)
+        add(f"{name}: a decision and its feedback", np.median(_alone(name, questions)), aim)
+    add("import in a new process", _process("pass"), 0.3)
+    add("import and first decision", _process("Abstainer().decide(0.5)"), 1.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
-        add("decisions and feedback with the journal", _fill(path, keys, entries), "a second", 5_000)
+        add("decisions and feedback with the journal", _fill(path, keys, entries), 5_000, "a second")
         start = subprocess.run([sys.executable, "-c", START, path], check=True, capture_output=True, text=True)
         seconds, size = map(float, start.stdout.split())
-        add("start with all keys", seconds, "seconds", 2.0)
-        add("memory of all keys", size / 1e6, "MB", 200)
+        add("start with all keys", seconds, 2.0)
+        add("memory of all keys", size / 1e6, 200, "MB")
         begin = perf_counter()
         assert all(same for _, same in replayed(path))
-        add("replay of the journal", perf_counter() - begin, "seconds", 10.0)
+        add("replay of the journal", perf_counter() - begin, 10.0)
         with _server(Path(folder) / "new.sqlite") as (_, port, _):
-            times = asyncio.run(_request(port, [_post("decide", score=0.5)] * requests))[requests // 10 :]
-            add("exaul serve: decision, median", np.median(times), "seconds", 2e-3)
-            add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), "seconds", 10e-3)
+            times = asyncio.run(_ask(port, [_post("decide", score=0.5)] * requests))
+            add("exaul serve: decision, median", np.median(times), 2e-3)
+            add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), 10e-3)
             for clients in CLIENTS:
-                pairs, begin = -(-requests // clients), perf_counter()
-                asyncio.run(_rate_together(port, clients, pairs))
-                rate = clients * pairs / (perf_counter() - begin)
-                add(f"exaul serve: decisions with feedback, {clients} at a time", rate, "a second", 250)
+                each = [_pairs(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
+                begin = perf_counter()
+                asyncio.run(_ask(port, *each))
+                rate = clients * len(each[0]) / 2 / (perf_counter() - begin)
+                add(f"exaul serve: decisions with feedback, {clients} at a time", rate, 250, "a second")
         with ThreadingHTTPServer(("127.0.0.1", 0), Model) as model:
             Thread(target=model.serve_forever, daemon=True).start()
             flags = "--models", "m", "--upstream", f"http://127.0.0.1:{model.server_port}/v1"
             chats = [_post("chat/completions", model="m", messages=[])] * requests
             with _server(Path(folder) / "gateway.sqlite", *flags) as (_, port, _):
-                alone, gated = (
-                    asyncio.run(_request(to, chats))[requests // 10 :] for to in (model.server_port, port)
-                )
+                alone, gated = (asyncio.run(_ask(to, chats)) for to in (model.server_port, port))
             model.shutdown()
-        added = np.array(gated) - np.median(alone)  # to a model that replies at once
-        add("gateway: added latency, median", np.median(added), "seconds", 5e-3)
-        add("gateway: added latency, 99% quantile", np.quantile(added, 0.99), "seconds", 20e-3)
+        added = gated - np.median(alone)  # to a model that replies at once
+        add("gateway: added latency, median", np.median(added), 5e-3)
+        add("gateway: added latency, 99% quantile", np.quantile(added, 0.99), 20e-3)
         path = Path(folder) / "keys.sqlite"
         _fill(path, keys, 20 * keys)
         with _server(path) as (process, port, started):
-            asyncio.run(_request(port, [_post("decide", score=0.5, key=str(key)) for key in range(keys)]))
+            asyncio.run(_ask(port, [_post("decide", score=0.5, key=str(key)) for key in range(keys)]))
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            begin = perf_counter()
-            asyncio.run(_request(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
-            metrics = perf_counter() - begin
-        add("exaul serve: start with all keys", started, "seconds", 3.0)
-        add("exaul serve: memory of all keys", 4096 * pages / 1e6, "MB", 250)
-        add("exaul serve: metrics", metrics, "seconds", 0.1)
+            (metrics,) = asyncio.run(_ask(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
+        add("exaul serve: start with all keys", started, 3.0)
+        add("exaul serve: memory of all keys", 4096 * pages / 1e6, 250, "MB")
+        add("exaul serve: metrics", metrics, 0.1)
     return rows
 
 
@@ -113,12 +112,8 @@ def _alone(name: str, questions: int) -> list[float]:
 
 def _process(code: str) -> float:
     """Return the seconds of a new process that imports the Abstainer and runs code; the least of three."""
-    times = []
-    for _ in range(3):
-        start = perf_counter()
-        subprocess.run([sys.executable, "-c", f"from exaul import Abstainer; Abstainer; {code}"], check=True)
-        times.append(perf_counter() - start)
-    return min(times)
+    command = [sys.executable, "-c", f"from exaul import Abstainer; Abstainer; {code}"]
+    return min(repeat(lambda: subprocess.run(command, check=True), repeat=3, number=1))
 
 
 def _fill(path: Path, keys: int, entries: int) -> float:
@@ -160,12 +155,10 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(f"{head}{len(REPLY)}\r\n\r\n{REPLY}".encode())
 
 
-async def _rate_together(port: int, clients: int, pairs: int) -> None:
-    """Let each of some clients ask for decisions and report feedback on them, one pair after the other."""
+def _pairs(client: str, count: int) -> list[str]:
+    """Return the requests of a client for some decisions, each followed by that with feedback on it."""
     both = ("decide", {"score": 0.5}), ("feedback", {"error": 0})
-    ids = ([f"{clients}-{client}-{n}" for n in range(pairs)] for client in range(clients))
-    each = [[_post(path, id=id, **fields) for id in of for path, fields in both] for of in ids]
-    await asyncio.gather(*(_request(port, requests) for requests in each))
+    return [_post(path, id=f"{client}-{n}", **fields) for n in range(count) for path, fields in both]
 
 
 def _post(path: str, **body: Any) -> str:
@@ -174,8 +167,13 @@ def _post(path: str, **body: Any) -> str:
     return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
 
 
+async def _ask(port: int, *clients: list[str]) -> NDArray[np.float64]:
+    """Return the seconds of the requests of clients that ask at the same time, of each without the first tenth."""
+    return np.concatenate(await asyncio.gather(*(_request(port, requests) for requests in clients)))
+
+
 async def _request(port: int, requests: list[str]) -> list[float]:
-    """Return the seconds of requests over one connection; without a library, which would take the server's CPU."""
+    """Return the same over one connection; without a library, which would take the server's CPU."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     seconds = []
     for request in requests:
@@ -186,4 +184,4 @@ async def _request(port: int, requests: list[str]) -> list[float]:
         await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
         seconds.append(perf_counter() - start)
     writer.close()
-    return seconds
+    return seconds[len(requests) // 10 :]

@@ -7,7 +7,7 @@ which is the worst case for backends that compress.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from statistics import median
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.peers import ALPHA, PeerCase, PeerRun
+from benchmarks.peers import ALPHA, Call, PeerCase
 from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
@@ -30,7 +30,7 @@ from exaul.kernels.game import uniform_grid
 from exaul.kernels.learners.learner import Fixed
 
 ORDERS = {"shared": "replay", "own": "stochastic", "adaptive": "adversary-history"}  # environments
-COPIES, ARMS, GAME = 1024, 1000, 1024  # copies, arms and rounds of a case
+COPIES, ARMS = 1024, 1000  # of a case
 CHECKPOINTS = (20,)
 REPETITIONS = {False: 5, True: 1}  # by ``quick``
 
@@ -56,26 +56,22 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     ]
     if quick:
         return [[case for group in cases for case in (group[0], group[-1]) if case.order != "adaptive"]]
-    alone = [
-        *((name, "numpy") for name in learners()),
-        ("exaul", "numba-dense"),
-        ("exp3", "pymab"),
-        ("exp3", "river"),
-    ]
+    alone = [(name, "numpy") for name in learners()]
+    alone += [("exaul", "numba-dense"), ("exp3", "pymab"), ("exp3", "river")]
     return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
 
 
-def game(case: PeerCase, horizon: int = GAME) -> PeerRun:
+def game(case: PeerCase) -> Call:
     """Return a batch of a sweep over random records; answers with small cuts are wrong more often."""
     rng = np.random.default_rng(0)
-    cuts = rng.integers(1, case.arms, horizon, np.int32)
-    errors = (rng.random(horizon) * case.arms > cuts).astype(np.float64)
+    cuts = rng.integers(1, case.arms, case.rounds, np.int32)
+    errors = (rng.random(case.rounds) * case.arms > cuts).astype(np.float64)
     sweep = Sweep(
         environment=ORDERS[case.order],
         learners=(case.learner,),
         backend=case.backend,
         alphas=(ALPHA,),
-        horizon=horizon,
+        horizon=case.rounds,
         trials=case.copies,
         arms=case.arms,
         checkpoints=CHECKPOINTS,
@@ -83,38 +79,32 @@ def game(case: PeerCase, horizon: int = GAME) -> PeerRun:
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
     random = None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),)
     ready = prepare(sweep, random)
-    return PeerRun(horizon, lambda: simulate_batch(ready, lambda rounds: None))
+    return lambda: simulate_batch(ready, lambda rounds: None)
 
 
-def make(case: PeerCase) -> PeerRun:
-    """Return the run of a case."""
-    return peers.PEERS.get(case.backend, game)(case)
-
-
-def measure(cases: Iterable[PeerCase], repetitions: int, make: Callable[[PeerCase], PeerRun] = make) -> list[Row]:
+def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
     """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
     A repetition is as many calls as take at least 0.2 s.
     """
-    runs: dict[PeerCase, PeerRun] = {}
+    runs: dict[PeerCase, Call] = {}
     for case in cases:
         try:
-            runs[case] = make(case)
+            runs[case] = peers.PEERS.get(case.backend, game)(case)
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
     def compile(case: PeerCase) -> None:
         with jax.enable_x64(True):  # the setting is per thread
-            runs[case].call()
+            runs[case]()
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile, runs))
-    timers = {case: Timer(run.call) for case, run in runs.items()}
+    timers = {case: Timer(run) for case, run in runs.items()}
     calls = {case: timer.autorange()[0] for case, timer in timers.items()}
-    times: dict[PeerCase, list[float]] = {case: [] for case in runs}
-    for _, case in product(range(repetitions), runs):
-        times[case].append(timers[case].timeit(calls[case]))
-    rates = {case: case.copies * runs[case].rounds * calls[case] / median(times[case]) for case in runs}
+    repeated = [{case: timers[case].timeit(calls[case]) for case in runs} for _ in range(repetitions)]
+    seconds = {case: median(times[case] for times in repeated) / calls[case] for case in runs}
+    rates = {case: case.copies * case.rounds / seconds[case] for case in runs}
     rows = []
     for case, rate in rates.items():
         dense = rates.get(case._replace(backend="dense"))

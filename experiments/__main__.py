@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
 from exaul.engine.checks import BadInput
-from exaul.engine.executors import ClusterFlags
+from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OF_THE_PAPER
 
@@ -51,11 +51,11 @@ def parser(argv: Sequence[str]) -> Parser:
 
     The flags of worst-case are added only if it is called, since its module imports JAX.
     """
-    root = Parser(prog="python -m experiments", allow_abbrev=False, description="Experiments with the engine.")
-    commands = root.add_subparsers(title="experiments", required=True, metavar="NAME", parser_class=Parser)
+    root = Parser(prog="python -m experiments", description="Experiments with the engine.")
+    commands = root.add_subparsers(title="experiments", required=True, metavar="NAME")
 
     def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
-        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = commands.add_parser(name, help=text, description=text)
         if config is not None:
             add_flags(sub, (config, ClusterFlags), {})
         sub.set_defaults(action=action, config=config)
@@ -83,7 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if cluster.named and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         from exaul.engine import machine  # here, since it imports JAX: not for --help
-        from exaul.engine.executors import BatchFailed, Mismatch
 
         machine.use_compilation_cache()
         try:

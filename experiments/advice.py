@@ -1,6 +1,6 @@
 """``advice``: how often ``aci-rank``, when a sweep advises it, holds alpha on records that it has not seen."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
 from experiments import beyond
-from experiments.claims import LEMMA, THEORY, Cell, Claim, Measurement, Tables, mean_of
-from experiments.experiment import Experiment, ExperimentPart
-from experiments.paper import Paper
+from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
+from experiments.experiment import Experiment, ExperimentPart, Figures
+from experiments.paper import Both, Paper
 
 SHORTEST = 300  # records of a trace, at least
 MANY = 30  # cells (trace and alpha) from which on shares are compared
@@ -22,7 +22,7 @@ KINDS = {True: f"traces of at least {beyond.LEAST:,} records", False: "shorter t
 COLD, WARM = "without a log", "from the first half"
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
     traces = list(records) if paper.data is None else beyond.traces(paper.data, SHORTEST)
     return [part for trace in traces for part in _trace_parts(paper, trace)]
 
@@ -77,7 +77,7 @@ def share_table(cells: Table) -> Table:
     return frame(rows)
 
 
-def _if_many(column: str) -> Callable[[Cell], Measurement]:
+def _if_many(column: str) -> Measure:
     """Return the measure that is a share, if there are enough cells."""
     return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MANY else None
 
@@ -94,7 +94,7 @@ CLAIMS = {
 }
 
 
-def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+def _draw(tables: Tables) -> Figures:
     rights = tables.derived["rights"]
     dots = rights.assign(above=rights["fdr"] - rights["alpha"])[rights["answerable"] >= FEASIBLE]
     return {"rights": figures.scatter(dots, "above", "dots: traces, each way on records that it had not seen")}

@@ -14,9 +14,9 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records, with_distinct_names
 from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
-from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measurement, Tables
-from experiments.experiment import Experiment, ExperimentPart, environment_fields, load_environment
-from experiments.paper import EASY, HARD, SHIFT, Paper
+from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measure, Measurement, Tables
+from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
+from experiments.paper import EASY, HARD, SHIFT, Both, Paper
 from experiments.simulations import SHIFTS
 
 BETTER = "aci-rank"
@@ -67,7 +67,7 @@ def traces(folder: str, least: int = LEAST) -> list[Records]:
     return list(with_distinct_names([trace.records._replace(name=trace.name) for trace in long]))
 
 
-def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+def parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
     """Return the sweeps on the profiles or logs; or, for a folder, on all traces and pairs of them."""
     return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
 
@@ -193,7 +193,7 @@ def summary_table(table: Table) -> Table:
     return files.frame(rows)
 
 
-def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+def _draw(tables: Tables) -> Figures:
     shown = tables.curves.groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
     curves = tables.curves[shown & tables.curves["learner"].isin(("exaul", BETTER))]
     label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables.derived["worlds"], FEASIBLE[0])
@@ -203,12 +203,12 @@ def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
     }
 
 
-def _feasible(column: str, summary: Callable[[Any], float]) -> Callable[[Cell], float]:
+def _feasible(column: str, summary: Callable[[Any], float]) -> Measure:
     """Return the measure that sums up a column, where a twentieth of each source is answerable."""
     return lambda cell: float(summary(feasible_rows(cell.rows(), FEASIBLE[1])[column]))
 
 
-def _answerable(column: str, summary: Callable[[Any], float]) -> Callable[[Cell], float]:
+def _answerable(column: str, summary: Callable[[Any], float]) -> Measure:
     """Return the same measure where a twentieth of the real source is answerable."""
     return lambda cell: float(summary(cell.rows().query(f"least_answerable >= {FEASIBLE[1]}")[column]))
 
@@ -238,7 +238,7 @@ MORE = "wrong answers above budget when all answers become wrong"
 TURNED, BACK = f"single-shift to {ALL_WRONG}", f"single-shift from {ALL_WRONG}"
 
 
-def _limit(measure: Callable[[Cell], float], relation: str, limit: float, kind: str) -> Claim:
+def _limit(measure: Measure, relation: str, limit: float, kind: str) -> Claim:
     """Return a regression limit of BETTER in a kind of environment."""
     where = {"learner": BETTER, "kind": kind}
     return Claim(measure, relation, limit, kind=REGRESSION, where=where, table="worlds")

@@ -10,13 +10,12 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.logs.files import Table, frame
-from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
-from experiments.experiment import Experiment, ExperimentPart, environment_fields, load_environment
-from experiments.paper import EASY, HARD, SHIFT, Paper
+from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
+from experiments.paper import EASY, HARD, SHIFT, Both, Paper
 from experiments.simulations import LONG_HORIZON, long_run
 
 TUNED = {  # found by worst-case; the first two for the FDR risk, that of exp3-ix at T = 10,000 and H = 100
@@ -49,7 +48,7 @@ RISK = "We have the following FDR risk bound with probability at least 1 - delta
 MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
     parts = []
     for name, place in ENVIRONMENTS.items():
         environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[place])
@@ -205,7 +204,7 @@ CLAIMS = {
 }
 
 
-def _figures(tables: Tables) -> dict[str, figures.Figure]:
+def _figures(tables: Tables) -> Figures:
     titles = {name: f"adversary tuned {of}" for name, of in TUNED.items()}
     audited = tables.derived["audit"].replace({"environment": titles})
     along = audited[audited["arms"] == USUAL]

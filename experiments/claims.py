@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class Cell(NamedTuple):
 
 
 Measurement = float | tuple[float, Mapping[str, Any]] | None
+Measure = Callable[[Cell], Measurement]
 
 
 class Claim(NamedTuple):
@@ -83,9 +84,9 @@ class Claim(NamedTuple):
     the sentence. The braces also take the cell's values. A word ``why`` is the likely reason if the claim fails.
     """
 
-    measure: Callable[[Cell], Measurement]
+    measure: Measure
     relation: str  # one of RELATIONS
-    limit: float | Callable[[Cell], Measurement]
+    limit: float | Measure
     per: Sequence[str] = ()  # columns: one cell per combination of their values
     quote: str = ""  # the sentence of the paper
     kind: str = CLAIM  # of another learner than ``exaul`` it is a check
@@ -121,23 +122,22 @@ class Judged(NamedTuple):
 
 def judge(claims: Claims, tables: Tables) -> list[Judged]:
     """Measure claims in all their cells."""
-    return [judged for sentence, claim in claims.items() for judged in _judge(sentence, claim, tables)]
-
-
-def _judge(sentence: str, claim: Claim, tables: Tables) -> Iterator[Judged]:
-    rows = tables.rows(claim.table, claim.where)
-    for values in cells(rows, *claim.per) if claim.per else [{}][: len(rows)]:
-        cell = Cell(tables, claim.table, {**claim.where, **values})
-        measured = claim.measure(cell)
-        if measured is None:
-            continue
-        number, words = measured if isinstance(measured, tuple) else (measured, {})
-        limit: Any = claim.limit(cell) if callable(claim.limit) else claim.limit
-        others = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
-        kind, why = CHECK if others else claim.kind, words.get("why", claim.why)
-        where = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.per if x != "learner"]
-        text = ", ".join([sentence.format(**{**cell.values, **words}), *where])
-        yield Judged(text, number, claim.relation, limit, why, kind, claim.quote)
+    judged = []
+    for sentence, claim in claims.items():
+        rows = tables.rows(claim.table, claim.where)
+        for values in cells(rows, *claim.per) if claim.per else [{}][: len(rows)]:
+            cell = Cell(tables, claim.table, {**claim.where, **values})
+            measured = claim.measure(cell)
+            if measured is None:
+                continue
+            number, words = measured if isinstance(measured, tuple) else (measured, {})
+            limit: Any = claim.limit(cell) if callable(claim.limit) else claim.limit
+            others = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
+            kind, why = CHECK if others else claim.kind, words.get("why", claim.why)
+            where = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.per if x != "learner"]
+            text = ", ".join([sentence.format(**{**cell.values, **words}), *where])
+            judged.append(Judged(text, number, claim.relation, limit, why, kind, claim.quote))
+    return judged
 
 
 def cells(table: Table, *columns: str) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def cells(table: Table, *columns: str) -> list[dict[str, Any]]:
     return table[list(columns)].drop_duplicates().sort_values(list(columns)).to_dict("records")
 
 
-def mean_of(column: str, learner: str = "exaul", **where: Any) -> Callable[[Cell], float]:
+def mean_of(column: str, learner: str = "exaul", **where: Any) -> Measure:
     """Return the measure that is the mean of a column over a learner's rows."""
     return lambda cell: cell.mean(column, learner, **where)
 
@@ -202,14 +202,15 @@ def _share_above(cell: Cell) -> Measurement:
     return (float(above.max()) if len(above) else 0.0), {"many": f"{len(bounded):,}"}
 
 
+def _always(holds: Callable[[Table], Any], why: str) -> Claim:
+    """Return the check that what is proved of every trial holds in each of them."""
+    return Claim(lambda cell: int((~holds(cell.rows())).sum()), "<=", 0, kind=CHECK, why=why)
+
+
 LEMMA = "Lemma 1: trials that violate it, of all learners"
 THEORY = {
-    LEMMA: Claim(
-        lambda cell: int((~lemma_holds(cell.rows())).sum()),
-        "<=",
-        0,
-        kind=CHECK,
-        why="the lemma is true for any decisions, so the accounting is wrong; please report this",
+    LEMMA: _always(
+        lemma_holds, "the lemma is true for any decisions, so the accounting is wrong; please report this"
     ),
     "share of the {many} trials with a bound below T whose regret exceeds it, worst learner": Claim(
         _share_above, "<=", Sweep.delta, quote=REGRET
@@ -217,12 +218,8 @@ THEORY = {
 }
 RISK_BOUND = {
     LEMMA: THEORY[LEMMA],
-    "trials whose R_T is above the learner's pathwise bound": Claim(
-        lambda cell: int((~risk_holds(cell.rows())).sum()),
-        "<=",
-        0,
-        kind=CHECK,
-        why="the bound is proved, so this is a bug",
+    "trials whose R_T is above the learner's pathwise bound": _always(
+        risk_holds, "the bound is proved, so this is a bug"
     ),
 }
 ABSTAINS_AS_EW = {

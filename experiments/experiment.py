@@ -15,7 +15,7 @@ from exaul.engine.results.figures import Figure
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 from experiments.claims import Claims, Judged, Tables, judge
-from experiments.paper import Paper
+from experiments.paper import Both, Paper
 
 MIXED = tuple(((np.arange(20) + 0.5) / 20).tolist())  # shares of the second source in a gradual shift
 
@@ -27,8 +27,9 @@ class ExperimentPart(NamedTuple):
     records: tuple[Records, ...]
 
 
-Parts = Callable[[Paper, tuple[Records, Records]], Sequence[ExperimentPart]]
+Parts = Callable[[Paper, Both], Sequence[ExperimentPart]]
 Derive = Callable[[Tables], Mapping[str, Table]]
+Figures = Mapping[str, Figure]  # by name
 
 
 class Experiment(NamedTuple):
@@ -41,7 +42,7 @@ class Experiment(NamedTuple):
 
     description: str
     parts: Parts
-    figures: Callable[[Tables], Mapping[str, Figure]]
+    figures: Callable[[Tables], Figures]
     claims: Claims
     derive: Derive = lambda tables: {}
     impostors: Mapping[str, Derive] = MappingProxyType({})

@@ -1,18 +1,17 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from exaul import Sweep
 from exaul.engine.checks import name_with_values
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
-from experiments.experiment import Experiment, ExperimentPart
-from experiments.paper import SHIFT, Paper
+from experiments.experiment import Experiment, ExperimentPart, Figures
+from experiments.paper import SHIFT, Both, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "aci-rank")
 RESERVING = ("aci-rank",)
@@ -39,12 +38,13 @@ THREE, THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
 WITHIN = 0.02  # regression limit of the FDR of all answers above alpha
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
     def part(feedback: dict[str, Any]) -> ExperimentPart:
         horizon = 300_000 if feedback == CASES[RARE] else 100_000
         names = RESERVING if "reserve" in feedback else LEARNERS
-        common: dict[str, Any] = {"alphas": (paper.alphas[SHIFT],), "learners": names, "checkpoints": 20}
-        return ExperimentPart(paper.sweep(horizon, 10, **common, **feedback), records[:1])
+        alphas = (paper.alphas[SHIFT],)
+        sweep = paper.sweep(horizon, 10, alphas=alphas, learners=names, checkpoints=20, **feedback)
+        return ExperimentPart(sweep, records[:1])
 
     return [part(feedback) for feedback in CASES.values()]
 
@@ -120,7 +120,7 @@ CLAIMS = {
 CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, claim in CLAIMS.items()}
 
 
-def _draw(tables: Tables) -> Mapping[str, figures.Figure]:
+def _draw(tables: Tables) -> Figures:
     """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
     table, cases = tables.derived["cases"], [*CASES]
     lines = list(figures.styled_lines(table))

@@ -27,11 +27,6 @@ IMPOSTORS = {  # by name in the report
 }
 
 
-def of_exaul(sweep: Sweep) -> bool:
-    """Return whether a sweep runs ``exaul``."""
-    return "exaul" in (sweep.learners or ("exaul",))
-
-
 def impostor_sweep(place: str, true: Result) -> Sweep:
     """Return the sweep with an impostor instead of ``exaul``; the coin answers as often as ``exaul`` did."""
     more: dict[str, Any] = {"learners": (place,), "trials": min(true.sweep.trials, TRIALS)}

@@ -1,6 +1,5 @@
 """Configuration of the paper's experiments: flags, records and scale."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -9,9 +8,11 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_holds, check_known, setting
 from exaul.engine.logs import profiles
-from exaul.engine.logs.log import Layout, Records
+from exaul.engine.logs.log import Layout, Records, load_log, with_distinct_names
+from exaul.engine.manifest import round_trip_json
 from exaul.kernels.game import GRIDS
 
+Both = tuple[Records, Records]  # easy, hard
 PROFILES = ("triviaqa-like", "nq-like")  # easy, hard
 EASY, HARD, SHIFT = 0, 1, 2  # indices of the alphas; the first two also of the records
 HORIZON = 30_000  # T in most figures
@@ -54,10 +55,9 @@ class Paper(Layout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, many in (("logs", 2), ("sources", 2), ("alphas", 3)):
-            free = (name == "logs" and not self.logs) or (name == "alphas" and self.data is not None)
-            if len(getattr(self, name)) != many and not free:
-                raise BadInput(f"{name}: {len(getattr(self, name))} given; {many} are needed")
+        for name, pair in (("logs", self.logs or PROFILES), ("sources", self.sources)):
+            if len(pair) != 2:
+                raise BadInput(f"{name}: {len(pair)} given; 2 are needed")
         if self.other_score is not None and not self.logs:
             raise BadInput("other_score: given without logs; a built-in profile has one score")
         for alpha in self.alphas:
@@ -75,11 +75,8 @@ class Paper(Layout):
         for name in (f.name for f in fields(Layout) if f.name in given and not self.logs):
             raise BadInput(f"{name}: given without logs; a built-in profile has no such column")
 
-    def load(self) -> tuple[Records, Records]:
+    def load(self) -> Both:
         """Return the easy records and the hard ones; raise BadInput if a log is unusable."""
-        # imported here, since it imports pandas: not for --help
-        from exaul.engine.logs.log import load_log, with_distinct_names
-
         if self.logs:
             easy, hard = with_distinct_names([load_log(log, self) for log in self.logs])
         else:
@@ -88,8 +85,6 @@ class Paper(Layout):
 
     def other(self) -> Records | None:
         """Return the hard log with its other score, or None; raise BadInput if the column is unusable."""
-        from exaul.engine.logs.log import load_log
-
         if self.other_score is None:
             return None
         records = load_log(self.logs[HARD], replace(self, score=self.other_score))
@@ -104,5 +99,4 @@ class Paper(Layout):
 def has_default_records(configuration: Mapping[str, Any]) -> bool:
     """Return whether the configuration in a manifest is the default one."""
     # As JSON, since tuples are lists in a manifest that was read.
-    given, default = (json.dumps(dict(values), sort_keys=True) for values in (configuration, asdict(Paper())))
-    return given == default
+    return round_trip_json(configuration) == round_trip_json(asdict(Paper()))

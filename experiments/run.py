@@ -30,7 +30,7 @@ from experiments.report import claims_table, page
 
 # the fields of a manifest, and of its records
 KINDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
-TABLES = "trials", "curves", "coverage", "asked", "advice"  # of ``Tables``
+TABLES = Tables._fields[:-1]  # all but ``derived``
 RECORD = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 
@@ -60,11 +60,10 @@ class Runner:
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
-        seen = list(self.seen.values())
-        rates = [{"error_rate": float(records.errors.mean())} for records in seen]
+        seen = self.seen.values()
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [describe_records(one) | rate for one, rate in zip(seen, rates, strict=True)],
+            "records": [describe_records(one) | {"error_rate": float(one.errors.mean())} for one in seen],
             **self.alike,
             "seconds": self.seconds,
         }
@@ -82,7 +81,7 @@ class Runner:
     def broken_claims(self, name: str, tables: Tables) -> Table:
         """Return one row per claim: index, whether it holds for ``exaul``, and whether each impostor breaks it."""
         experiment = find_experiment(name)
-        parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
+        parts = [part for part in self.parts(name) if "exaul" in (part.sweep.learners or ("exaul",))]
         true = self._results(name, parts)
         pairs = list(zip(true, parts, strict=True))
         posed = {
@@ -90,14 +89,14 @@ class Runner:
             for impostor, place in impostors.IMPOSTORS.items()
         }
         self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
-        judged = {"holds": experiment.judge(tables)}
+        judged = {}
         for impostor, each in posed.items():
             results = list(zip(true, self._results(impostor, each), strict=True))
             judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
+        holds = [claim.holds for claim in experiment.judge(tables)]
         broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
-        holds = [claim.holds for claim in judged["holds"]]
-        return frame({"claim": list(range(len(holds)))} | broken | {"holds": holds})
+        return frame({"claim": list(range(len(holds))), "holds": holds} | broken)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
@@ -166,8 +165,8 @@ class ReportReader:
 def save(tables: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    written = {name: getattr(tables, name) for name in TABLES}
-    folders.write_files(folder, {name: table for name, table in written.items() if table is not None}, {})
+    every = zip(TABLES, tables, strict=False)
+    folders.write_files(folder, {name: table for name, table in every if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:
@@ -184,7 +183,7 @@ def check_used(paper: Paper, names: Sequence[str]) -> None:
     for field, experiments in users.items():
         if getattr(paper, field) != getattr(Paper, field) and experiments.isdisjoint(names):
             raise BadInput(f"{field}: given, but not used by {', '.join(names)}")
-    if len(paper.alphas) != 3 and not OVER_TRACES.issuperset(names):
+    if len(paper.alphas) != 3 and (paper.data is None or not OVER_TRACES.issuperset(names)):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except over traces (--data)")
 
 

@@ -1,6 +1,6 @@
 """The paper's simulation figures: their sweeps, figures and claims."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -30,10 +30,9 @@ from experiments.claims import (
     usual_claims,
     why_above,
 )
-from experiments.experiment import Experiment, ExperimentPart, count_segments
-from experiments.paper import EASY, HARD, HORIZON, PAPER, SHIFT, Paper
+from experiments.experiment import Experiment, ExperimentPart, Figures, count_segments
+from experiments.paper import EASY, HARD, HORIZON, PAPER, SHIFT, Both, Paper
 
-Both = tuple[Records, Records]
 Parts = Sequence[ExperimentPart]
 
 AGREES = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
@@ -95,28 +94,18 @@ def by_consistency(records: Records) -> Records:
 
 
 def _by_alpha(indices: Sequence[int], environment: str, paper: Paper, records: Both) -> Parts:
-    def multiples(alpha: float) -> tuple[float, ...]:
-        return tuple(float(f"{alpha * x:.6g}") for x in MULTIPLES if alpha * x < 1)
-
-    common: dict[str, Any] = {"trials": 30, "learners": PAPER}
-    return [
-        part
-        for index in indices
-        for part in sweeps_over(index, paper, records, environment, alphas=multiples(paper.alphas[index]), **common)
-    ]
-
-
-def _by_lambda(paper: Paper, records: Both) -> Parts:
-    fields: dict[str, Any] = {"trials": 30, "learners": ("exaul", "ew"), "lambdas": LAMBDAS}
-    return [part for index in (EASY, HARD) for part in sweeps_over(index, paper, records, **fields)]
+    parts = list[ExperimentPart]()
+    for index in indices:
+        alphas = tuple(float(f"{paper.alphas[index] * x:.6g}") for x in MULTIPLES if paper.alphas[index] * x < 1)
+        parts += sweeps_over(index, paper, records, environment, alphas=alphas, trials=30, learners=PAPER)
+    return parts
 
 
 def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
     """Return T = 3,000,000 rounds of repeated records: five trials of exp3-ix, thirty of the others."""
-    common: dict[str, Any] = {"alphas": (alpha,)}
-    common |= {"environment": "stochastic" if len(records) == 1 else "single-shift"}
-    learners = {("exaul", "ew"): 30, ("exp3-ix",): 5}
-    sweeps = [paper.sweep(LONG_HORIZON, trials, learners=names, **common) for names, trials in learners.items()]
+    environment = "stochastic" if len(records) == 1 else "single-shift"
+    of_all = partial(paper.sweep, LONG_HORIZON, alphas=(alpha,), environment=environment)
+    sweeps = of_all(30, learners=("exaul", "ew")), of_all(5, learners=("exp3-ix",))
     return [ExperimentPart(sweep, records) for sweep in sweeps]
 
 
@@ -130,18 +119,18 @@ def _against(environment: str, index: int, paper: Paper, records: Both) -> Parts
     return [ExperimentPart(sweep, records)]
 
 
-def _draw(tables: Tables) -> dict[str, figures.Figure]:
+def _draw(tables: Tables) -> Figures:
     """Draw the figures of a sweep, and what an adaptive environment asked."""
     segments = count_segments(tables.trials["environment"].iloc[0])
     drawn = figures.draw(tables.trials, tables.curves, segments)
     return drawn if tables.asked is None else drawn | {"asked": figures.asked_figure(tables.asked)}
 
 
-def _draw_alphas(tables: Tables) -> dict[str, figures.Figure]:
+def _draw_alphas(tables: Tables) -> Figures:
     return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha")}
 
 
-def _draw_lambdas(tables: Tables) -> Mapping[str, figures.Figure]:
+def _draw_lambdas(tables: Tables) -> Figures:
     curves = figures.with_answered(tables.rows("curves", {"learner": "exaul"}))
     return {
         "fdr": figures.over_time(curves, "fdr", figures.FDR, target=True, lines="lambda"),
@@ -149,12 +138,12 @@ def _draw_lambdas(tables: Tables) -> Mapping[str, figures.Figure]:
     }
 
 
-def _draw_long(tables: Tables) -> dict[str, figures.Figure]:
+def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables.trials["environment"].iloc[0])
     return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, True, segments, log=True)}
 
 
-def _draw_regret(tables: Tables) -> dict[str, figures.Figure]:
+def _draw_regret(tables: Tables) -> Figures:
     curves = tables.rows("curves", {"learner": ("exaul", "exp3-ix", "ew")})
     return {
         str(name): figures.over_time(
@@ -419,7 +408,11 @@ alpha_stochastic = Experiment(ALPHA, partial(_by_alpha, (EASY, HARD), "stochasti
 alpha_shift = Experiment(ALPHA, partial(_by_alpha, (SHIFT,), "single-shift"), _draw_alphas, ALPHA_CLAIMS)
 weight = Experiment(
     "exaul with lambda = T^d for d in 0, 1/4, 1/2 (the paper's choice), 3/4 and 1.",
-    _by_lambda,
+    lambda paper, records: [
+        part
+        for index in (EASY, HARD)
+        for part in sweeps_over(index, paper, records, trials=30, learners=("exaul", "ew"), lambdas=LAMBDAS)
+    ],
     _draw_lambdas,
     LAMBDA_CLAIMS,
 )

@@ -56,12 +56,11 @@ class WorstCase(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        environments = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
-        check_known("environment", (self.environment,), [name for name, x in environments.items() if _numbers(x)])
-        learners = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
-        check_known(
-            "learners", self.learners, [name for name, x in learners.items() if not isinstance(x.rule, Fixed)]
-        )
+        load, learners = registry.load_object, registry.LEARNERS
+        tuned = [name for name, place in registry.ENVIRONMENTS.items() if _numbers(load(place))]
+        check_known("environment", (self.environment,), tuned)
+        known = [name for name, place in learners.items() if not isinstance(load(place).rule, Fixed)]
+        check_known("learners", self.learners, known)
         check_known("objective", (self.objective,), OBJECTIVES)
         for name, least in LEAST.items():
             check_holds(
@@ -77,13 +76,16 @@ class WorstCase(Configuration):
         """Return 100 trials of a learner with other draws than those of the search: no selection bias."""
         words = [text for text in self.tunables if text.partition("=")[0] not in tunables]
         texts = (*words, *(f"{name}={value!r}" for name, value in tunables.items()))
-        sweep = replace(self.sweep(), tunables=texts, learners=(learner,), seed=self.seed ^ 1, checkpoints=(1,))
-        return sweeps.run(replace(sweep, trials=100)).trials
+        fresh = replace(
+            self.sweep(), tunables=texts, learners=(learner,), seed=self.seed ^ 1, checkpoints=(1,), trials=100
+        )
+        return sweeps.run(fresh).trials
 
 
-def _numbers(environment: Any) -> list[Tunable]:
-    """Return the numeric tunables of an environment, which can be searched."""
-    return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
+def _numbers(environment: Any) -> dict[int, Tunable]:
+    """Return the numeric tunables of an environment, which can be searched, by their place among all."""
+    tunables = environment.tunables if isinstance(environment, Adaptive) else ()
+    return {place: x for place, x in enumerate(tunables) if not x.words}
 
 
 def simulate_parameters(
@@ -93,7 +95,7 @@ def simulate_parameters(
     candidates, trials = tuning.shape[1], np.arange(config.trials)
     # Copies are ordered by candidate, then by trial.
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
-    every[:, _is_searched(prepared)] = tuning.T
+    every[:, [*_numbers(prepared.environment)]] = tuning.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their parameters alone
     state, counts = learner.first
     first = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
@@ -117,12 +119,6 @@ def simulate_parameters(
     return value.reshape(candidates, -1).mean(axis=1)
 
 
-def _is_searched(prepared: Prepared) -> list[bool]:
-    """Return which tunables of the environment are searched."""
-    environment: Any = prepared.environment
-    return [not x.words for x in environment.tunables]
-
-
 def search(
     config: WorstCase,
     prepared: Prepared,
@@ -131,7 +127,8 @@ def search(
     progress: Callable[[int], object],
 ) -> Floats:
     """Return the parameters [parameters] with the largest mean objective over trials."""
-    low, high = np.array([(x.low, x.high) for x in _numbers(prepared.environment)]).T[..., None]
+    numbers = _numbers(prepared.environment)
+    low, high = np.array([(x.low, x.high) for x in numbers.values()]).T[..., None]
     positive = low > 0  # searched in logarithms
 
     def outwards(z: Floats) -> Floats:
@@ -141,7 +138,7 @@ def search(
         progress(z.shape[1] * config.trials)
         return -simulate_parameters(config, prepared, pool, learner, outwards(z))
 
-    first = prepared.tunable_values[_is_searched(prepared), None]
+    first = prepared.tunable_values[[*numbers], None]
     start, lowest, highest = (np.log(x, out=x.copy(), where=positive) for x in (first, low, high))
     drawn = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
     drawn[:, :1] = start
@@ -175,14 +172,14 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
             return files.stack([result_of(future, name) for name, future in sent.items()])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     pool = prepared.adaptive_pool()
-    names, rows = [x.name for x in _numbers(prepared.environment)], []
-    default = prepared.tunable_values[_is_searched(prepared)]
+    numbers, rows = _numbers(prepared.environment), []
+    default = prepared.tunable_values[[*numbers]]
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for learner in prepared.learners:
             tuned = search(config, prepared, pool, learner, bar.update)
             for kind, values in (("default", default), ("tuned", tuned)):
-                chosen = dict(zip(names, map(float, values), strict=True))
+                chosen = {x.name: float(value) for x, value in zip(numbers.values(), values, strict=True)}
                 columns = {"learner": learner.name, "environment": prepared.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
                 rows.append(columns | chosen | _summary(config.fresh_trials(learner.name, chosen)))

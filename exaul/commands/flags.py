@@ -39,10 +39,10 @@ class Command(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors as ``BadInput``, in one line without the usage."""
+    """A parser of whole flags, which reports errors as ``BadInput``, in one line without the usage."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(allow_abbrev=False, **settings)
         self.words: list[str] = []  # commands or flags that a misspelt one can mean
 
     def error(self, message: str) -> NoReturn:

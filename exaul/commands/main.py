@@ -66,7 +66,6 @@ def parser(argv: Sequence[str]) -> Parser:
     """
     root = Parser(
         prog="exaul",
-        allow_abbrev=False,
         description="Online conformal abstention: simulate learners that decide when to answer 'I don't know'.",
     )
     root.words = [name.partition(" ")[0] for name in COMMANDS]
@@ -77,10 +76,8 @@ def parser(argv: Sequence[str]) -> Parser:
         *group, verb = name.split()
         if group and group[0] not in groups:
             help_text = GROUPS[group[0]]
-            groups[group[0]] = _commands(
-                groups[""].add_parser(group[0], help=help_text, description=help_text, allow_abbrev=False)
-            )
-        sub = groups["".join(group)].add_parser(verb, help=text, description=text, allow_abbrev=False)
+            groups[group[0]] = _commands(groups[""].add_parser(group[0], help=help_text, description=help_text))
+        sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
             add_flags(sub, called.configurations, NAMES)
@@ -90,7 +87,7 @@ def parser(argv: Sequence[str]) -> Parser:
 
 
 def _commands(parser: Parser) -> Any:
-    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Self
 from exaul.engine.checks import BadInput
 from exaul.engine.manifest import timestamp
 from exaul.llm.calls import BudgetReached, CallFailed, Calls
-from exaul.llm.endpoint import Endpoint, Limits, price_of
+from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import filled, prompts
 from exaul.llm.replies import Reply, matches
-from exaul.llm.scores import LIKELIEST, PROBE, Ask, scorer_of, together, verdict_of
+from exaul.llm.scores import LIKELIEST, PROBE, Ask, Body, scorer_of, together, verdict_of
 
 Messages = Sequence[dict[str, str]]
 LEAST_TOKENS = 64  # minimum of max_tokens for a verdict
@@ -54,10 +54,9 @@ class Asker:
                 raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
         judge = config.judge_endpoint or config.endpoint, config.judge_key_variable or config.key_variable
         addresses = (config.endpoint, config.key_variable), judge
-        limits = Limits(config.concurrent, config.per_minute, config.retries, config.timeout)
         self.calls = Calls(path, config.budget)
         try:
-            made = {each: Endpoint(*each, self.calls, limits, prices, remembers) for each in {*addresses}}
+            made = {each: Endpoint(*each, self.calls, config, prices, remembers) for each in {*addresses}}
         except BadInput:
             self.calls.close()
             raise
@@ -94,7 +93,7 @@ class Asker:
         prompt = filled(self.prompts["answer"], context=_context_prefix(context), question=question)
         return {"role": "user", "content": prompt}
 
-    async def ask(self, body: Mapping[str, Any], sample: int = 0) -> Reply:
+    async def ask(self, body: Body, sample: int = 0) -> Reply:
         """Return a sample of an answer, or, if ``sample`` is 0, the reply to any other body.
 
         Raises:
@@ -125,7 +124,7 @@ class Asker:
             body = {"model": self.judge_model, "messages": question, **likeliest}
             await self._check(config.judge_endpoint or config.endpoint, self.ask, body, "p-true")
 
-    async def _check(self, url: str, ask: Ask, body: Mapping[str, Any], score: str) -> None:
+    async def _check(self, url: str, ask: Ask, body: Body, score: str) -> None:
         model = body["model"]
         try:
             reply = await ask(body)
@@ -155,11 +154,11 @@ class Asker:
         self.troubles["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(answer.error_judge)
         return answer
 
-    async def scored(self, request: Mapping[str, Any], reply: Reply) -> Answer:
+    async def scored(self, request: Body, reply: Reply) -> Answer:
         """Return an answer with its scores; an answer without text has none."""
         samples = dict[int, str]()
 
-        async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
+        async def ask(body: Body, sample: int = 0) -> Reply:
             asked = await self.ask(body, sample)
             if sample:
                 samples[sample] = asked.text

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exaul.llm.asker import Asker, Messages
+from exaul.llm.asker import Asker
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 from exaul.llm.scores import by_schema
 
 SHIFT = "SHIFT"
+ANSWERERS = {"assistant": "user", "user": "assistant"}  # roles of a user's view, as the answering model sees them
 HELLO = "Hello! What would you like to know?"  # first message to the user
 CHOOSE = "Choose now."  # user message after the adversary's prompt
 SHIFTS = 3  # lists of candidates shown per round; then a candidate is drawn
@@ -43,42 +44,37 @@ class User:
         """Ask at most ``turns`` questions per text. Texts come in random order, all before any comes again."""
         self._asker, self._texts, self._most_questions, self._chance = asker, texts, turns, chance
         self._waiting, self._topic, self.left_out = deque[int](), 0, Counter[str]()
-        self._shift()
+        self.skip()
 
-    def _shift(self) -> None:
+    def skip(self) -> None:
+        """Discard the last question; continue with another text."""
         if not self._waiting:
             self._waiting.extend(self._chance.permutation(len(self._texts)).tolist())
         self._number = self._waiting.popleft()
         self._topic += 1
         self._view = [{"role": "user", "content": HELLO}]  # roles swapped: the user is the assistant
-        self._before: list[dict[str, str]] = []
 
     async def ask(self) -> DialogueQuestion:
         """Return the next question; raise NothingLeft if the model asks nothing about TRIES texts in a row."""
         for _ in range(TRIES):
             if len(self._view) > 2 * self._most_questions:  # the greeting, then two messages per question
-                self._shift()
+                self.skip()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
             messages = [system_message, *self._view]
             reply = await self._asker.ask({"model": self._asker.judge_model, "messages": messages})
             if reply.text and SHIFT not in reply.text:
+                before = tuple(each | {"role": ANSWERERS[each["role"]]} for each in self._view[1:])
                 self._view.append({"role": "assistant", "content": reply.text})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return DialogueQuestion(reply.text, (), topic, text, "", tuple(self._before), 1, reply.text)
+                return DialogueQuestion(reply.text, (), topic, text, "", before, 1, reply.text)
             self.left_out["shifts" if reply.text else "empty questions"] += 1
-            self._shift()
+            self.skip()
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
-
-    def skip(self) -> None:
-        """Discard the last question; continue with another text."""
-        self._shift()
 
     def observe_outcome(self, reply: str, answered: bool, error: float) -> None:
         """Show the user the reply to its last question."""
-        question = self._view[-1]["content"]
         self._view.append({"role": "user", "content": reply})
-        self._before += [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
 
 
 class Adversary:
@@ -113,19 +109,31 @@ class Adversary:
         if index is None:
             self.left_out["shifts that were not granted"] += 1
             index = int(self._chance.integers(len(self._list)))
-        self._chosen, number = self._list[index], len(self._list)
+        self._chosen = chosen = self._list[index]
+        number = len(self._list)
         if self._pool:
             self._list[index] = self._pool.popleft()
         else:
             del self._list[index]
-        chosen = self._chosen
         return DialogueQuestion(
             chosen.question, chosen.answers, chosen.id, chosen.context, chosen.context, (), number, reply_text
         )
 
     async def _choice(self) -> tuple[int | None, str]:
         """Return the chosen position, None to request another list, and the reply."""
-        body = {"model": self._asker.judge_model, "messages": self._prompt_messages()}
+        candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._list))
+        history = "\n".join(self._history)
+        prompts, steps = self._asker.prompts, max(1, self._step)
+        prompt = filled(
+            prompts["adversary"],
+            history=f"{candidates}\n\nDecision history:\n{history or '(none)'}",
+            step=self._step,
+            total_incorrect_not_rejected=f"{self._shown_wrong / steps:.4f}",
+            total_correct_rejected=f"{self._withheld_right / steps:.4f}",
+            instructions=prompts["instructions"],
+        )
+        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": CHOOSE}]
+        body = {"model": self._asker.judge_model, "messages": messages}
         reply = await self._asker.ask(body)
         index = self._read(reply.text)
         if index is not None or SHIFT in reply.text:
@@ -145,20 +153,6 @@ class Adversary:
         match = re.fullmatch(r"\W*(\d{1,9})\W*", text)
         index = None if match is None else int(match[1])
         return index if index is not None and index < len(self._list) else None
-
-    def _prompt_messages(self) -> Messages:
-        candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._list))
-        history = "\n".join(self._history)
-        prompts, steps = self._asker.prompts, max(1, self._step)
-        prompt = filled(
-            prompts["adversary"],
-            history=f"{candidates}\n\nDecision history:\n{history or '(none)'}",
-            step=self._step,
-            total_incorrect_not_rejected=f"{self._shown_wrong / steps:.4f}",
-            total_correct_rejected=f"{self._withheld_right / steps:.4f}",
-            instructions=prompts["instructions"],
-        )
-        return [{"role": "system", "content": prompt}, {"role": "user", "content": CHOOSE}]
 
     def skip(self) -> None:
         """Discard the last question; it is not asked again."""

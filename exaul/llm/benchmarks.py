@@ -9,12 +9,12 @@ from typing import Any
 from exaul.engine.checks import BadInput, check_legible, quote, typed
 from exaul.engine.logs.log import parse_label, parse_number, parse_score
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
-from exaul.llm.tables import Row, read_rows, require_fields, table_hint, unpacked
+from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpacked
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 
 
-def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
+def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> LogRows:
     """Read ``samples_*.jsonl`` of ``lm_eval --log_samples``.
 
     The score of a multiple-choice answer is its probability among all choices. The score of a text is the share of
@@ -79,7 +79,7 @@ def _share(row: Row) -> dict[str, float]:
     return {"score_exact": sum(same) / len(same)}
 
 
-def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[dict[str, Any]]:
+def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> LogRows:
     """Read logs of Inspect: one row per sample, from its first epoch; further epochs give the share that agrees.
 
     The ``metric`` is the scorer, which must be given if a log has several. Inspect has no filters to be ``chosen``.
@@ -116,7 +116,7 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
     return _checked(paths, rows, " with a score")
 
 
-def _checked(paths: Sequence[str], rows: list[dict[str, Any]], which: str) -> list[dict[str, Any]]:
+def _checked(paths: Sequence[str], rows: LogRows, which: str) -> LogRows:
     """Return the rows. Raise BadInput if there is none, or an id is no text or repeats."""
     if not rows:
         raise BadInput(f"{', '.join(paths)}: no row{which}; at least one is needed")

@@ -84,8 +84,7 @@ class CollectJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        besides = self.is_judged * (1 + (self.config.judge != "exact"))
-        return self.config.describe_calls(len(self.questions), self.noun, besides)
+        return self.config.describe_calls(len(self.questions), self.noun, int(self.is_judged))
 
     def run(self) -> None:
         """Ask about every question. Write the log and ``manifest.json`` at the end, also when interrupted.

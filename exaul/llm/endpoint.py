@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
@@ -16,6 +16,8 @@ from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_
 
 if TYPE_CHECKING:
     from httpx2 import Response
+
+    from exaul.llm.flags import EndpointFlags
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
@@ -79,15 +81,6 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
         raise KeyboardInterrupt(*signals[-1:]) from None
 
 
-class Limits(NamedTuple):
-    """Limits of the calls to an endpoint."""
-
-    concurrent: int
-    per_minute: int | None  # None: no limit
-    retries: int  # of a call that failed temporarily
-    timeout: float  # of one try, in seconds
-
-
 class Endpoint:
     """One endpoint. Equal concurrent requests share one call, and stored replies are reused."""
 
@@ -96,14 +89,14 @@ class Endpoint:
         url: str,
         key: str,
         calls: Calls,
-        limits: Limits,
+        config: "EndpointFlags",
         prices: Mapping[str, tuple[float, ...]],
-        remembers: bool = False,
+        remembers: bool,
     ) -> None:
         """Prepare an endpoint, of an address up to ``/v1``; send nothing yet.
 
-        The environment variable ``key`` holds the key. ``prices`` are, by model, dollars per million tokens of
-        prompts and of replies. Refusals are stored only if it ``remembers`` them.
+        The environment variable ``key`` holds the key. ``config`` limits the calls. ``prices`` are, by model,
+        dollars per million tokens of prompts and of replies. Refusals are stored only if it ``remembers`` them.
 
         Raises:
             BadInput: the address, the key or a proxy of the environment is invalid.
@@ -117,19 +110,19 @@ class Endpoint:
         self._url, self._calls, self._prices, self._remembers = url, calls, prices, remembers
         # Local servers need no key, but the header must not be empty.
         self._key = read_key(key) or "none"
-        self._http = BoundedClient(limits.timeout)
+        self._http = BoundedClient(config.timeout)
         try:
             self._client = AsyncOpenAI(
                 base_url=url,
                 api_key=self._key,
-                max_retries=limits.retries,
-                timeout=limits.timeout,
+                max_retries=config.retries,
+                timeout=config.timeout,
                 http_client=self._http,
             )
         except InvalidURL as error:
             raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
-        self._limit = asyncio.Semaphore(limits.concurrent)
-        self._rate_limit = AsyncLimiter(1, 60 / limits.per_minute) if limits.per_minute else nullcontext()
+        self._limit = asyncio.Semaphore(config.concurrent)
+        self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:

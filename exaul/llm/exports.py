@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.replies import Unreadable, likelihood, reply_of
-from exaul.llm.tables import EARLIEST, Row, comparable, read_rows, require_fields, unpacked
+from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpacked
 
 KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # name of the score that is computed from the logprobs in an answer's output
@@ -46,7 +46,8 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
     A score of an observation or trace is its value, or an entry of the observation's metadata. Scores of evaluators
     (source EVAL) are no feedback.
     """
-    present, rows = read_rows(path, _snake)  # the button writes traceId for trace_id
+    # the button writes traceId for trace_id
+    present, rows = read_rows(path, lambda name: re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower())
     observations = {"id", "trace_id", "start_time"} <= set(present)
     if not observations:
         fields = "trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp"
@@ -62,10 +63,6 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
         time = row.time("updated_at", "timestamp")  # an edited score keeps its timestamp
         id, source = row.text("observation_id") or trace, row.text("source")
         yield Note(row.where, id, trace, row.text("name"), value, time, source, source != "EVAL")
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
 def phoenix(path: Path, score: str | None) -> Iterator[Note]:
@@ -166,7 +163,7 @@ def _likelihood(output: Any) -> float | None:
 
 def join_notes(
     notes: Iterable[Note], score: str | None, feedback: str | None, down: Sequence[str]
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[LogRows, list[str]]:
     """Join feedback with the score of the same answer, else with the last score of its trace.
 
     Return the rows of a log by time (id, time, score, error, source), and lines that say what was joined.

@@ -148,8 +148,8 @@ class EndpointFlags(Configuration):
         return {role: Path(path) for role, _, path in each}
 
     def describe_calls(self, answers: int, noun: str, besides: int) -> str:
-        """Return how many calls the scores of some answers take, each with some calls besides."""
+        """Return how many calls the scores of some answers take, each with some calls besides, and a verdict."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
         further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
-        calls = f"{answers:,} {noun}, {answers * (besides + further):,} calls"
+        calls = f"{answers:,} {noun}, {answers * (besides + (self.judge != 'exact') + further):,} calls"
         return f"{calls}, plus one test call of each model, retries, and what scores of yours ask"

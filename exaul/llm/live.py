@@ -155,8 +155,7 @@ class LiveJob:
 
     def describe(self) -> str:
         """Return the number of calls, without any call."""
-        besides = 2 + (self.config.judge != "exact")
-        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", besides)
+        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", 2)
 
     def run(self) -> None:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.

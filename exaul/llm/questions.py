@@ -20,6 +20,7 @@ QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # default co
 PARTS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
 
 SourceRow = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
+Sources = list[dict[str, Any]]  # name, digest and number of rows of each
 
 
 class Question(NamedTuple):
@@ -34,7 +35,7 @@ class Question(NamedTuple):
 
 def questions(
     names: Sequence[str], column: str | None, answers: str | None, limit: int | None = None
-) -> tuple[list[Question], list[dict[str, Any]]]:
+) -> tuple[list[Question], Sources]:
     """Return the questions of some sources in order; and name, digest and number of rows of each source.
 
     A source is a file of JSON lines, CSV or Parquet, ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``. The columns of
@@ -43,7 +44,7 @@ def questions(
     Raises:
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
-    by_id, sources = dict[str, Question](), list[dict[str, Any]]()
+    by_id, sources = dict[str, Question](), Sources()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         asked = chosen_column(label, present, column, QUESTION, "--question-column")
@@ -64,7 +65,7 @@ def questions(
     return list(by_id.values()), sources
 
 
-def _source(name: str, others: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], Iterable[SourceRow], str]:
+def _source(name: str, others: Sources) -> tuple[str, list[str], Iterable[SourceRow], str]:
     """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
     present, rows, sha256 = _hub(name) if name.startswith(HUB) else read_file(Path(name))
     label = unique = name if name.startswith(HUB) else Path(name).name
@@ -73,13 +74,13 @@ def _source(name: str, others: Sequence[Mapping[str, Any]]) -> tuple[str, list[s
     return unique, present, rows, sha256
 
 
-def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[dict[str, Any]]]:
+def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
     """Return the distinct texts of some sources in order, and the sources, as ``questions`` does.
 
     Raises:
         BadInput: a source is unreadable, lacks the column or has no text.
     """
-    texts, sources = dict[str, None](), list[dict[str, Any]]()
+    texts, sources = dict[str, None](), Sources()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         before = len(texts)

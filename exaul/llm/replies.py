@@ -65,7 +65,8 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         body = json.loads(raw)
         (choice,) = body["choices"]
         message, usage = choice["message"], body.get("usage") or {}
-        text, logprobs, candidates = _answer_of(choice)
+        text = text_of(choice)
+        logprobs, candidates = _tokens_of(choice, text)
         finish = "refusal" if message.get("refusal") else choice.get("finish_reason")
         names = (finish, body.get("model"), body.get("system_fingerprint"))
         return checked(
@@ -87,7 +88,12 @@ def text_of(choice: Mapping[str, Any]) -> str:
     Raises:
         LookupError, TypeError, AttributeError: it is not as it must be.
     """
-    return _without_thoughts(_utf8(choice["message"].get("content") or "")).decode()
+    whole = _utf8(choice["message"].get("content") or "")
+    if THOUGHT in whole:
+        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
+    elif whole.lstrip().startswith(THINKS):
+        return ""  # cut at max_tokens while still thinking: there is no answer
+    return whole.strip().decode()
 
 
 def content_text(content: Any) -> str:
@@ -106,19 +112,18 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
     choice = completion["choices"][0]
     text, logprobs, first = text_of(choice), list[Any](), list[tuple[str, float]]()
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
-        _, logprobs, candidates = _answer_of(choice)
+        logprobs, candidates = _tokens_of(choice, text)
         first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
     return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first)
 
 
-def checked(
-    text: Any, logprobs: Any, first: Any, finish: Any, model: Any, fingerprint: Any, prompt: Any, reply: Any
-) -> Reply:
-    """Return a reply whose fields are as ``Reply`` says; its last two are the numbers of tokens.
+def checked(*fields: Any) -> Reply:
+    """Return a reply with some fields, which it checks and makes as ``Reply`` says.
 
     Raises:
         Unreadable: a field cannot be made so.
     """
+    text, logprobs, first, finish, model, fingerprint, prompt, reply = fields
     for count in (prompt, reply):
         number = isinstance(count, (int, float)) and not isinstance(count, bool)
         if not number or not 0 <= count <= MOST_TOKENS or count % 1:
@@ -132,18 +137,9 @@ def checked(
     return Reply(_utf8(text).decode(), logprobs, first, finish, model, fingerprint, int(prompt), int(reply))
 
 
-def _without_thoughts(whole: bytes) -> bytes:
-    """Return a text without thoughts and surrounding white space."""
-    if THOUGHT in whole:
-        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
-    elif whole.lstrip().startswith(THINKS):
-        whole = b""  # cut at max_tokens while still thinking: there is no answer
-    return whole.strip()
-
-
-def _answer_of(choice: Mapping[str, Any]) -> tuple[str, list[Any], Any]:
-    """Return the answer of a choice without thoughts, the logprobs of its tokens, and candidates for the first."""
-    text = _without_thoughts(_utf8(choice["message"].get("content") or ""))
+def _tokens_of(choice: Mapping[str, Any], answer: str) -> tuple[list[Any], Any]:
+    """Return the logprobs of the tokens of the answer of a choice, ``text_of``, and candidates for the first."""
+    text = answer.encode()
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     # Compare bytes, not characters: a token can end within a character. The last occurrence counts, since the
     # thoughts before it may quote the answer; ``find`` of the reversed bytes takes linear time, ``rfind`` does not.
@@ -157,7 +153,7 @@ def _answer_of(choice: Mapping[str, Any]) -> tuple[str, list[Any], Any]:
             if candidates is None:
                 candidates = token.get("top_logprobs") or []
         offset += len(piece)
-    return text.decode(errors="replace"), logprobs, candidates or []
+    return logprobs, candidates or []
 
 
 def _bytes_of(token: Mapping[str, Any]) -> bytes:

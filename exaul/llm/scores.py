@@ -14,7 +14,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ NONE_SAME = re.compile(r"\W*none\b", re.IGNORECASE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
 
-Body = Mapping[str, Any]
+Body = Mapping[str, Any]  # of a request or a reply
 Ask = Callable[..., Awaitable[Reply]]  # of a body; of equal bodies, those of another ``sample`` are other calls
 Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
@@ -88,8 +88,17 @@ async def logprob(request: Body, reply: Reply, ask: Ask) -> float:
 
 
 async def p_true(request: Body, reply: Reply, ask: Ask, *, model: str | None = None) -> float:
-    """Return P(yes) of a model that is asked whether the answer is right; NaN if it returns no logprobs."""
-    return yes_share((await ask(_request(model, request, _filled(P_TRUE, request, reply)) | LIKELIEST)).first)
+    """Return P(yes) / (P(yes) + P(no)) of the first token of a model that is asked whether the answer is right.
+
+    NaN if the token can be neither, as without log-probabilities.
+    """
+    chance = {"yes": 0.0, "no": 0.0}
+    for token, logprob in (await ask(_request(model, request, _filled(P_TRUE, request, reply)) | LIKELIEST)).first:
+        word = token.strip().lower()
+        if word in chance:
+            chance[word] += math.exp(logprob)
+    both = sum(chance.values())
+    return chance["yes"] / both if both > 0 else math.nan
 
 
 async def verbal(request: Body, reply: Reply, ask: Ask, *, model: str | None = None) -> float:
@@ -238,17 +247,6 @@ async def together(*calls: Awaitable[Any]) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return list(results)
-
-
-def yes_share(first: Iterable[tuple[str, float]]) -> float:
-    """Return P(yes) / (P(yes) + P(no)) of a first token, of tokens and their logprobs; NaN if it can be neither."""
-    chance = {"yes": 0.0, "no": 0.0}
-    for token, logprob in first:
-        word = token.strip().lower()
-        if word in chance:
-            chance[word] += math.exp(logprob)
-    both = sum(chance.values())
-    return chance["yes"] / both if both > 0 else math.nan
 
 
 def _filled(prompt: str, request: Body, reply: Reply, **values: str) -> str:

@@ -15,6 +15,7 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, check_legi
 from exaul.engine.logs import files
 from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, scale_hint
 
+LogRows = list[dict[str, Any]]  # of a log to write, each by column
 EARLIEST = datetime.min.replace(tzinfo=UTC)  # the time of what has none
 RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
 SCALAR = str, int, float, type(None)
@@ -170,7 +171,7 @@ class Columns(Configuration):
         return parse_number(low), parse_number(high)
 
 
-def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, Any]], list[str]]:
+def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[str]]:
     """Return the rows of a log, and lines that say what was read.
 
     A row has ``score`` in [0, 1], ``error``, and those columns of the table that hold only texts, numbers and truth
@@ -181,7 +182,7 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[list[dict[str, A
     """
     ways = [way for way in (columns.equal, (columns.correct,), (columns.error,)) if any(way)]
     names = [str(name) for name in (columns.score, *ways[0])] if len(ways) == 1 and columns.score else []
-    rows, dropped = list[dict[str, Any]](), 0
+    rows, dropped = LogRows(), 0
     for path in map(Path, paths):
         present, each = read_rows(path)
         if not names:

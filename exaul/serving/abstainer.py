@@ -156,8 +156,8 @@ class Abstainer:
         with self._lock:
             if id is None:
                 id = secrets.token_hex(16)
-            elif as_text("id", id) in self._open or id in self._closed:
-                raise BadInput(f"id: {quote(id)} found; it must be a text that was not used before")
+            is_new = as_text("id", id) not in self._open and id not in self._closed
+            check_holds("id", id, is_new, "a text that was not used before")
             self._expire()
             n, cut, rate, sums = int(self._sums.questions), self.cut_of(score), self.config.audit, self._sums
             waiting = sums.open if self.config.reserve else 0.0
@@ -302,8 +302,8 @@ class Abstainer:
         Raises:
             BadInput: it is not such a state, has another version, or was changed.
         """
-        if not isinstance(state, Mapping) or "exaul" not in state:
-            raise BadInput(f"state: {quote(state)} found; it must be the state of an Abstainer")
+        is_state = isinstance(state, Mapping) and "exaul" in state
+        check_holds("state", state, is_state, "the state of an Abstainer")
         if state["exaul"] != VERSION:
             other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
             raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
@@ -396,27 +396,23 @@ def as_text(name: str, value: Any) -> str:
 
 def as_score(value: Any) -> float:
     """Return a score as a number. Raise BadInput if it is not one in [0, 1]."""
-    return _number("score", value)
+    return _number("score", value, "")
 
 
 def as_error(value: Any) -> float:
     """Return feedback as a number, where 1 is wrong. Raise BadInput unless it is as in ``Abstainer.feedback``."""
-    return (
-        FEEDBACK_WORDS[value]
-        if isinstance(value, str) and value in FEEDBACK_WORDS
-        else _number("error", value, True)
-    )
+    value = FEEDBACK_WORDS.get(value, value) if isinstance(value, str) else value
+    return _number("error", value, "up, down, true (wrong), false (right) or ")
 
 
-def _number(name: str, value: Any, flag: bool = False) -> float:
-    """Return a value as a number in [0, 1]. Booleans count as numbers only if ``flag``; texts never do."""
+def _number(name: str, value: Any, words: str) -> float:
+    """Return a value as a number in [0, 1]. Booleans count only if ``words`` allow them; texts never do."""
     number = value
     if type(value) is not float:
         try:
             is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-            number = math.nan if is_flag and not flag else float(value.__float__())  # which texts do not have
+            number = math.nan if is_flag and not words else float(value.__float__())  # which texts do not have
         except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
             number = math.nan
-    words = "up, down, true (wrong), false (right) or " if flag else ""
     check_holds(name, value, 0 <= number <= 1, f"{words}a number in [0, 1]")
     return number + 0.0  # SQLite has no -0.0

@@ -200,14 +200,9 @@ class Abstainers:
         return given
 
     @_uses_file
-    def open_audits(self, limit: int) -> list[JournalEntry]:
-        """Return the oldest audited answers that wait for feedback, at most ``limit``."""
+    def open_audits(self, limit: int) -> tuple[int, list[JournalEntry]]:
+        """Return how many audited answers wait for feedback, and the ``limit`` oldest of them."""
         return self._journal.open_audits(limit)
-
-    @_uses_file
-    def count_open_audits(self) -> int:
-        """Return the number of audited answers that wait for feedback."""
-        return self._journal.count_open_audits()
 
     @_uses_file
     def begin(self, key: str, alpha: float | None = None, warm_start: Any = None) -> str:
@@ -310,29 +305,23 @@ class Abstainers:
             BadInput: the key is unknown.
         """
         as_text("key", key)
-        shadow = self._shadow_figures(key)
+        sums, shadow = self._journal.sums(key), dict[str, float]()
+        if sums.answers:  # in shadow mode
+            shadow = {
+                "shadow_answers": float(sums.answers),
+                "shadow_audited": float(sums.audited),
+                "shadow_observed": float(sums.observed),
+                "shadow_wrong": sums.wrong,
+                "shadow_fdr_limit": limit_of(self._config, sums.unproven, sums.answers, 0),
+            }
         if key in self._loaded or self._starts_of(key):
             abstainer = self._take(key)
             figures = abstainer.figures()
             self._keep(key, abstainer)
-        elif shadow:
-            figures = Abstainer(**asdict(self._configuration_of(key))).figures()  # before the first question
         else:
-            raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
+            check_holds("key", key, bool(shadow), "one that was used in decide")
+            figures = Abstainer(**asdict(self._configuration_of(key))).figures()  # before the first question
         return figures | shadow
-
-    def _shadow_figures(self, key: str) -> dict[str, float]:
-        """Return the figures of shadow mode, if any answer of a key was shown in it."""
-        sums = self._journal.sums(key)
-        if not sums.answers:
-            return {}
-        return {
-            "shadow_answers": float(sums.answers),
-            "shadow_audited": float(sums.audited),
-            "shadow_observed": float(sums.observed),
-            "shadow_wrong": sums.wrong,
-            "shadow_fdr_limit": limit_of(self._config, sums.unproven, sums.answers, 0),
-        }
 
     @_uses_file
     def fdr_limit(self) -> float:
@@ -481,8 +470,7 @@ class Abstainers:
             abstainer.resume(snapshot)
         for entry in journal.entries(key=key, since=since + 1):
             if not abstainer.repeat(entry):
-                text = f"entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
-                raise UnreadableJournal(f"{self.path}: {text}")
+                raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer
 
 

@@ -26,12 +26,10 @@ class JournalEntry(NamedTuple):
 
 
 _TYPES = {  # by kind: of score, probability, answered, audit, error and data
-    START: (NoneType, NoneType, NoneType, NoneType, NoneType, str),
-    SNAPSHOT: (NoneType, NoneType, NoneType, NoneType, NoneType, str),
+    **dict.fromkeys((START, SNAPSHOT), (NoneType, NoneType, NoneType, NoneType, NoneType, str)),
     DECIDE: (float, float, int, int, NoneType, NoneType),
     SHOWN: (float, NoneType, NoneType, int, NoneType, NoneType),
-    FEEDBACK: (NoneType, NoneType, NoneType, NoneType, float, NoneType),
-    VERDICT: (NoneType, NoneType, NoneType, NoneType, float, NoneType),
+    **dict.fromkeys((FEEDBACK, VERDICT), (NoneType, NoneType, NoneType, NoneType, float, NoneType)),
     WITHDRAW: (NoneType, NoneType, NoneType, NoneType, NoneType, NoneType),
 }
 
@@ -48,11 +46,8 @@ def is_valid(entry: JournalEntry) -> bool:
         and types == _TYPES.get(kind)
         and (ref is None or (type(ref) is str and score is not None))
         and (id == "") == (data is not None)
-        and (score is None or 0 <= score <= 1)
-        and (probability is None or (0 <= probability <= 1 and (probability > 0 or not answered)))
-        and (answered is None or 0 <= answered <= 1)
-        and (audit is None or 0 <= audit <= 1)
-        and (error is None or 0 <= error <= 1)
+        and all(each is None or 0 <= each <= 1 for each in (score, probability, answered, audit, error))
+        and (probability != 0 or not answered)
     )
 
 

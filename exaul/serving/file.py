@@ -279,6 +279,10 @@ class JournalFile:
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
         return keys
 
+    def unreadable(self, entry: JournalEntry, why: str) -> UnreadableJournal:
+        """Return the error that an entry cannot be used."""
+        return UnreadableJournal(f"{self.path}: entry {entry.seq}: {why}")
+
     def last_seq(self) -> int:
         """Return the number of the latest entry, 0 if there is none."""
         return int(self._file.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import quote
 from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, VERDICT, JournalEntry, digest_of, is_valid
 from exaul.serving.file import COLUMNS, JournalFile, readable
-from exaul.serving.wal import UnreadableJournal
 
 _BY_KIND = {START, SNAPSHOT, SHOWN, VERDICT}  # the kinds in the index of this name
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # so that a query uses it
@@ -97,7 +96,7 @@ class Journal(JournalFile):
             (text,) = self._file.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
             if digest_of(text) == digest:
                 return alpha, json.loads(text)
-        raise UnreadableJournal(f"{self.path}: entry {entry.seq}: a start that was never written")
+        raise self.unreadable(entry, "a start that was never written")
 
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False
@@ -121,8 +120,7 @@ class Journal(JournalFile):
             elif entry.error is not None and entry.id in answers:
                 answers[entry.id] = answers[entry.id]._replace(error=entry.error)
             elif entry.error is not None:
-                text = f"entry {entry.seq}: {quote(entry.id)} has feedback but no decision"
-                raise UnreadableJournal(f"{self.path}: {text}")
+                raise self.unreadable(entry, f"{quote(entry.id)} has feedback but no decision")
         return list(answers.values())
 
     def entries_of(self, id: str) -> list[JournalEntry]:
@@ -133,16 +131,13 @@ class Journal(JournalFile):
             return [] if named is None else self.entries_of(named[0])
         kinds = [entry.kind for entry in entries]
         if kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds):
-            raise UnreadableJournal(f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must be it")
+            raise self.unreadable(entries[0], f"{kinds} of one id; the first must be it")
         return entries
 
-    def open_audits(self, limit: int) -> list[JournalEntry]:
-        """Return the oldest audited answers that have neither feedback nor a withdrawal, at most ``limit``."""
-        return list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ?", limit))
-
-    def count_open_audits(self) -> int:
-        """Return the number of such answers."""
-        return int(self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()[0])
+    def open_audits(self, limit: int) -> tuple[int, list[JournalEntry]]:
+        """Return how many audited answers have neither feedback nor a withdrawal, and the ``limit`` oldest."""
+        (total,) = self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
+        return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ?", limit))
 
     def check_writable(self) -> None:
         """Raise OSError or an error of SQLite if the file cannot take some new pages.
@@ -158,8 +153,7 @@ class Journal(JournalFile):
         for row in self._file.execute(f"SELECT {COLUMNS} FROM journal {condition}", values):
             entry = JournalEntry._make(row)
             if not is_valid(entry):
-                text = f"entry {entry.seq}: {quote(row)} found, which was never written"
-                raise UnreadableJournal(f"{self.path}: {text}")
+                raise self.unreadable(entry, f"{quote(row)} found, which was never written")
             yield entry
 
     def sums(self, key: str | None = None) -> JournalSums:

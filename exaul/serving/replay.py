@@ -14,7 +14,6 @@ from exaul.serving.abstainer import Abstainer, limit_of
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.journal import Journal, read_journal
 from exaul.serving.start import AbstainerStart
-from exaul.serving.wal import UnreadableJournal
 
 ADDED = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
@@ -39,13 +38,11 @@ class KeyAbstainer(Abstainer):
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""
         spans = [*self._earlier, super().figures()]
-        figures = dict(spans[-1])
-        if self._earlier:
-            figures |= {name: sum(span[name] for span in spans) for name in ADDED}
-            observed = figures["observed"]
-            figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
-            unproven = figures["wrong"] + figures["audited"] - observed
-            figures["fdr_limit"] = limit_of(self.config, unproven, figures["answers"], figures["withdrawn"])
+        figures = spans[-1] | {name: sum(span[name] for span in spans) for name in ADDED}
+        observed = figures["observed"]
+        figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
+        unproven = figures["wrong"] + figures["audited"] - observed
+        figures["fdr_limit"] = limit_of(self.config, unproven, figures["answers"], figures["withdrawn"])
         return figures
 
     def repeat(self, entry: JournalEntry) -> bool:
@@ -61,16 +58,17 @@ class KeyAbstainer(Abstainer):
             self._begin(config, AbstainerStart.of(config, start))
             return True
         if not self._has_begun:
-            text = f"entry {entry.seq}: key {quote(entry.key)} has no start"
-            raise UnreadableJournal(f"{self._journal.path}: {text}")
+            raise self._journal.unreadable(entry, f"key {quote(entry.key)} has no start")
         if entry.kind == SNAPSHOT:
             self.unsaved = 0
             return _is_same(entry.data or "", self.summary())
         self.unsaved += 1
         if entry.kind == DECIDE:
             assert entry.score is not None
+            assert entry.probability is not None
             _, answer, probability, audit = self.decide(entry.score, entry.id)
-            return (entry.answered, entry.audit) == (answer, audit) and _is_close(entry.probability, probability)
+            same = (entry.answered, entry.audit) == (answer, audit)
+            return same and math.isclose(entry.probability, probability, rel_tol=1e-6, abs_tol=1e-6)
         if entry.kind == WITHDRAW:
             self.withdraw(entry.id)
             first = self._journal.entries_of(entry.id)[0]  # an Abstainer does not know the ids of closed answers
@@ -96,14 +94,9 @@ class KeyAbstainer(Abstainer):
                 cut = self.cut_of(entry.score or 0.0)
                 open_answers.append((entry.id, question, answer, cut, entry.probability))
         if len(open_answers) != left:
-            text = f"entry {snapshot.seq}: {left:g} open answers, of which the entries have {len(open_answers)}"
-            raise UnreadableJournal(f"{self._journal.path}: {text}")
+            text = f"{left:g} open answers, of which the entries have {len(open_answers)}"
+            raise self._journal.unreadable(snapshot, text)
         self._resume(state | {"open": open_answers[::-1], "closed": ()})
-
-
-def _is_close(value: float | None, other: float | None) -> bool:
-    """Return whether two numbers are equal up to rounding, which differs between machines."""
-    return value is not None and other is not None and math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-6)
 
 
 def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
@@ -127,12 +120,12 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
 
 def _is_same(text: str, other: dict[str, Any]) -> bool:
     """Return whether two summaries, one of them as JSON, are equal up to rounding."""
-
-    def numbers(summary: dict[str, Any]) -> list[float]:
-        counts = [summary[name] for name in ("answers", "audited", "withdrawn")]
-        return [*summary["numbers"], *summary["table"], *summary["sums"].values(), *counts]
-
+    counts = "answers", "audited", "withdrawn"
     try:
-        return np.allclose(numbers(json.loads(text)), numbers(other), rtol=1e-6, atol=1e-6)
+        first, second = (
+            [*each["numbers"], *each["table"], *each["sums"].values(), *(each[name] for name in counts)]
+            for each in (json.loads(text), other)
+        )
+        return np.allclose(first, second, rtol=1e-6, atol=1e-6)
     except (AttributeError, LookupError, TypeError, ValueError):
         return False

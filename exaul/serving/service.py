@@ -26,7 +26,6 @@ LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
-ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
 log = logging.getLogger("exaul.serving")
@@ -117,12 +116,12 @@ class Service(Abstainers):
         if len(self._asked) > LATEST:
             self._asked.popitem(last=False)
 
-    def audits(self, limit: int) -> list[dict[str, Any]]:
-        """Return the oldest audited answers without a verdict, as rows of ``overview``, at most ``limit``."""
+    def audits(self, limit: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return how many audited answers have no verdict, and the ``limit`` oldest, as rows of ``overview``."""
         with self._serving:
-            waiting = self.open_audits(limit)
+            total, waiting = self.open_audits(limit)
             texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
-            return [self._row_of(entry, text) for entry, text in zip(waiting, texts, strict=True)]
+            return total, [self._row_of(entry, text) for entry, text in zip(waiting, texts, strict=True)]
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
         """Return a decision, with its text and what became of it."""
@@ -205,9 +204,8 @@ class Service(Abstainers):
 
 
 def _decision_of(entry: JournalEntry) -> AbstainerDecision:
-    if entry.kind == SHOWN:
-        return AbstainerDecision(entry.id, True, 1.0, bool(entry.audit))
-    return AbstainerDecision(entry.id, bool(entry.answered), entry.probability or 0.0, bool(entry.audit))
+    answered, probability = (1, 1.0) if entry.kind == SHOWN else (entry.answered, entry.probability or 0.0)
+    return AbstainerDecision(entry.id, bool(answered), probability, bool(entry.audit))
 
 
 def wilson_interval(share: float, count: float) -> list[float]:

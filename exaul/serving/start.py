@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +15,8 @@ from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_gri
 from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import AbstainersConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
+
+_grid = cache(partial(logit_grid, ARMS, np.empty(0)))  # thousands of Abstainers share it
 
 
 class AbstainerStart(NamedTuple):
@@ -80,11 +82,6 @@ class AbstainerStart(NamedTuple):
         if not self.numbers:
             return f"{config.learner} takes its thresholds from {self.log['name']}, {self.log['records']:,} rows"
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
-
-
-@cache  # thousands of Abstainers share it
-def _grid() -> NDArray[np.float64]:
-    return logit_grid(ARMS, np.empty(0))
 
 
 def read_start_log(log: Any, columns: Layout) -> Records:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
-from experiments.rivals import OneThreshold
+from experiments.rivals import OneThreshold, no_labels
 
 LABELS = 2000  # size of the window
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
@@ -38,12 +38,10 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     Returns:
         [] int32 in 0..H-1; H - 1, which never answers, if there is none.
     """
-    none = jnp.zeros(arms, jnp.float64)
-    # Threshold k answers the labels with cut > k: total minus cumulative sum. Empty places have cut 0, below all k.
-    count, wrong = none.at[cuts].add(1.0), none.at[cuts].add(errors)
-    above, wrong_above = (jnp.sum(x) - jnp.cumsum(x) for x in (count, wrong))
-    good = (above > 0) & (wrong_above <= alpha * above + ROUNDING)
-    return jnp.where(jnp.any(good), jnp.argmax(good), arms - 1).astype(jnp.int32)
+    labels = no_labels(0, arms)  # no threshold answers a cut of 0, that of empty places
+    labels = labels._replace(count=labels.count.at[cuts].add(1.0), wrong=labels.wrong.at[cuts].add(errors))
+    above, wrong_above = labels.answered()
+    return labels.lowest((above > 0) & (wrong_above <= alpha * above + ROUNDING))
 
 
 class RefitState(NamedTuple):

@@ -78,7 +78,7 @@ def test_every_learner_runs_in_numpy():
     cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
     assert {case.learner for case in cases} == set(throughput.learners())
     for case in cases:
-        PEERS[case.backend](case._replace(arms=20)).call()
+        PEERS[case.backend](case._replace(arms=20))()
 
 
 def test_the_grid():

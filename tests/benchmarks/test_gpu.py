@@ -57,7 +57,7 @@ def test_every_case_can_be_measured(monkeypatch):
     values = {"LEARNERS": ("exaul", "aci-rank"), "BACKENDS": ("native",), "COPIES": (40,)}
     for name, value in (values | {"ARMS": 20}).items():
         monkeypatch.setattr(gpu, name, value)
-    cases = [case for case in gpu.cases() if not case.kind.startswith("launches")]
+    cases = [case for case in gpu.cases() if case.kind == "rate"]
     found = {case: gpu.measure(case) for case in cases}
     assert [case.kind for case in found] == 2 * ["rate"]
     assert all(row["rounds_per_second"] > 0 for row in found.values())

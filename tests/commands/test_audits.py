@@ -52,7 +52,7 @@ def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):
     assert capsys.readouterr().out.strip() == said
     assert {asked["model"] for asked in stub.asked} == {"large"}
     service = Service(journal)
-    assert (service.figures()["observed"], service.figures()["wrong"], service.count_open_audits()) == (2, 1, 2)
+    assert (service.figures()["observed"], service.figures()["wrong"], service.open_audits(0)[0]) == (2, 1, 2)
     service.close()
 
 

@@ -9,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
 from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
-from exaul.llm.endpoint import Endpoint, Limits, price_of
+from exaul.llm.endpoint import Endpoint, price_of
+from exaul.llm.flags import EndpointFlags
 from exaul.llm.replies import Reply, reply_of
 from tests.models.stub import completion
 
@@ -20,12 +21,12 @@ def request(text="hello", **more):
 
 def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), remembers=False, **more):
     """Return the result of ``use(endpoint)``, and what the calls of the run took."""
-    limits = Limits(8, None, 2, 5.0)._replace(**more)
+    config = EndpointFlags(out="-", endpoint="http://-", model="m", **{"retries": 2, "timeout": 5.0} | more)
 
     async def run():
         calls = Calls(path / "calls.sqlite")
         try:
-            endpoint = Endpoint(stub.url, "NO_KEY", calls, limits, {"m": (1e6, 1e6)}, remembers)
+            endpoint = Endpoint(stub.url, "NO_KEY", calls, config, {"m": (1e6, 1e6)}, remembers)
             try:
                 return await use(endpoint), calls
             finally:

@@ -110,7 +110,7 @@ def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
     with contextlib.closing(Service(path, texts=texts, **known)) as service:
         ids = [service.decide(0.5, id=id, question=f"secret {id}?", text=f"secret {id}!").id for id in "ab"]
     with contextlib.closing(Service(path, texts=texts, **known)) as service:
-        waiting = service.audits(10)
+        _, waiting = service.audits(10)
         assert [row["id"] for row in waiting] == (ids if audit else [])
         if audit and kept:
             assert [(row["question"], row["text"]) for row in waiting] == [
@@ -118,7 +118,7 @@ def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
                 ("secret b?", "secret b!"),
             ]
             assert service.feedback("a", "down") == "counted"
-            assert [row["id"] for row in service.audits(10)] == ["b"]
+            assert [row["id"] for row in service.audits(10)[1]] == ["b"]
     assert not any(b"secret" in file.read_bytes() for file in (path, *tmp_path.glob("audited-*")))
     stored = path.with_name("audited.texts")
     assert (b"secret b!" in stored.read_bytes() if stored.exists() else False) == bool(kept)
@@ -128,11 +128,11 @@ def test_a_text_that_cannot_be_kept_costs_no_decision(tmp_path, monkeypatch):
     known = {"alpha": 0.1, "warm_start": EASY, "audit": 1.0}
     with contextlib.closing(Service(tmp_path / "s", **known)) as service:
         half = service.decide(0.5, question="half a pair: \ud800", text="x" * 30_000).id
-        (row,) = service.audits(1)
+        _, (row,) = service.audits(1)
         assert (row["question"], row["text"][-7:], len(row["text"])) == ("half a pair: ?", "x [cut]", 20_000)
         monkeypatch.setattr(service._texts, "add", lambda *_: service._texts._file.execute("no SQL"))
         assert service.decide(0.5, question="", text="").audit
-        assert service.count_open_audits() == 2
+        assert service.open_audits(0)[0] == 2
         assert service.feedback(half, "up", judges=False) == "unaudited"  # whoever rates first gives no verdict
         assert service.feedback(half, "down") == "counted"
         assert service.feedback(half, "up", judges=False) == "repeated"

@@ -23,7 +23,6 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
-from exaul.serving.entries import FEEDBACK, WITHDRAW
 from exaul.serving.http.bodies import (
     Accepted,
     DecideBody,
@@ -36,10 +35,10 @@ from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.settings import Tokens
 from exaul.serving.metrics import ON_ERROR
-from exaul.serving.service import ACCEPTED, Service, for_json
+from exaul.serving.service import Service, for_json
 
-MOST_KEYS = 100  # keys in one reply
-MOST_AUDITS = 100  # audits in one reply
+MOST = 100  # keys, or audits, in one reply
+Limit = Annotated[int, Query(ge=1, le=MOST)]
 TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
@@ -115,7 +114,7 @@ def app(
     state = application.state
     state.service, state.call, state.metrics = service, call, service.metrics
     state.keys = frozenset(configuration.get("keys") or ())  # that clients of a gateway may name
-    state.on_error, state.tokens, state.secured, state.require = on_error, known_tokens, tokens is not None, require
+    state.on_error, state.tokens = on_error, known_tokens
     state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     for kind in HANDLED:
         application.add_exception_handler(kind, reply_to_error)
@@ -135,8 +134,8 @@ def require(*scopes: str) -> Any:
     return Depends(check)
 
 
-def _accepted(kind: str, outcome: str) -> Accepted:
-    return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
+def _accepted(outcome: str, good: str = "counted") -> Accepted:
+    return Accepted(accepted=outcome == good, reason=outcome)
 
 
 def _add_decisions(application: FastAPI, service: Service) -> None:
@@ -170,13 +169,13 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
         items = body if isinstance(body, list) else [body]
         # one by one: decisions go in between
         outcomes = [await state.call(service.feedback, item.id, item.rating, judges) for item in items]
-        replies = [_accepted(FEEDBACK, outcome) for outcome in outcomes]
+        replies = [*map(_accepted, outcomes)]
         return replies if isinstance(body, list) else replies[0]
 
     @application.post("/v1/withdraw", dependencies=[require("decide")], responses=error_responses(413, 415))
     async def withdraw(body: WithdrawBody) -> Accepted:
         """Record that an answer was not shown."""
-        return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
+        return _accepted(await state.call(service.withdraw, body.id), "withdrawn")
 
 
 def _add_figures(application: FastAPI, service: Service) -> None:
@@ -189,9 +188,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     @application.get("/v1/keys", dependencies=[require("read")])
-    async def keys(
-        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
-    ) -> dict[str, Any]:
+    async def keys(limit: Limit = MOST, offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
         page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
         figures = [{"key": key} | await state.call(service.figures, key) for key in page]
@@ -206,15 +203,15 @@ def _add_figures(application: FastAPI, service: Service) -> None:
             raise HTTPException(404, str(error)) from error
 
     @application.get("/v1/audits", dependencies=[require("audit")])
-    async def audits(limit: Annotated[int, Query(ge=1, le=MOST_AUDITS)] = MOST_AUDITS) -> dict[str, Any]:
+    async def audits(limit: Limit = MOST) -> dict[str, Any]:
         """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
-        rows = await state.call(service.audits, limit)
-        return {"total": await state.call(service.count_open_audits), "audits": for_json(rows)}
+        total, rows = await state.call(service.audits, limit)
+        return {"total": total, "audits": for_json(rows)}
 
     @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))
     async def judge(body: FeedbackBody) -> Accepted:
         """Give the verdict on an answer, as ``/v1/feedback``."""
-        return _accepted(FEEDBACK, await state.call(service.feedback, body.id, body.rating))
+        return _accepted(await state.call(service.feedback, body.id, body.rating))
 
     @application.get("/v1/overview", dependencies=[require("read")])
     async def overview(request: Request) -> Response:
@@ -234,7 +231,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         """Return metrics for Prometheus. If the journal cannot be used, targets and limits are missing."""
         try:
             state.metrics.free_bytes.set(service.free_bytes())
-            state.metrics.audits_open.set(await state.call(service.count_open_audits))
+            state.metrics.audits_open.set((await state.call(service.open_audits, 0))[0])
             figures = {key: await state.call(service.figures, key) for key in list(state.metrics.keys)}
             state.metrics.set_figures(figures, await state.call(service.fdr_limit))
         except OSError:

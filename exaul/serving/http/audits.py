@@ -45,7 +45,7 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
         check_holds("where", where, Path(where).is_file(), "an address or a journal")
         service = Service(where)
         try:
-            yield Queue(service.count_open_audits(), service.audits(MOST), service.feedback)
+            yield Queue(*service.audits(MOST), service.feedback)
         finally:
             service.close()
         return
@@ -64,10 +64,11 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
             return body
 
         body = exchange("GET", params={"limit": MOST})
-        judge = partial(exchange, "POST")
-        yield Queue(
-            body["total"], body["audits"], lambda id, error: judge(json={"id": id, "error": error})["reason"]
-        )
+
+        def judge(id: str, error: float) -> str:
+            return str(exchange("POST", json={"id": id, "error": error})["reason"])
+
+        yield Queue(body["total"], body["audits"], judge)
 
 
 async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list[dict[str, Any]]) -> list[float]:

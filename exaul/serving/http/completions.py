@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from exaul.llm.replies import content_text, text_of
+from exaul.llm.scores import Body
 
 STRUCTURED = "json_object", "json_schema"  # types of ``response_format`` with JSON
 THOUGHTS = "reasoning", "reasoning_content"  # texts of a message beside its content
@@ -20,7 +21,7 @@ TYPES: dict[type, tuple[str, ...]] = {  # of JSON, by type of Python
 }
 
 
-def answer_of(completion: Mapping[str, Any]) -> tuple[str, str | None]:
+def answer_of(completion: Body) -> tuple[str, str | None]:
     """Return the text of a completion with one choice, and None; or no text, and why it is not decided.
 
     The reason is tool_calls, audio, parts (of content), thoughts (without an answer) or no_text.
@@ -43,7 +44,7 @@ def answer_of(completion: Mapping[str, Any]) -> tuple[str, str | None]:
     return "", "thoughts" if any(each.strip() for each in thoughts if isinstance(each, str)) else "no_text"
 
 
-def form_of(mode: str, request: Mapping[str, Any], fixed: Any) -> str:
+def form_of(mode: str, request: Body, fixed: Any) -> str:
     """Return how an answer to a request is withheld: text, refusal, json or error.
 
     Args:
@@ -85,7 +86,7 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def withheld(completion: Mapping[str, Any], form: str, abstention: str, fixed: Any) -> dict[str, Any]:
+def withheld(completion: Body, form: str, abstention: str, fixed: Any) -> dict[str, Any]:
     """Return a completion with an abstention instead. Nothing but names, the time and counts is kept.
 
     Args:
@@ -106,12 +107,7 @@ def withheld(completion: Mapping[str, Any], form: str, abstention: str, fixed: A
     }
 
 
-def without_logprobs(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a completion without log-probabilities."""
-    return {**completion, "choices": [{**choice, "logprobs": None} for choice in completion["choices"]]}
-
-
-def chunks(completion: Mapping[str, Any], with_usage: bool) -> Iterator[dict[str, Any]]:
+def chunks(completion: Body, with_usage: bool) -> Iterator[dict[str, Any]]:
     """Return a completion with one choice as the chunks of a stream; ``exaul`` is in the first."""
     common = {name: value for name, value in completion.items() if name not in ("choices", "usage", "exaul")}
     common["object"] = "chat.completion.chunk"
@@ -122,23 +118,19 @@ def chunks(completion: Mapping[str, Any], with_usage: bool) -> Iterator[dict[str
     role = {"role": message.get("role", "assistant")}
     yield common | {"exaul": completion["exaul"], "choices": [empty | {"delta": role}]}
     others = {name: value for name, value in choice.items() if name != "message"}
-    yield common | {"choices": [empty | others | {"delta": _delta(message), "finish_reason": None}]}
-    yield common | {"choices": [empty | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
-    if with_usage:
-        yield common | {"choices": [], "usage": completion.get("usage")}
-
-
-def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
     delta = {name: value for name, value in message.items() if name != "role" and value is not None}
     if isinstance(delta.get("tool_calls"), list):
         delta["tool_calls"] = [
             {"index": number} | call if isinstance(call, dict) else call
             for number, call in enumerate(delta["tool_calls"])
         ]
-    return delta
+    yield common | {"choices": [empty | others | {"delta": delta, "finish_reason": None}]}
+    yield common | {"choices": [empty | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
+    if with_usage:
+        yield common | {"choices": [], "usage": completion.get("usage")}
 
 
-def conversation_of(request: Mapping[str, Any]) -> str:
+def conversation_of(request: Body) -> str:
     """Return the texts of a request: of its only message, or of all with the roles, the last at the end."""
     messages = request.get("messages")
     texts = [

@@ -62,10 +62,10 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody, "description": ERRORS[status][1]} for status in statuses}
 
 
-def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """Return the body of an error: one sentence, the field that it is about, and a code."""
+def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+    """Return the body of an error: one sentence, and the field that it is about."""
     kind = ERRORS[status if status in ERRORS else 400 if status < 500 else 503][0]
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": message, "type": kind, "param": param, "code": None}}
 
 
 def error_reply(

@@ -24,11 +24,12 @@ from exaul.llm.replies import Reply, scored_reply
 from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
+from exaul.serving.http.application import require
 from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import WITHHELD, GatewayFlags
-from exaul.serving.http.upstream import NO_COMPLETION, Upstream
+from exaul.serving.http.upstream import NO_COMPLETION, ClientHeaders, Upstream
 from exaul.serving.service import Conflict
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
@@ -49,19 +50,15 @@ web_search_options"""
 log = logging.getLogger("exaul.serving")
 
 
-class GatedAnswer(NamedTuple):
-    """An answer of a model, and what was decided."""
-
-    completion: dict[str, Any]
-    show: bool
-    exaul: dict[str, Any]  # what the client is told of the decision
+# a completion of a model, and what the client is told of the decision: at least ``answer``, whether it is shown
+Gated = tuple[dict[str, Any], dict[str, Any]]
 
 
 class ChatRequest(NamedTuple):
     """A request of a client, checked."""
 
     body: dict[str, Any]
-    headers: Mapping[str, str]
+    headers: ClientHeaders
     key: str  # selects the Abstainer
     id: str  # of the completion and of its decision
     ref: str | None  # the client's own id
@@ -74,7 +71,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     if flags.key == "token" and state.tokens is None:
         raise BadInput("tokens: missing; --key token requires them, with a key for each")
     gateway = Gateway(state, flags)
-    upstream, allowed = gateway.upstream, [state.require("ask", "decide")]
+    upstream, allowed = gateway.upstream, [require("ask", "decide")]
 
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
@@ -102,7 +99,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         return reply or Response(status_code=499)  # nobody reads it
 
     if flags.pass_routes:  # the last of all routes: it takes what no other one does
-        trusted = [state.require("pass")]
+        trusted = [require("pass")]
         application.add_api_route(
             "/v1/{path:path}", forward, methods=["GET", "POST"], dependencies=trusted, include_in_schema=False
         )
@@ -130,7 +127,7 @@ async def warning_of(flags: GatewayFlags) -> str | None:
 
 def checked_request(
     body: dict[str, Any],
-    headers: Mapping[str, str],
+    headers: ClientHeaders,
     flags: GatewayFlags,
     keys: Collection[str],
     of_token: str | None = None,
@@ -175,7 +172,7 @@ def checked_request(
     return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
 
 
-def _text_of(headers: Mapping[str, str], name: str, default: Any) -> Any:
+def _text_of(headers: ClientHeaders, name: str, default: Any) -> Any:
     try:
         return headers[name].encode("latin-1").decode() if name in headers else default  # as Starlette decoded it
     except UnicodeDecodeError:
@@ -191,8 +188,8 @@ class Gateway:
 
     def __init__(self, state: State, flags: GatewayFlags) -> None:
         """Take the state of the application, whose service decides. ``BadInput`` as in ``add_gateway``."""
-        self._flags, self._state = flags, state
-        self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
+        self._flags, self._state, secured = flags, state, state.tokens is not None
+        self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = state.service.shadow
         self._asked = set[str]()  # refs of requests in progress
@@ -225,27 +222,27 @@ class Gateway:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
         flags = self._flags
         # feedback by ``ref`` concerns the answer that is shown
-        gated = await self._ask(chat._replace(ref=None) if self.second else chat, self.upstream)
-        if self.second and not gated.show and gated.exaul.get("decided", True):
+        completion, exaul = await self._ask(chat._replace(ref=None) if self.second else chat, self.upstream)
+        hands_over = not exaul["answer"] and exaul.get("decided", True)
+        if self.second and hands_over:
             body, key = chat.body | {"model": self.second}, f"{chat.key}{FALLBACK}"
             other = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
-                answer = await self._ask(other, self._fallback)
-                if answer.show:
-                    chat, gated = other, answer._replace(exaul=answer.exaul | {"fallback": self.second})
-        exaul = {"id": chat.id, "ref": chat.ref} | gated.exaul
-        if self._handover and not gated.show and exaul.get("decided", True):
-            answer = gated.completion["choices"][0]["message"]["content"]
+                second, its = await self._ask(other, self._fallback)
+                if its["answer"]:
+                    chat, completion, exaul = other, second, its | {"fallback": self.second}
+        exaul = {"id": chat.id, "ref": chat.ref} | exaul
+        if self._handover and hands_over:
+            answer = completion["choices"][0]["message"]["content"]
             given = {"question": completions.conversation_of(chat.body), "answer": answer, "score": exaul["score"]}
             exaul["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | given)
-        if not gated.show and chat.form == "error":
-            raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
-        reply = gated.completion
-        if not gated.show:
-            reply = completions.withheld(reply, chat.form, flags.abstention, flags.fixed)
-        return reply | {"id": chat.id, "exaul": exaul}
+        if not exaul["answer"]:
+            if chat.form == "error":
+                raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
+            completion = completions.withheld(completion, chat.form, flags.abstention, flags.fixed)
+        return completion | {"id": chat.id, "exaul": exaul}
 
-    async def _ask(self, chat: ChatRequest, upstream: Upstream) -> GatedAnswer:
+    async def _ask(self, chat: ChatRequest, upstream: Upstream) -> Gated:
         """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
         wanted, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wanted else ("logprobs", "top_logprobs"))
@@ -262,7 +259,8 @@ class Gateway:
             message = completion["choices"][0]["message"] | {"content": text}
             completion["choices"] = [completion["choices"][0] | {"message": message}]
         score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion, upstream)
-        completion = completion if wanted else completions.without_logprobs(completion)
+        if not wanted:
+            completion["choices"] = [completion["choices"][0] | {"logprobs": None}]
         if reason is not None:
             rules = dict.fromkeys(UNSCORED, flags.without_score) | {"tool_calls": flags.tools}
             return self._undecided(chat, completion, reason, rules.get(reason, flags.undecided))
@@ -277,9 +275,8 @@ class Gateway:
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
-        exaul = {"score": score, **{name: getattr(decision, name) for name in ("answer", "probability", "audit")}}
-        exaul |= {"shadow": True} if self._shadow else {}
-        return GatedAnswer(completion, decision.answer, exaul)
+        exaul = {"score": score} | decision._asdict()
+        return completion, exaul | ({"shadow": True} if self._shadow else {})
 
     async def _score(
         self, chat: ChatRequest, request: Any, completion: Any, upstream: Upstream
@@ -322,7 +319,7 @@ class Gateway:
         except OSError as error:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
-    def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> GatedAnswer:
+    def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> Gated:
         self._state.metrics.undecided.labels(chat.key, reason).inc()
         show = self._shadow or rule == "answer"
         exaul = {"decided": False, "answer": show, "reason": reason}
@@ -331,7 +328,7 @@ class Gateway:
             message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
             named = {"id": chat.id, "ref": chat.ref} | exaul
             raise CompletionFailed(status, message, exaul=named, code="undecided")
-        return GatedAnswer(completion, show, exaul)
+        return completion, exaul
 
 
 class GatedReply(Response):

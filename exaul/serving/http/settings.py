@@ -140,7 +140,9 @@ class GatewayFlags(Configuration):
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
         scorer_of(self.score)
-        check_known("withheld", (self.withheld,), WITHHELD)
+        rules = {"undecided": RULES, "tools": RULES[:2], "without_score": RULES}
+        for name, words in ({"withheld": WITHHELD, "key": KEYS} | rules).items():
+            check_known(name, (getattr(self, name),), words)
         check_holds("abstention", self.abstention, bool(self.abstention.strip()), "a text")
         if self.withheld == "json" and self.withheld_json is None:
             raise BadInput("withheld_json: missing; --withheld json requires it")
@@ -148,14 +150,10 @@ class GatewayFlags(Configuration):
             self.fixed  # noqa: B018  # it is checked
         except ValueError:
             raise BadInput(f"withheld_json: {quote(self.withheld_json)} found; it must be JSON") from None
-        check_known("undecided", (self.undecided,), RULES)
-        check_known("tools", (self.tools,), RULES[:2])
-        check_known("key", (self.key,), KEYS)
         if self.key == "model" and not self.models:
             raise BadInput(
                 "models: missing; --key model requires them, since each is a key with a bound of its own"
             )
-        check_known("without_score", (self.without_score,), RULES)
 
     @property
     def second(self) -> tuple[str, str]:

@@ -16,13 +16,15 @@ from exaul.engine.checks import BadInput, join_lines
 from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
+from exaul.llm.scores import Body
 from exaul.serving.http.errors import CompletionFailed
 from exaul.serving.service import for_json
 
 MOST_CALLS = 256  # to the endpoint at a time
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message that are passed on
 SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
-CREDENTIALS = "authorization", "openai-organization", "openai-project"  # headers of a client that are passed on
+ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
+CREDENTIALS = "authorization", "openai-organization", "openai-project"
 UNAUTHORIZED = 401, 403, 407
 NO_COMPLETION = "the upstream's reply is not a chat completion with one choice"
 
@@ -47,17 +49,16 @@ class Upstream:
         except httpx2.InvalidURL as error:
             raise BadInput(f"upstream: {url} is not an address ({join_lines(str(error))})") from error
         self._key = read_key(key_variable)
+        self._secret = self._key if self._key and len(self._key) >= SECRET else ""  # which some endpoints repeat
         self._secured, self._client = secured, BoundedClient(timeout)
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
-    async def complete(
-        self, request: Mapping[str, Any], headers: Mapping[str, str], waits: bool = False
-    ) -> dict[str, Any]:
+    async def complete(self, request: Body, headers: ClientHeaders, waits: bool = False) -> dict[str, Any]:
         """Return the completion for a request. It has one choice, which has a message.
 
         Args:
             request: the body.
-            headers: of the client, of which only credentials are passed on.
+            headers: of the client.
             waits: wait for a place if there are too many calls, as is right for a request that was let in.
 
         Raises:
@@ -69,22 +70,20 @@ class Upstream:
                 return dict(completion)
         raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
 
-    async def reply(self, headers: Mapping[str, str], body: Mapping[str, Any], sample: int = 0) -> Reply:
+    async def reply(self, headers: ClientHeaders, body: Body, sample: int = 0) -> Reply:
         """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
         return scored_reply(await self.complete(body, headers, waits=True))
 
-    async def models(self, headers: Mapping[str, str], name: str = "") -> Any:
+    async def models(self, headers: ClientHeaders, name: str = "") -> Any:
         """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is none."""
         return await self._send("GET", f"/models/{quote(name)}" if name else "/models", headers)
 
-    async def forward(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes
-    ) -> Response:
+    async def forward(self, method: str, path: str, query: str, headers: ClientHeaders, content: bytes) -> Response:
         """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
         target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
         response = await self._exchange(method, target, headers, content=content or None)
-        key = (self._key or "").encode()
-        body = response.content.replace(key, b"[key]") if len(key) >= SECRET else response.content
+        body, secret = response.content, self._secret.encode()
+        body = body.replace(secret, b"[key]") if secret else body
         return Response(body, response.status_code, media_type=response.headers.get("content-type"))
 
     async def close(self) -> None:
@@ -92,7 +91,7 @@ class Upstream:
         await self._client.aclose()
 
     async def _send(
-        self, method: str, path: str, headers: Mapping[str, str], waits: bool = False, body: Any = None
+        self, method: str, path: str, headers: ClientHeaders, waits: bool = False, body: Any = None
     ) -> Any:
         """Return the value in a reply that is a success."""
         # not by httpx2, which refuses NaN and lone surrogates
@@ -113,7 +112,7 @@ class Upstream:
         self,
         method: str,
         path: str,
-        headers: Mapping[str, str],
+        headers: ClientHeaders,
         waits: bool = False,
         content: bytes | None = None,
     ) -> httpx2.Response:
@@ -122,7 +121,11 @@ class Upstream:
             raise CompletionFailed(404, "no such path")
         if self._calls.locked() and not waits:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        sent = self._credentials(headers) | ({} if content is None else {"Content-Type": "application/json"})
+        sent = {} if content is None else {"Content-Type": "application/json"}
+        if self._key is not None:
+            sent["Authorization"] = f"Bearer {self._key}"
+        elif not self._secured:
+            sent |= {name: headers[name] for name in CREDENTIALS if name in headers}
         try:
             async with self._calls:
                 response = await self._client.request(method, f"{self._url}{path}", headers=sent, content=content)
@@ -134,11 +137,6 @@ class Upstream:
             raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
         except httpx2.HTTPError:
             raise CompletionFailed(502, "the upstream did not reply: no connection") from None
-
-    def _credentials(self, headers: Mapping[str, str]) -> dict[str, str]:
-        if self._key is not None:
-            return {"Authorization": f"Bearer {self._key}"}
-        return {} if self._secured else {name: headers[name] for name in CREDENTIALS if name in headers}
 
     def _failure(self, status: int, wait: str, body: bytes) -> CompletionFailed:
         """Return the failure of a reply, with the endpoint's error where it is in OpenAI's form."""
@@ -154,8 +152,7 @@ class Upstream:
 
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is none."""
-        key = self._key or ""  # which some endpoints repeat
-        return for_json(json.loads(body), key if len(key) >= SECRET else "")
+        return for_json(json.loads(body), self._secret)
 
 
 def retry_after(header: str) -> float:

@@ -169,8 +169,8 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
         now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))
         # a checkpoint after each round
-        schedule = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
-        simulation.start(SimpleNamespace(schedule=schedule, host_records=lambda made=made: made), now)
+        chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
+        simulation.start(chunk, now, made)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 

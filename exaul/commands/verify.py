@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
-from exaul.engine.simulation.batch import Rollout, simulate_rollouts
+from exaul.engine.simulation.batch import Rollout, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, backend_of, with_feedback
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
@@ -86,10 +86,7 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
 
 
 def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
-    records = prepared.trial_records()
-    rollout = Rollout(prepared, learner, records)
-    simulate_rollouts([rollout], records, prepared.checkpoints, lambda rounds: None)
-    return rollout
+    return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:

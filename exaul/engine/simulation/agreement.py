@@ -88,10 +88,10 @@ def simulate_briefly(
         start = start_copies(learner.rule, ARMS, first, number, np.zeros(COPIES, np.int32))
         kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
         simulation = kind(backend, copies, start, ARMS, records)
-        (chunk,) = make_chunks(records, np.arange(1, SPAN + 1), COPIES)
-        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
+        (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
+        simulation.start(chunk, rates_of_blocks(rates, chunk.block), records.make(chunk))
         sums = simulation.collect()
-    so_far = (sums.answered + sums.wrong)[chunk.schedule.checkpoint_rounds > 0]
+    so_far = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(so_far, axis=0, prepend=0), simulation.state
 
 

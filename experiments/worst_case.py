@@ -172,7 +172,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
         sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
         with cancel_on_error(sent.values()):
             return files.stack([result_of(future, name) for name, future in sent.items()])
-    prepared = prepare(config.sweep(), trials=np.arange(config.trials))
+    prepared = prepare(config.sweep())
     pool = prepared.adaptive_pool()
     names, rows = [x.name for x in _numbers(prepared.environment)], []
     default = prepared.tunable_values[_is_searched(prepared)]

@@ -10,8 +10,8 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of

@@ -17,10 +17,11 @@ from exaul.commands.main import main
 from exaul.engine.environments import interactive
 from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation import schedule
 from exaul.engine.simulation.batch import simulate_learners
-from exaul.engine.simulation.learners import backend_of, supporting_backends
+from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedGame

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import batch, schedule
-from exaul.engine.simulation.learners import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.learners.learner import block_rates

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import backend_of
 from tests import games
 from tests.games import LEARNERS
 

@@ -39,7 +39,7 @@ class GpuCase(NamedTuple):
 
 def cases() -> list[GpuCase]:
     """List the cases, the most useful one first."""
-    from exaul.engine.simulation.learners import backend_of
+    from exaul.engine.registry import backend_of
 
     learners = {name: registry.load_object(registry.LEARNERS[name]) for name in LEARNERS}
     known = [(n, x) for n, learner in learners.items() for x in BACKENDS if backend_of(learner, x, "float64")]

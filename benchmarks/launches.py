@@ -57,15 +57,15 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     )
     ready = prepare(sweep)
     (prepared,) = ready.learners
-    schedule = next(make_chunks(None, ready.checkpoints, copies)).schedule
+    chunk = next(make_chunks(ready.checkpoints, copies))
     with jax.enable_x64(True):
         simulation: Any = Rollout(ready, prepared, ready.trial_records()).simulation
-        lowered = simulation.lowered(schedule, rates_of_blocks(prepared.rates, schedule.block), sharding)
+        lowered = simulation.lowered(chunk, rates_of_blocks(prepared.rates, chunk.block), sharding)
         start = perf_counter()
         program = lowered.compile()
         seconds = perf_counter() - start
     return {
-        "launches_per_round": launches(program.as_text()) / schedule.active.size,
+        "launches_per_round": launches(program.as_text()) / chunk.active.size,
         "temporary_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         "compile_seconds": seconds,
     }

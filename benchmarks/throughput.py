@@ -21,9 +21,9 @@ from benchmarks.peers import ALPHA, Call, PeerCase
 from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS
+from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS, backend_of
 from exaul.engine.simulation.batch import simulate_batch
-from exaul.engine.simulation.learners import backend_of, supporting_backends
+from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import uniform_grid

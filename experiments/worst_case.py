@@ -22,7 +22,7 @@ from exaul.engine.checks import MOST, Configuration, check_holds, check_known, s
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.simulation.batch import Rollout, simulate_rollouts
+from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.learners import Cells, PreparedLearner
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
@@ -107,8 +107,7 @@ def simulate_parameters(
         checkpoints=np.array([prepared.horizon]),
         tunable_values=np.repeat(every, len(trials), axis=0),
     )
-    rollout = Rollout(prepared, searched, pool)
-    simulate_rollouts([rollout], pool, prepared.checkpoints, lambda rounds: None)
+    (rollout,) = simulate_learners(prepared, [searched], pool, lambda rounds: None).values()
     assert rollout.asked is not None
     answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.alpha[0]
     if config.objective == "risk":
@@ -170,7 +169,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
         sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
         with cancel_on_error(sent.values()):
             return files.stack([result_of(future, name) for name, future in sent.items()])
-    prepared = prepare(config.sweep(), trials=np.arange(config.trials))
+    prepared = prepare(config.sweep())
     pool = prepared.adaptive_pool()
     numbers, rows = _numbers(prepared.environment), []
     default = prepared.tunable_values[[*numbers]]

@@ -10,8 +10,8 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.learners import backend_of
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
@@ -169,8 +169,8 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
         now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))
         # a checkpoint after each round
-        schedule = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
-        simulation.start(SimpleNamespace(schedule=schedule, host_records=lambda made=made: made), now)
+        chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
+        simulation.start(chunk, now, made)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import backend_of
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}

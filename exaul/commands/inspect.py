@@ -14,7 +14,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
+from exaul.engine.logs.diagnosis import WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table
@@ -67,7 +67,7 @@ def main(given: Mapping[str, Any]) -> int:
         for at in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
             shortest = shortest_between(thresholds[at - 1] if at else -1.0, thresholds[at])
             best[alpha] = shortest, coverage[at]
-            row = {"alpha": alpha, "answer from\na score of": shortest, "answered": f"{coverage[at]:.1%}"}
+            row |= {"answer from\na score of": shortest, "answered": f"{coverage[at]:.1%}"}
             row["FDR"] = f"{risk[at]:.2%}"
         rows.append(row)
     if config.out is not None:
@@ -175,9 +175,19 @@ def _compare(config: Inspect, title: str) -> None:
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
-            shares = _by_grid(config, trace.records)
-            rows.append(_row(config, trace, columns, shares))
-            lines.append(_line(title, trace, rows[-1]))
+            shares, records = _by_grid(config, trace.records), trace.records
+            typed_log = _typed_log(config, trace.log, trace.score)
+            findings = diagnose(typed_log, columns, records, trace.rows, config.alphas)
+            row = {
+                "trace": trace.name,
+                "records": len(records.scores),
+                "dropped": records.dropped,
+                "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
+                **{f"{ANSWERABLE}{alpha:g}": each["all thresholds"] for alpha, each in shares.items()},
+                "defects": " ".join(finding.word for finding in findings),
+            }
+            rows.append(row)
+            lines.append(_line(title, trace, row))
             if text := recommend_grid(shares):
                 grids[lines[-1][title]] = text
     if config.out is not None:
@@ -238,24 +248,6 @@ def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]
     scores, errors = records.scores, records.errors
     nothing = dict.fromkeys(("all thresholds", "uniform"), math.nan)
     return {x: coverage_by_grid(ARMS, scores, errors, x) if len(scores) else nothing for x in config.alphas}
-
-
-def _row(
-    config: Inspect, trace: Trace, columns: Categories, shares: Mapping[float, Mapping[str, float]]
-) -> dict[str, Any]:
-    """Return the row of a trace in ``inspection.csv``; ``shares`` as of ``recommend_grid``."""
-    count, errors = len(trace.records.scores), trace.records.errors
-    findings = diagnose(
-        _typed_log(config, trace.log, trace.score), columns, trace.records, trace.rows, config.alphas
-    )
-    return {
-        "trace": trace.name,
-        "records": count,
-        "dropped": trace.records.dropped,
-        "error_rate": float(errors.mean()) if count else math.nan,
-        **{f"{ANSWERABLE}{alpha:g}": each["all thresholds"] for alpha, each in shares.items()},
-        "defects": " ".join(finding.word for finding in findings),
-    }
 
 
 def _typed_log(config: Inspect, log: str, score: str) -> list[str]:

@@ -11,11 +11,12 @@ from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
+from exaul.engine.registry import backend_of
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
-from exaul.engine.simulation.batch import Rollout, simulate_rollouts
-from exaul.engine.simulation.learners import PreparedLearner, backend_of, with_feedback
+from exaul.engine.simulation.batch import Rollout, simulate_learners
+from exaul.engine.simulation.learners import PreparedLearner, with_feedback
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
@@ -86,10 +87,7 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
 
 
 def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
-    records = prepared.trial_records()
-    rollout = Rollout(prepared, learner, records)
-    simulate_rollouts([rollout], records, prepared.checkpoints, lambda rounds: None)
-    return rollout
+    return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:
@@ -107,7 +105,7 @@ def report(
     rows = [
         {"learner": c.learner, "backend": c.backend, "copies that differ": f"{c.parted:,}"}
         | {"decisions": f"{c.decisions:,}"}
-        | {f"change in {name}": _interval(changes) for name, changes in c.changes.items()}
+        | {f"change in {name}": f"{x.mean():+.2e} ±{_half_width(x):.1e}" for name, x in c.changes.items()}
         for c in certificates
     ]
     meanings = {f"change in {x}": "mean over copies ±half of its 95% interval" for x in certificates[0].changes}
@@ -131,12 +129,8 @@ def _verdict(refused: Sequence[Certificate]) -> str:
     return f"certified: no; rounding alone changes decisions of {each}, so they prove nothing; the means {means}"
 
 
-def _interval(changes: Floats) -> str:
-    """Return the mean over copies and the half width of its 95% interval, as if copies were independent."""
-    return f"{changes.mean():+.2e} ±{_half_width(changes):.1e}"
-
-
 def _half_width(changes: Floats) -> float:
+    """Return half the width of the 95% interval of a mean over copies, as if copies were independent."""
     return TWO_SIDED * float(changes.std(ddof=1)) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
 
 
@@ -153,7 +147,8 @@ def main(given: Mapping[str, Any]) -> int:
     sweep = Sweep(**given)
     machine.use_compilation_cache()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
-    prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
+    prepared = prepare(sweep)
+    prepared = replace(prepared, trials=prepared.trials[: max(2, COPIES // cells)])
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
     certificates, fixed = certify_all(prepared), [x.name for x in prepared.learners if x.is_fixed]

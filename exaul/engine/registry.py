@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +81,15 @@ def load_object(place: str) -> Any:
     """Import ``module:name``."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+@cache
+def backend_of(learner: Any, name: str, precision: str) -> Any:
+    """Return a learner on a backend (``NativeBackend``, or JAX's ``Backend``); None if that has no such rule.
+
+    The cache returns the same object each time: programs are compiled once per object.
+    """
+    return load_object(BACKENDS[name].make)(learner, precision)
 
 
 def name_of(learner: Any) -> str:

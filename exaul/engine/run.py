@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from exaul.engine import folder, machine, registry
@@ -26,13 +25,13 @@ from exaul.engine.progress import Progress
 from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
+from exaul.engine.results.text_table import NOTHING
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
-NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 Done = Generator[tuple[Batch, Arrays | None], None, None]  # batches that were run; None: the memory is too small
 
 
@@ -86,7 +85,7 @@ def run(
 
 def resume(
     path: str,
-    given: Mapping[str, Any] = NO_FIELDS,
+    given: Mapping[str, Any] = NOTHING,
     *,
     executor: Executor | None = None,
     batches: int | None = None,
@@ -119,9 +118,7 @@ def rerun(
     Args:
         path: the folder of the first run.
         out: folder for the new results, or None.
-        trust: as in ``resume``.
-        progress: as in ``resume``.
-        save_every: as in ``resume``.
+        trust, progress, save_every: as in ``resume``.
 
     Raises:
         BadInput: as in ``resume``, or ``out`` cannot be used.
@@ -177,7 +174,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     return result
 
 
-def reopen(path: str, given: Mapping[str, Any] = NO_FIELDS, trust: bool = False) -> PreparedSweep | None:
+def reopen(path: str, given: Mapping[str, Any] = NOTHING, trust: bool = False) -> PreparedSweep | None:
     """Prepare the rest of an interrupted sweep, or return None if it has finished; as ``resume``."""
     saved = read_manifest(Path(path))
     if "out" in given:
@@ -462,12 +459,7 @@ def _tabulate(arrays: Iterable[Arrays], trials: int) -> tuple[Table, Table, Tabl
 def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, Table, Table | None]:
     """Return the tables of all sources, one below the other."""
     trials, curves, asked = zip(*tables, strict=True)
-    several = len(tables) > 1
-    return (
-        files.stack(trials) if several else trials[0],
-        files.stack(curves) if several else curves[0],
-        asked[0],  # an adaptive environment has one source
-    )
+    return files.stack(trials), files.stack(curves), asked[0]  # an adaptive environment has one source
 
 
 def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, name: str) -> None:

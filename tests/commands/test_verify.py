@@ -40,7 +40,7 @@ def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
     monkeypatch.setattr(
         CompiledSimulation,
         "start",
-        lambda self, chunk, rates: start(self, chunk, Rates(*(x * y for x, y in zip(rates, off, strict=True)))),
+        lambda self, chunk, rates, made: start(self, chunk, Rates(*map(np.multiply, rates, off)), made),
     )
     prepared = prepare(Sweep(learners=["exaul"], precision="float32", trials=20, horizon=3000))
     (found,) = verify.certify_all(prepared)
@@ -69,8 +69,8 @@ def test_where_rounding_alone_changes_decisions_the_verdict_says_so(worse, means
 @pytest.mark.parametrize("precision", verify.TOLERANCE)
 def test_decisions_agree_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
     monkeypatch.setattr(verify, "ROUNDS", 300_000)
-    sweep = Sweep(environment="single-shift", horizon=300_000, learners=[name], precision=precision)
-    prepared = prepare(sweep, trials=np.arange(2))
+    sweep = Sweep(environment="single-shift", horizon=300_000, trials=2, learners=[name], precision=precision)
+    prepared = prepare(sweep)
     (found,) = verify.certify_all(prepared)
     assert found.decisions > 200_000
     assert found.holds(precision)

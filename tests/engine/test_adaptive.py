@@ -17,10 +17,11 @@ from exaul.commands.main import main
 from exaul.engine.environments import interactive
 from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation import schedule
-from exaul.engine.simulation.batch import Rollout, simulate_rollouts
-from exaul.engine.simulation.learners import backend_of, supporting_backends
+from exaul.engine.simulation.batch import simulate_learners
+from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedGame
@@ -75,8 +76,7 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         backend = learner.backend
         learner = learner._replace(backend=backend._replace(game=lambda arms: wrap(backend, arms)))
     pool = prepared.adaptive_pool()
-    rollout = Rollout(prepared, learner, pool)
-    simulate_rollouts([rollout], pool, prepared.checkpoints, lambda rounds: None)
+    (rollout,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
     return rollout, pool
 
 

@@ -26,10 +26,10 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     stream, seen = games.stream_of(pools, HORIZON, TRIALS, environment), []
     counter = BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
-    for chunk in schedule.make_chunks(stream, CHECKPOINTS, TRIALS):
-        made = chunk.host_records()
+    for chunk in schedule.make_chunks(CHECKPOINTS, TRIALS):
+        made = stream.make(chunk)
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
-        counter.count(chunk.schedule, made.cuts, made.errors)
+        counter.count(chunk, made.cuts, made.errors)
         saved = iter(deepcopy(schedule.save(counter)))
         counter = schedule.restore(BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS), saved)
     assert len(seen) > 1

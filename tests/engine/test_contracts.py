@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import batch, schedule
-from exaul.engine.simulation.learners import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.learners.learner import block_rates
@@ -109,21 +109,19 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     seen = {}
     start = batch.Rollout.start
 
-    def spy(self, chunk):
-        seen.setdefault(self, []).append(
-            (chunk.host_records().cuts, chunk.trial_records.draws.decision[0], self.simulation.copies.draw_stream)
-        )
-        start(self, chunk)
+    def spy(self, chunk, made):
+        seen.setdefault(self, []).append((made.cuts, made.draws.decision[0], self.simulation.copies.draw_stream))
+        start(self, chunk, made)
 
     monkeypatch.setattr(batch.Rollout, "start", spy)
     sweep(environment="gradual-shift", alphas=[0.1, 0.2])
     first, *others = seen.values()
     for other in others:
-        for (cuts_a, keys_a, _), (cuts_b, keys_b, _) in zip(first, other, strict=True):
+        for (cuts_a, draws_a, _), (cuts_b, draws_b, _) in zip(first, other, strict=True):
             assert (cuts_a == cuts_b).all()
-            assert (keys_a == keys_b).all()
-    _, keys, trials = first[0]
-    assert len(set(keys.tolist())) == 3
+            assert (draws_a == draws_b).all()
+    _, draws, trials = first[0]
+    assert len(set(draws.tolist())) == 3
     assert set(trials.tolist()) == {0, 1, 2}
 
 
@@ -133,11 +131,11 @@ def test_memory_does_not_grow_with_the_horizon():
     sizes = []
     for horizon in (10**5, 10**6):
         stream = games.stream_of(pools, horizon, 100)
-        made = schedule.make_chunks(stream, np.array([horizon]), len(stream.trials))
+        made = schedule.make_chunks(np.array([horizon]), len(stream.trials))
         for _ in range(3):
             chunk = next(made)
-            held = chunk.host_records().cuts, chunk.host_records().errors
-        sizes.append(sum(x.nbytes for x in (*chunk.schedule, *held, *schedule.save(stream))))
+            held = stream.make(chunk)
+        sizes.append(sum(x.nbytes for x in (*chunk, held.cuts, held.errors, *schedule.save(stream))))
         assert stream.records_read.shape == (1, 100)
     assert sizes[0] == sizes[1]
 

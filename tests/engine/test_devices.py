@@ -62,7 +62,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", None)
+    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_learners", None)
     out = tmp_path / "out"
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out

@@ -143,14 +143,14 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     """Without the garbage collector, which may come late."""
     sweep, simulations, gone = Sweep(**GAME | {"learners": ("exaul", "best-fixed"), "backend": backend}), [], []
     run(sweep)  # the device check and the compiler have garbage of their own
-    simulate = batch.simulate_rollouts
+    begin = batch.Rollout.__init__
 
-    def watched(rollouts, *given):
+    def watched(rollout, *given):
         gone.append([simulation() is None for simulation in simulations])
-        simulations.extend(weakref.ref(rollout.simulation) for rollout in rollouts)
-        simulate(rollouts, *given)
+        begin(rollout, *given)
+        simulations.append(weakref.ref(rollout.simulation))
 
-    monkeypatch.setattr(batch, "simulate_rollouts", watched)
+    monkeypatch.setattr(batch.Rollout, "__init__", watched)
     gc.disable()
     try:
         run(sweep)
@@ -163,7 +163,7 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, whole, capsys, few_figures):
     """Files of the killed process are removed, and those of others are not."""
     out = tmp_path / "out"
-    stop_at(batch, "simulate_rollouts", GAME, out)
+    stop_at(batch, "simulate_learners", GAME, out)
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
     for name in ("batches", ".exaul-results", ".ipynb_checkpoints"):
         (out / name).mkdir()

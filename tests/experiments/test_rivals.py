@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exaul.engine import registry
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import backend_of
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.learners.learner import Learner
 from experiments.beyond import RIVALS, short_name

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation import agreement, learners
-from exaul.engine.simulation.learners import backend_of, choose_backend
+from exaul.engine.simulation.learners import choose_backend
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights
 from exaul.kernels.play import advance_copies, initial_states

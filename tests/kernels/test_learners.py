@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import backend_of
 from exaul.kernels.dense import Dense, make_game
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights

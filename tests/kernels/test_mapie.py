@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.engine.simulation.learners import backend_of
+from exaul.engine.registry import backend_of
 from exaul.kernels.game import GRIDS, compute_cuts
 from experiments.rivals import learn_then_test as ours
 from tests import games, reference

@@ -4,8 +4,8 @@ import numba as nb
 import numpy as np
 import pytest
 
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation.agreement import simulate_briefly
-from exaul.engine.simulation.learners import backend_of
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
 from exaul.kernels.native.compile import compile_with_helpers

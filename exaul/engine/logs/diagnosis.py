@@ -131,7 +131,7 @@ def _gain(
             if not len(below) or sums.answered[group, below[0]] / len(members) < common + APART:
                 continue
             if sums.answered.size * chances(sums, below[0])[group] < CHANCE:
-                share = best_coverage(every_threshold(members), members, errors[groups == group], alpha)
+                share = answerable(members, errors[groups == group], alpha)
                 gains.append(OwnThreshold(alpha, str(value), share, common))
     return max(gains, key=lambda gain: gain.share - gain.shared, default=None)
 
@@ -268,7 +268,8 @@ def diagnose(
     ]
 
 
-def _answerable(scores: Floats, errors: Floats, alpha: float) -> float:
+def answerable(scores: Floats, errors: Floats, alpha: float) -> float:
+    """Return the largest share of records [N] that a threshold answers with an FDR of at most alpha."""
     return best_coverage(every_threshold(scores), scores, errors, alpha)
 
 
@@ -321,7 +322,7 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     if worst is None:
         return None
     _, lowest, top, after = worst
-    shares = [(_answerable(scores[~top], errors[~top], x), _answerable(scores, errors, x), x) for x in alphas]
+    shares = [(answerable(scores[~top], errors[~top], x), answerable(scores, errors, x), x) for x in alphas]
     without, share, alpha = max(shares, key=lambda each: each[0] - each[1])
     gain = f"; without them, {without:.1%} would be answerable at alpha = {alpha:g}, now {share:.1%}"
     return (
@@ -384,7 +385,7 @@ def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None
     return (
         f"ties at the top are just above alpha = {missed[-1]:g}: {top.sum()} records ({top.mean():.1%}) share "
         f"the score {scores.max():g} and {rate:.1%} of them are wrong; a threshold answers all of them or nothing; "
-        f"--alphas {feasible:g} answers {_answerable(scores, errors, feasible):.1%}; or use a finer --score"
+        f"--alphas {feasible:g} answers {answerable(scores, errors, feasible):.1%}; or use a finer --score"
     )
 
 

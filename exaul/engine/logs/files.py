@@ -308,8 +308,8 @@ def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate tables with the same columns."""
-    return pd.concat(parts, ignore_index=True)
+    """Concatenate tables with the same columns; a single one is returned as it is."""
+    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
 def save(table: pd.DataFrame, path: Path) -> None:

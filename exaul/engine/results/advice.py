@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import typed
-from exaul.engine.logs.diagnosis import find_drift
+from exaul.engine.logs.diagnosis import answerable, find_drift, lowest_threshold
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG
@@ -22,7 +22,7 @@ from exaul.kernels import native
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
-from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage
+from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 from exaul.kernels.uniforms import Draws
 
 LEARNER, THRESHOLD = "aci-rank", "threshold of the log"
@@ -72,10 +72,7 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
 
 def hold_threshold(log: Records, rest: Records, alphas: Floats) -> Sums:
     """Answer what the lowest threshold with an FDR of at most alpha on a log answers of the rest."""
-    thresholds = every_threshold(log.scores)
-    _, risk = risk_coverage(thresholds, log.scores, log.errors)
-    reached = [thresholds[risk <= alpha] for alpha in alphas]
-    shown = [rest.scores >= (each[0] if len(each) else np.inf) for each in reached]
+    shown = [rest.scores >= lowest_threshold(log.scores, log.errors, alpha) for alpha in alphas]
     return Sums(np.array([x.sum() for x in shown]), np.array([rest.errors[x].sum() for x in shown]))
 
 
@@ -109,7 +106,7 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     least, cautions = least_alpha(source), _cautions(source)
     rows = []
     for i, alpha in enumerate(alphas):
-        best = best_coverage(every_threshold(source.scores), source.scores, source.errors, alpha)
+        best = answerable(source.scores, source.errors, alpha)
         for name, each in ways.items():
             count, wrong = (np.array([x[i] for x in sums]) for sums in zip(*each, strict=True))
             with np.errstate(invalid="ignore"):

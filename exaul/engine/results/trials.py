@@ -43,11 +43,6 @@ def _trials_of(of: Totals) -> Table:
     regret = loss - best_loss
     best_bound, abstaining_bound, paper_bound = (of[name][:, None] for name in RegretBounds._fields)
     columns: dict[str, Any] = {
-        "learner": of["learner"],
-        "environment": of["environment"],
-        "source": of["source"],
-        "alpha": alpha,
-        "lambda": lam,
         "trial": of["trials"][None],
         "horizon": horizon,
         "arms": len(of["grid"]),
@@ -76,7 +71,7 @@ def _trials_of(of: Totals) -> Table:
         **{rate: of[rate][:, None] for rate in RATES},
         "warm_start": of.get("warm_start", np.nan),
     }
-    return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
+    return _table(of, answered.shape, columns)
 
 
 def curves_table(totals: Totals) -> Table:
@@ -143,14 +138,6 @@ def _over_time(
 
     ``further`` are other columns, [cells, P] each.
     """
-    columns: dict[str, Any] = {
-        "learner": of["learner"],
-        "environment": of["environment"],
-        "source": of["source"],
-        "alpha": of["alpha"][:, None],
-        "lambda": of["lam"][:, None],
-        "t": of["checkpoints"][None],
-    }
     shape = len(of["alpha"]), len(of["checkpoints"])
     pieces: dict[str, list[Floats]] = {}
     for rows in _slices(shape[1], shape[0] * len(of["trials"])):
@@ -158,9 +145,15 @@ def _over_time(
             pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
-    columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
-    columns |= {**further, **{rate: of[rate][:, None] for rate in RATES}}
-    return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+    columns = {"t": of["checkpoints"][None]} | {curve: np.concatenate(x).T for curve, x in pieces.items()}
+    return _table(of, shape, {**columns, **further, **{rate: of[rate][:, None] for rate in RATES}})
+
+
+def _table(of: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
+    """Return what names the cells of a learner, and further columns; all broadcast to ``shape``."""
+    names = {name: of[name] for name in ("learner", "environment", "source")}
+    cells = {"alpha": of["alpha"][:, None], "lambda": of["lam"][:, None]}
+    return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in {**names, **cells, **columns}.items()})
 
 
 def traces_table(trials: Table, sources: Table) -> Table:

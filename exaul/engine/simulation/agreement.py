@@ -7,7 +7,6 @@ decisions. The check of a device simulates a few copies briefly; ``exaul verify`
 import hashlib
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
+from exaul.engine.registry import backend_of
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
@@ -88,10 +88,10 @@ def simulate_briefly(
         start = start_copies(learner.rule, ARMS, first, number, np.zeros(COPIES, np.int32))
         kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
         simulation = kind(backend, copies, start, ARMS, records)
-        (chunk,) = make_chunks(records, np.arange(1, SPAN + 1), COPIES)
-        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
+        (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
+        simulation.start(chunk, rates_of_blocks(rates, chunk.block), records.make(chunk))
         sums = simulation.collect()
-    so_far = (sums.answered + sums.wrong)[chunk.schedule.checkpoint_rounds > 0]
+    so_far = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(so_far, axis=0, prepend=0), simulation.state
 
 
@@ -101,8 +101,6 @@ def device_agrees(
     name: str,
     backend_name: str,
     precision: str,
-    backend: Any,
-    oracle: Any,
     user_environment: tuple[str, Oblivious] | None,
 ) -> bool:
     """Return whether a backend decides on this device as ``dense`` in float64 does.
@@ -115,20 +113,22 @@ def device_agrees(
         name: its name.
         backend_name: of the backend.
         precision: of the sweep.
-        backend: the learner on it.
-        oracle: the learner on ``dense`` in float64.
         user_environment: name and rule of a user's environment, which is compiled into the device's program.
 
     Raises:
         BadInput: the device has too little free memory.
     """
     reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
-    cached = _cached_result(name, backend_name, precision, reference)
+    # the name is a hash of everything that can change the outcome: a new driver, version or source checks again
+    of = [module_hash(x) for x in (name, reference) if registry.is_user_code(x)]
+    content = name, backend_name, precision, reference, device(), versions(), engine_hash(), of
+    folder, digest = cache_folder(), hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+    cached = None if folder is None else folder / f"device-check-{digest}"
     if cached is not None and cached.exists():
         return cached.read_text() == "1"
     where = f"{name} on {backend_name}, first time on {device()}{reference and f' in {reference}'}"
     try:
-        decided, _ = simulate_briefly(learner, backend, environment)
+        decided, _ = simulate_briefly(learner, backend_of(learner, backend_name, precision), environment)
     except MemoryError as error:
         raise BadInput(
             f"backend: {backend_name} cannot be checked; the device has too little free memory"
@@ -140,20 +140,11 @@ def device_agrees(
             message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {message}", file=sys.stderr)
         return False
-    parted, decisions = count_parted(decided, simulate_briefly(learner, oracle, environment)[0])
+    exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"), environment)
+    parted, decisions = count_parted(decided, exact)
     agrees = parted <= TOLERANCE[precision] * decisions
     differs = f"differs from dense in {parted} of {COPIES} copies, and is not used"
     print(f"{where}: {'decides as dense does' if agrees else differs}", file=sys.stderr)
     if cached is not None:
         cached.write_text(str(int(agrees)))
     return agrees
-
-
-def _cached_result(name: str, backend_name: str, precision: str, reference: str) -> Path | None:
-    # The name is a hash of everything that can change the outcome: a new driver, version or source checks again.
-    folder = cache_folder()
-    if folder is None:
-        return None
-    of = [module_hash(x) for x in (name, reference) if registry.is_user_code(x)]
-    content = name, backend_name, precision, reference, device(), versions(), engine_hash(), of
-    return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

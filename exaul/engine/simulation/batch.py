@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
+from exaul.engine.environments.adaptive import Adaptive, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
 from exaul.engine.results.totals import Totals, totals_of
@@ -31,9 +31,10 @@ from exaul.engine.simulation.schedule import (
 )
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import ROUNDS, Copies
+from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Own, start_copies
 from exaul.kernels.metrics import Floats
+from exaul.kernels.native import RecordBlocks
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
@@ -76,9 +77,14 @@ class Rollout(Saved):
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.first, cell[padded], best)
         self.asked = None  # counts the records that an adaptive environment asks
-        if prepared.is_adaptive:
-            self.asked = AskedRecords(copies, len(prepared.trials), records, prepared.checkpoints)
-            records = _questions(prepared, learner, records, copies, padded)
+        if isinstance(environment := prepared.environment, Adaptive):
+            trials, seed = prepared.trials, prepared.sweep.seed
+            self.asked = AskedRecords(copies, len(trials), records, prepared.checkpoints)
+            tuning = np.broadcast_to(prepared.tunable_values, (self.count, len(environment.tunables)))
+            objective = *copies.take(padded)[:3], tuning[padded], tunable_choices(environment, tuning[0])
+            keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
+            draws = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
+            records = Questions(environment, records, Objective(*objective), keys, draws)
         given = learner.backend, aimed, start, arms, records
         if learner.on_host:
             self.simulation: Any = CompiledSimulation(*given)
@@ -91,10 +97,10 @@ class Rollout(Saved):
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
         self.reached = 0
 
-    def start(self, chunk: Chunk) -> None:
-        """Start to simulate a chunk."""
-        self.schedule = chunk.schedule
-        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.schedule.block))
+    def start(self, chunk: Chunk, made: RecordBlocks | None) -> None:
+        """Start to simulate a chunk, on the records that the host made of it, if any."""
+        self.chunk = chunk
+        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block), made)
 
     def collect(self) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
@@ -109,29 +115,13 @@ class Rollout(Saved):
         if self.learner.feedback != PERFECT_FEEDBACK:
             of_copies = self.simulation.state.sums._asdict()
             self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
-        is_checkpoint = self.schedule.checkpoint_rounds > 0
+        is_checkpoint = self.chunk.checkpoint_rounds > 0
         rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
         self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
         self.reached = rows.stop
         if self.asked is not None:
-            self.asked.count(self.schedule, rows, *(x[:, : self.count] for x in self.simulation.asked))
-
-
-def _questions(
-    prepared: Prepared, learner: PreparedLearner, pool: AdaptivePool, copies: Copies, padded: NDArray[np.intp]
-) -> Questions:
-    """Return the questions of an adaptive environment to the copies of a learner, ``padded``."""
-    environment, trials, seed = prepared.environment, prepared.trials, prepared.sweep.seed
-    assert isinstance(environment, Adaptive)
-    tuning = np.broadcast_to(prepared.tunable_values, (len(copies.alpha), len(environment.tunables)))
-    return Questions(
-        environment,
-        pool,
-        Objective(*copies.take(padded)[:3], tuning[padded], tunable_choices(environment, tuning[0])),
-        uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials),
-        uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK),
-    )
+            self.asked.count(self.chunk, rows, *(x[:, : self.count] for x in self.simulation.asked))
 
 
 def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Totals:
@@ -161,46 +151,41 @@ def _simulate_all(prepared: Prepared, report: Report, saves: Saves) -> Totals:
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
     """
-
-    def simulate(learners: Sequence[PreparedLearner], records: Any, best: Any, *more: Any) -> dict[str, Rollout]:
-        rollouts = [Rollout(prepared, learner, records, best) for learner in learners]
-        simulate_rollouts(rollouts, records, prepared.checkpoints, report, *more)
-        for rollout in rollouts:
-            del rollout.simulation  # the states of learners are freed before fixed arms begin
-        return {rollout.learner.name: rollout for rollout in rollouts}
-
     if prepared.is_adaptive:
         pool = prepared.adaptive_pool()
-        return totals_of(prepared, simulate(prepared.learners, pool, None, None, saves), None)
+        return totals_of(prepared, simulate_learners(prepared, prepared.learners, pool, report, saves), None)
     fixed = [learner for learner in prepared.learners if learner.is_fixed]
     learners = [learner for learner in prepared.learners if not learner.is_fixed]
     records, costs = prepared.trial_records(), (prepared.answer_cost, prepared.abstain_cost)
     counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
-    rollouts = simulate(learners, records, None, counter, saves)
+    rollouts = simulate_learners(prepared, learners, records, report, saves, counter)
     losses, arms = counter.best()
     if fixed:
-        rollouts |= simulate(fixed, prepared.trial_records(), arms)
+        rollouts |= simulate_learners(prepared, fixed, prepared.trial_records(), report, best=arms)
     return totals_of(prepared, rollouts, (losses, arms))
 
 
-def simulate_rollouts(
-    rollouts: Sequence[Rollout],
+def simulate_learners(
+    prepared: Prepared,
+    learners: Sequence[PreparedLearner],
     records: Any,
-    checkpoints: NDArray[np.int64],
     report: Report,
-    counter: BestArmCounter | None = None,
     saves: Saves = NO_SAVES,
-) -> None:
-    """Simulate all learners, chunk by chunk.
+    counter: BestArmCounter | None = None,
+    best: NDArray[np.int32] | None = None,
+) -> dict[str, Rollout]:
+    """Simulate some learners, chunk by chunk; return the rollout of each by name, without the states.
 
     Args:
-        rollouts: of the learners.
+        prepared: the source and its trials.
+        learners: of the source.
         records: the same for all learners, as of ``Rollout``.
-        checkpoints: [P] rounds, the last the horizon.
         report: called with the rounds of each chunk, of all copies together.
-        counter: searches for the best arms in these records.
         saves: of the state.
+        counter: searches for the best arms in these records.
+        best: as of ``Rollout``.
     """
+    rollouts = [Rollout(prepared, learner, records, best) for learner in learners]
     folder, batch = saves
     trial_records = records if isinstance(records, TrialRecords) else None
     parts = [trial_records, counter, *rollouts]
@@ -213,7 +198,7 @@ def simulate_rollouts(
             )
         schedule.restore(parts, iter(leaves))
     copies = sum(rollout.count for rollout in rollouts)
-    report(copies * min(blocks * ROUNDS, int(checkpoints[-1])))
+    report(copies * min(blocks * ROUNDS, int(prepared.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -230,20 +215,22 @@ def simulate_rollouts(
         running_rounds = 0
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    for chunk in make_chunks(trial_records, checkpoints, width, blocks):
+    on_host = counter is not None or any(rollout.learner.on_host for rollout in rollouts)
+    for chunk in make_chunks(prepared.checkpoints, width, blocks):
         if running_rounds and folder.due():
             collect()
-            folder.save_state(batch, int(chunk.schedule.block[0]), schedule.save(parts))
-        if counter is not None:
-            records = chunk.host_records()
-            counter.count(chunk.schedule, records.cuts, records.errors)
-        if any(rollout.learner.on_host for rollout in rollouts):
-            chunk.host_records()  # made now, while the previous chunk runs
+            folder.save_state(batch, int(chunk.block[0]), schedule.save(parts))
+        made = trial_records.make(chunk) if trial_records and on_host else None
+        if counter is not None and made is not None:
+            counter.count(chunk, made.cuts, made.errors)
         collect()
         for rollout in rollouts:
-            rollout.start(chunk)
-        running_rounds = chunk.schedule.rounds
+            rollout.start(chunk, made)
+        running_rounds = chunk.rounds
     collect()
+    for rollout in rollouts:
+        del rollout.simulation  # the states of learners are freed before fixed arms begin
+    return {rollout.learner.name: rollout for rollout in rollouts}
 
 
 class Resources(NamedTuple):

@@ -4,7 +4,6 @@ A backend is the requested one, or the first suitable one that passes the check 
 """
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS
+from exaul.engine.registry import BACKENDS, backend_of
 from exaul.engine.sweep import Sweep
 from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
@@ -35,15 +34,6 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
 
 
-@cache
-def backend_of(learner: Learner[Any], name: str, precision: str) -> Any:
-    """Return a learner on a backend (``NativeBackend``, or JAX's ``Backend``); None if that has no such rule.
-
-    The cache returns the same object each time: programs are compiled once per object.
-    """
-    return registry.load_object(BACKENDS[name].make)(learner, precision)
-
-
 def supporting_backends(by_rounds: bool) -> list[str]:
     """Return the backends, the fastest first; ``by_rounds`` leaves out those that compute whole blocks."""
     return [name for name, spec in BACKENDS.items() if spec.by_rounds or not by_rounds]
@@ -55,12 +45,8 @@ def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     allowed = supporting_backends(adaptive or sweep.feedback != PERFECT_FEEDBACK)
     if sweep.backend in (None, *allowed):
         return
-    wanted = " or ".join(allowed)
-    if adaptive:
-        reason = f"{sweep.environment} is adaptive, and it must be {wanted}"
-    else:
-        reason = f"with imperfect feedback it must be {wanted}"
-    raise BadInput(f"backend: {sweep.backend} found; {reason}")
+    reason = f"{sweep.environment} is adaptive, and" if adaptive else "with imperfect feedback"
+    raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(allowed)}")
 
 
 def feedback_of(sweep: Sweep, learner: Learner[Any]) -> Feedback:
@@ -115,15 +101,13 @@ def choose_backend(
         limits = BACKENDS[name].largest_step
         return limits is None or bool(steps <= limits[precision])
 
-    if wanted is not None:
-        backend = backend_of(learner, wanted, precision)
-        if backend is not None and not is_in_range(wanted):
+    if wanted is not None and (backend := backend_of(learner, wanted, precision)) is not None:
+        if not is_in_range(wanted):
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
             )
-        if backend is not None:
-            return wanted, backend
+        return wanted, backend
     # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
     user_environment = None
     if isinstance(environment, Oblivious) and registry.is_user_code(sweep.environment):
@@ -139,8 +123,7 @@ def choose_backend(
             return fastest, backend
         from exaul.engine.simulation.agreement import device_agrees  # few sweeps need it
 
-        oracle = backend_of(learner, "dense", "float64")
-        if device_agrees(learner, name, fastest, precision, backend, oracle, user_environment):
+        if device_agrees(learner, name, fastest, precision, user_environment):
             return fastest, backend
     return "dense", backend_of(learner, "dense", precision)
 

@@ -116,15 +116,12 @@ class Prepared:
         )
 
 
-def prepare(
-    sweep: Sweep, records: Sequence[Records] | None = None, trials: NDArray[np.int64] | None = None
-) -> Prepared:
+def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> Prepared:
     """Resolve a sweep.
 
     Args:
         sweep: the configuration.
         records: records in memory that replace the sweep's logs or sources, in their order.
-        trials: trials by number; None for all, or those of the shard.
 
     Raises:
         BadInput: a name, a log, the horizon or a rate cannot be used.
@@ -174,7 +171,7 @@ def prepare(
         records=loaded,
         log=log,
         log_names={name: past.name for name, past in logs.items() if past is not None},
-        trials=np.array(sweep.trial_numbers) if trials is None else trials,
+        trials=np.array(sweep.trial_numbers),
         alpha=alpha,
         lam=lam,
         answer_cost=answer_cost,

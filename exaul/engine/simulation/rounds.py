@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
-from exaul.engine.simulation.schedule import Chunk, Questions, Saved, Schedule, TrialRecords
+from exaul.engine.simulation.schedule import Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
@@ -81,7 +81,7 @@ def simulate_chunk(
     environment: Any,
     plan: Any,
     now: Carry,
-    schedule: Schedule,
+    chunk: Chunk,
     rates: Rates,
     copies: Copies,
     keys: Draws,
@@ -94,7 +94,7 @@ def simulate_chunk(
         environment: the ``Adaptive`` environment, else None.
         plan: the ``StreamPlan`` of an oblivious environment, else None.
         now: of B copies.
-        schedule: of K blocks.
+        chunk: of K blocks.
         rates: [K].
         copies: [B].
         keys: [U], of the learners' draws.
@@ -109,7 +109,7 @@ def simulate_chunk(
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     keys = jax.tree.map(lambda x: x[None], keys)
 
-    def on_records(now: Carry, block: Schedule, parameters: Parameters) -> Any:
+    def on_records(now: Carry, block: Chunk, parameters: Parameters) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
         game, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
@@ -120,7 +120,7 @@ def simulate_chunk(
         after = now._replace(learner=(game, state), records_read=records_read)
         return after, answered, errors.reshape(ROUNDS, -1), ()
 
-    def on_questions(now: Carry, block: Schedule, parameters: Parameters) -> Any:
+    def on_questions(now: Carry, block: Chunk, parameters: Parameters) -> Any:
         objective, env_keys, pool = given
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
@@ -136,16 +136,16 @@ def simulate_chunk(
         )
         return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
 
-    def block(now: Carry, x: tuple[Schedule, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
-        schedule, rates = x
-        parameters = copies.parameters(rates, schedule.block, imperfect)
+    def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
+        rounds, rates = x
+        parameters = copies.parameters(rates, rounds.block, imperfect)
         simulate = on_records if environment is None else on_questions
-        after, answered, errors, asked = simulate(now, schedule, parameters)
+        after, answered, errors, asked = simulate(now, rounds, parameters)
         wrong = jnp.where(answered, errors, 0.0)
-        sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, schedule.checkpoint_rounds)
+        sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, rounds.checkpoint_rounds)
         return after._replace(sums=sums), (at_checkpoints, asked)
 
-    return lax.scan(block, now, (schedule, rates))
+    return lax.scan(block, now, (chunk, rates))
 
 
 class RoundsSimulation(Saved):
@@ -190,24 +190,24 @@ class RoundsSimulation(Saved):
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
         return self.now.learner[1]
 
-    def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
+    def _arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
         imperfect, records = self.backend.imperfect, self.records
-        changing = self.now, schedule, rates, self.copies
+        changing = self.now, chunk, rates, self.copies
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
             return records.environment, None, *changing, records.draws, given, imperfect
         (plan, *streams), draws = records.on_device
         return None, plan, *changing, draws, tuple(streams), imperfect
 
-    def start(self, chunk: Chunk, rates: Rates) -> None:
-        """Start to simulate a chunk."""
+    def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
+        """Start to simulate a chunk; the device makes its own records."""
         # a restored save holds NumPy arrays, which cannot be donated
         self.now = jax.tree.map(jnp.asarray, self.now)
-        self.now, self.collected = simulate_chunk(*self._arguments(chunk.schedule, rates))
+        self.now, self.collected = simulate_chunk(*self._arguments(chunk, rates))
 
-    def lowered(self, schedule: Schedule, rates: Rates, sharding: Any = None) -> Any:
+    def lowered(self, chunk: Chunk, rates: Rates, sharding: Any = None) -> Any:
         """Lower the program of a chunk, for analysis; ``sharding`` may be on devices that are not here."""
-        arguments = self._arguments(schedule, rates)
+        arguments = self._arguments(chunk, rates)
         if sharding is None:
             return simulate_chunk.lower(*arguments)
         shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones

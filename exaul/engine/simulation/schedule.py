@@ -3,9 +3,9 @@
 A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copies of a learner on a backend, B a
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
-waiting; ``collect`` waits, and returns the sums [K, S, B] at its checkpoints. ``asked`` are the cuts and errors
-[K C, B] of the last chunk if the environment is adaptive, and ``state`` the state [B, ...], which ``start`` may
-invalidate.
+waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
+sums [K, S, B] at its checkpoints. ``asked`` are the cuts and errors [K C, B] of the last chunk if the environment
+is adaptive, and ``state`` the state [B, ...], which ``start`` may invalidate.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adap
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
 
 
-class Schedule(NamedTuple):
+class Chunk(NamedTuple):
     """K blocks of C rounds, and which of their rounds are checkpoints."""
 
     block: NDArray[np.uint32]  # [K], numbers of the blocks
@@ -94,6 +94,14 @@ class TrialRecords(Saved):
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
         self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host
 
+    def make(self, chunk: Chunk) -> native.RecordBlocks:
+        """Make the records of the next chunk for compiled code; devices make their own."""
+        draw = partial(native.draws, self.draws, chunk.block)
+        made = native.RecordBlocks(self.records.stream_count, chunk.active.size, chunk.rounds, draw)
+        first_round = int(chunk.block[0]) * ROUNDS
+        native.fill(self.records, self.records_read, first_round, made.rounds, made.cuts, made.errors)
+        return made
+
     @cached_property
     def on_device(self) -> tuple[Streams, uniforms.Draws]:
         """The records and the keys of the draws on the device, copied once for all simulations there."""
@@ -113,28 +121,6 @@ class Questions(NamedTuple):
     draws: uniforms.Draws  # keys of the learner's draws
 
 
-class Chunk:
-    """K blocks of C rounds of some trials. Devices make their own records; the host makes them on first use."""
-
-    def __init__(self, schedule: Schedule, trial_records: TrialRecords | None) -> None:
-        """Take the next blocks; without records if the environment is adaptive."""
-        self.schedule, self.trial_records = schedule, trial_records
-        self._host_records: native.RecordBlocks | None = None
-
-    def host_records(self) -> native.RecordBlocks:
-        """Return the records for compiled code; the first call makes them."""
-        if self._host_records is None:
-            schedule, trials = self.schedule, self.trial_records
-            assert trials is not None
-            # without a reference to self: a cycle would delay freeing the arrays
-            draw = partial(native.draws, trials.draws, schedule.block)
-            made = native.RecordBlocks(trials.records.stream_count, schedule.active.size, schedule.rounds, draw)
-            first_round = int(schedule.block[0]) * ROUNDS
-            native.fill(trials.records, trials.records_read, first_round, made.rounds, made.cuts, made.errors)
-            self._host_records = made
-        return self._host_records
-
-
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     """Select the rates of blocks [K] from those of the horizon; a missing rate becomes 0."""
     # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
@@ -150,9 +136,7 @@ def blocks_per_chunk(width: int) -> int:
     return max(whole, CHUNK // (ROUNDS * width) // whole * whole)
 
 
-def make_chunks(
-    trial_records: TrialRecords | None, checkpoints: NDArray[np.int64], width: int, first_block: int = 0
-) -> Iterator[Chunk]:
+def make_chunks(checkpoints: NDArray[np.int64], width: int, first_block: int = 0) -> Iterator[Chunk]:
     """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
@@ -169,8 +153,7 @@ def make_chunks(
             of_block = checkpoints[home == k] - k * ROUNDS
             checkpoint_rounds[k - first, : len(of_block)] = of_block
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
-        schedule = Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
-        yield Chunk(schedule, trial_records)
+        yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 
 class CompiledSimulation(Saved):
@@ -192,11 +175,11 @@ class CompiledSimulation(Saved):
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
         self.running: list[Future[Any]] = []
 
-    def start(self, chunk: Chunk, rates: Rates) -> None:
-        """Start to simulate a chunk."""
+    def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
+        """Start to simulate a chunk, on the records that were made of it."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        self.tally = CheckpointSums.after(self.sums, chunk.schedule.checkpoint_rounds)
-        self.running = self.backend.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
+        self.tally = CheckpointSums.after(self.sums, chunk.checkpoint_rounds)
+        self.running = self.backend.simulate(self.state, made, rates, self.copies, self.tally)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
@@ -235,13 +218,11 @@ class BestArmCounter(Saved):
         """Return the arms of least loss up to the last checkpoint reached, of all pairs x trials."""
         return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
 
-    def count(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
-        """Count the records [R, at least K C] of the blocks of a schedule, in the order of rounds."""
-        since = self.checkpoints - int(schedule.block[0]) * ROUNDS  # the beginning of the blocks
-        ends = since[(since > 0) & (since <= schedule.rounds)]
-        losses, arms = native.find_best_arms(
-            cuts, errors, ends, schedule.rounds, self.costs, self.records, self.wrong
-        )
+    def count(self, chunk: Chunk, cuts: NDArray[np.int32], errors: Floats) -> None:
+        """Count the records [R, at least K C] of a chunk, in the order of rounds."""
+        since = self.checkpoints - int(chunk.block[0]) * ROUNDS  # the beginning of the blocks
+        ends = since[(since > 0) & (since <= chunk.rounds)]
+        losses, arms = native.find_best_arms(cuts, errors, ends, chunk.rounds, self.costs, self.records, self.wrong)
         if len(losses):
             after = self.reached + len(losses)
             self.best_loss[self.reached : after] = losses[:, :, self.record_stream]
@@ -269,12 +250,12 @@ class AskedRecords(Saved):
         self.running = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
 
-    def count(self, schedule: Schedule, rows: slice, cut: NDArray[np.int32], error: Floats) -> None:
+    def count(self, chunk: Chunk, rows: slice, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk; ``rows`` are its checkpoints among all."""
         for counter, cell in zip(self.counters, self.cells, strict=True):
-            counter.count(schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
+            counter.count(chunk, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
         # rows of the chunk at which its checkpoints are
-        last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
+        last = self.checkpoints[rows] - int(chunk.block[0]) * ROUNDS - 1
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = self.running[kind] + np.cumsum(amount, axis=0)

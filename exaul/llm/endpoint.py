@@ -17,8 +17,6 @@ from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_
 if TYPE_CHECKING:
     from httpx2 import Response
 
-    from exaul.llm.flags import EndpointFlags
-
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
 CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
@@ -89,14 +87,15 @@ class Endpoint:
         url: str,
         key: str,
         calls: Calls,
-        config: "EndpointFlags",
+        config: Any,
         prices: Mapping[str, tuple[float, ...]],
         remembers: bool,
     ) -> None:
         """Prepare an endpoint, of an address up to ``/v1``; send nothing yet.
 
-        The environment variable ``key`` holds the key. ``config`` limits the calls. ``prices`` are, by model,
-        dollars per million tokens of prompts and of replies. Refusals are stored only if it ``remembers`` them.
+        The environment variable ``key`` holds the key. ``config``, an ``EndpointFlags``, limits the calls.
+        ``prices`` are, by model, dollars per million tokens of prompts and of replies. Refusals are stored only if
+        it ``remembers`` them.
 
         Raises:
             BadInput: the address, the key or a proxy of the environment is invalid.

@@ -17,7 +17,8 @@ from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, START, WITHDRAW
-from exaul.serving.journal import Journal, UnreadableJournal, read_journal
+from exaul.serving.journal import Journal, read_journal
+from exaul.serving.wal import UnreadableJournal
 
 SMALL = {"seed": 5}
 pytestmark = pytest.mark.usefixtures("constant_learners")

@@ -225,7 +225,7 @@ def test_w1_an_answer_lowers_the_share_by_its_excess(share, risk, answers, error
     aim = alpha - min(max(0.0, risk) / (answers + 1), alpha / 2)
     (update,), _ = optax.sgd(step).update((error - aim,), optax.sgd(step).init((share,)))
     moved = optax.projections.projection_box(np.float64(share + update), -np.inf, 1.0)
-    assert after.share == pytest.approx(moved, abs=1e-12)
+    assert after.share == pytest.approx(float(moved), abs=1e-12)
     assert after.share <= 1
     assert share - after.share >= step * (error - alpha) - 1e-12
     assert (after.risk, after.answers) == (risk + (error - alpha), answers + 1)

@@ -84,12 +84,12 @@ def simulate_briefly(
 
     with jax.enable_x64(True):
         records = TrialRecords(streams, SPAN, 0, number, imperfect)
-        first = start_of(learner.rule, ARMS, alpha)
-        start = start_copies(learner.rule, ARMS, first, number, np.zeros(COPIES, np.int32))
+        start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
         kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
         simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
-        simulation.start(chunk, rates_of_blocks(rates, chunk.block), records.make(chunk))
+        made = records.make(chunk) if kind is CompiledSimulation else None  # devices make their own
+        simulation.start(chunk, rates_of_blocks(rates, chunk.block), made)
         sums = simulation.collect()
     so_far = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(so_far, axis=0, prepend=0), simulation.state

@@ -164,7 +164,7 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
         here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // ROUNDS)
-        drawn = Draws(np.pad(uniforms[rows], [(0, blocks * ROUNDS - here), (0, 0)]))
+        drawn = np.ascontiguousarray(uniforms[rows].T)
         made = RecordBlocks(cuts.shape[1], blocks * ROUNDS, here, lambda drawn=drawn: drawn)
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
         now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))

@@ -110,7 +110,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     start = batch.Rollout.start
 
     def spy(self, chunk, made):
-        seen.setdefault(self, []).append((made.cuts, made.draws.decision[0], self.simulation.copies.draw_stream))
+        seen.setdefault(self, []).append((made.cuts, made.draws[:, 0], self.simulation.copies.draw_stream))
         start(self, chunk, made)
 
     monkeypatch.setattr(batch.Rollout, "start", spy)

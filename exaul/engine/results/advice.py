@@ -23,7 +23,6 @@ from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cu
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
-from exaul.kernels.uniforms import Draws
 
 LEARNER, THRESHOLD = "aci-rank", "threshold of the log"
 NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 2 NEAR, one of 1.5 alpha
@@ -54,7 +53,7 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     *start, grid = start_from(log, alphas)
     copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
     blocks = -(-rounds // ROUNDS)
-    nothing = Draws(np.zeros((blocks, ROUNDS, 1)))  # the learner draws nothing
+    nothing = np.zeros((1, blocks * ROUNDS))  # the learner draws nothing
     records = native.RecordBlocks(1, blocks * ROUNDS, rounds, lambda: nothing)
     records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, rest.scores), rest.errors
     backend = native.make(aci_rank, "float64")

@@ -96,7 +96,7 @@ class TrialRecords(Saved):
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
         """Make the records of the next chunk for compiled code; devices make their own."""
-        draw = partial(native.draws, self.draws, chunk.block)
+        draw = partial(native.draws, self.draws.decision, chunk.block)
         made = native.RecordBlocks(self.records.stream_count, chunk.active.size, chunk.rounds, draw)
         first_round = int(chunk.block[0]) * ROUNDS
         native.fill(self.records, self.records_read, first_round, made.rounds, made.cuts, made.errors)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Parameters, Rates, Start, Sums
 from exaul.kernels.native.compile import compiled, outermost
-from exaul.kernels.uniforms import Draws
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
 NARROWEST = 8  # copies of a tile with own records, at least (chosen)
@@ -65,20 +64,19 @@ class RecordBlocks:
         errors: [R, N] float64 in [0, 1].
     """
 
-    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
+    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], NDArray[np.float64]]) -> None:
         """Allocate records of R streams and K C rounds, with cuts 1 and errors 0; the caller fills them in.
 
-        ``draw`` returns the uniforms, [K, C, U] in [0, 1) each.
+        ``draw`` returns the uniforms of decisions, [U, N] in [0, 1).
         """
         shape = streams, size + PADDING
         self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
         self._draw = draw
 
     @cached_property
-    def draws(self) -> Draws:
-        """The uniforms, [K C, U] in [0, 1) each."""
-        drawn = self._draw()
-        return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
+    def draws(self) -> NDArray[np.float64]:
+        """The uniforms of decisions, [U, N] in [0, 1)."""
+        return self._draw()
 
 
 class NativeBackend(NamedTuple):
@@ -125,6 +123,14 @@ class Loop(NamedTuple):
     by_arm: bool = False
 
 
+@compiled
+def read_rounds(rows, streams, first, count, to):
+    """Fill ``to`` [count, L] with the rounds from ``first`` on of the streams [L] among ``rows`` [R, N]."""
+    for i in range(count):
+        for c in range(streams.size):
+            to[i, c] = rows[streams[c], first + i]
+
+
 def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     """Return the loop over the blocks of L copies.
 
@@ -143,11 +149,9 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
         for block in range(every.size):
             first = block * ROUNDS
             count = min(ROUNDS, rounds - first)
-            for i in range(count):
-                for c in range(many):
-                    stream = copies.record_stream[c]
-                    cut[i, c], error[i, c] = cuts[stream, first + i], errors[stream, first + i]
-                    u[i, c] = uniforms[first + i, copies.draw_stream[c]]
+            read_rounds(cuts, copies.record_stream, first, count, cut)
+            read_rounds(errors, copies.record_stream, first, count, error)
+            read_rounds(uniforms, copies.draw_stream, first, count, u)
             simulate_block(
                 *(first, count, every[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
                 *(given, arrays, answered),
@@ -204,16 +208,15 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share
     All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds.
     """
     made = []
+    # sorted: the copies of a tile read few streams, and no comparison of all copies with each stream is needed
+    by_stream = np.argsort(record_stream, kind="stable")
     for number in np.unique(group):
-        copies = np.flatnonzero(group == number)
+        copies = by_stream[group[by_stream] == number]
         stream = record_stream[copies]
         shares = can_share & (np.bincount(stream)[stream] >= SHARED)
-        others = copies[~shares]
+        others, order = copies[~shares], copies[shares]
         width = min(WIDEST[0], max(NARROWEST, -(-len(others) // available())))
         made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
-        # sorted once: a comparison of all copies with each stream would take their product
-        order = copies[shares]
-        order = order[np.argsort(record_stream[order], kind="stable")]
         together = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1) if order.size else []
         for x in together:
             width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
@@ -242,7 +245,7 @@ def simulate_tiles(
         draws: whether the learner reads uniforms, which take time to draw.
     """
     # drawn here: a thread of the pool that waited for the pool would deadlock
-    uniforms = rounds.draws.decision if draws else np.broadcast_to(0.0, (rounds.cuts.shape[1], len(state)))
+    uniforms = rounds.draws if draws else np.broadcast_to(0.0, (len(state), rounds.cuts.shape[1]))
     records = rounds.cuts, rounds.errors, uniforms, rounds.rounds
     every, group = rounds_between(rates, copies.eta_scale, precision)
 

@@ -22,6 +22,7 @@ from exaul.kernels.native.backend import (
     RecordBlocks,
     compile_loop,
     parameters_of,
+    read_rounds,
     run_in_parts,
     scratch,
     simulate_tiles,
@@ -35,52 +36,57 @@ LARGEST = 200.0  # logarithm of the largest count of a new record (chosen; float
 @exact
 def _scale(tree, one):
     """Divide the counts by ``one``, and sum them anew."""
-    leaves = tree.shape[1] // 2
-    for c in range(tree.shape[0]):
-        for k in range(leaves, 2 * leaves):
-            tree[c, k] /= one
-        for node in range(leaves - 1, 0, -1):
-            tree[c, node] = tree[c, 2 * node] + tree[c, 2 * node + 1]
+    leaves = tree.size // 2
+    for k in range(leaves, 2 * leaves):
+        tree[k] /= one
+    for node in range(leaves - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
 @exact
-def _rank(tree, node, one, at, below):
-    """Sum the counts ``below`` each leaf and ``at`` it, and then add ``one`` to it and to all sums above it."""
-    for c in range(node.size):
-        at[c], below[c] = tree[c, node[c]], 0.0
-        tree[c, node[c]] += one
-    while node[0] > 1:
-        for c in range(node.size):
-            below[c] += tree[c, node[c] ^ 1] * BIT[node[c] & 1]
-            node[c] >>= 1
-            tree[c, node[c]] += one
+def _rank(tree, cuts, decay, below, at, total):
+    """Sum the counts below the cut of each round [N], at it, and all of them; then count the round.
+
+    Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the one
+    before: ranks depend on ratios only. Returns what the last record counts.
+    """
+    one = 1.0
+    for i in range(cuts.size):
+        one /= decay
+        node, low = tree.size // 2 + np.int64(cuts[i]), 0.0
+        at[i], total[i] = tree[node], tree[1]
+        tree[node] += one
+        while node > 1:
+            low += tree[node ^ 1] * BIT[node & 1]
+            node >>= 1
+            tree[node] += one
+        below[i] = low
+    return one
+
+
+@compiled
+def _share(below, at, total, high, low):
+    for i in range(high.size):
+        high[i], low[i] = (below[i] + at[i]) / total[i], below[i] / total[i]
 
 
 @outermost
 def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
-    """Fill ``high`` and ``low`` [rounds, R], as of ``Ranked.decide``, for the streams first..last-1."""
-    tree, node, at, below, total = workspace
-    arms, leaves, many, one = counts.shape[1], tree.shape[1] // 2, last - first, 1.0
-    tree[:] = 0.0
-    for c in range(many):
+    """Fill ``high`` and ``low`` [R, rounds], as of ``Ranked.decide``, for the streams first..last-1."""
+    tree, below, at, total = workspace
+    arms, leaves = counts.shape[1], tree.size // 2
+    for r in range(first, last):  # one after the other, since the tree of one stream stays in the nearest cache
+        tree[:] = 0.0
         for k in range(arms):
-            tree[c, leaves + k] = counts[first + c, k]
-    for i in range(rounds):
-        if i % every == 0:
-            # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as
-            # the one before: ranks depend on ratios only. Counts are scaled back before they overflow.
-            _scale(tree, one)
-            one = 1.0
-        for c in range(many):
-            node[c], total[c] = leaves + cuts[first + c, i], tree[c, 1]
-        one /= decay
-        _rank(tree[:many], node[:many], one, at, below)
-        for c in range(many):
-            high[i, first + c] = (below[c] + at[c]) / total[c]
-            low[i, first + c] = below[c] / total[c]
-    for c in range(many):
+            tree[leaves + k] = counts[r, k]
+        one = 1.0
+        for start in range(0, rounds, every):
+            _scale(tree, one)  # counts are scaled back before they overflow
+            end = min(start + every, rounds)
+            one = _rank(tree, cuts[r, start:end], decay, below, at, total)
+            _share(below, at, total, high[r, start:end], low[r, start:end])
         for k in range(arms):
-            counts[first + c, k] = tree[c, leaves + k] / one
+            counts[r, k] = tree[leaves + k] / one
 
 
 @cache  # a program may make many backends of a learner, as the advice does
@@ -90,21 +96,25 @@ def _compile(rule: Ranked) -> Loop:
 
     @compiled
     def simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered):
-        high, low = given
+        high, low = arrays
+        read_rounds(given[0], copies.record_stream, first, count, high)
+        read_rounds(given[1], copies.record_stream, first, count, low)
         for i in range(count):
             for c in range(answered.shape[1]):
-                stream, own = copies.record_stream[c], read(state, c)
-                yes = u[i, c] < decide(where, own, high[first + i, stream], low[first + i, stream])
+                own = read(state, c)
+                yes = u[i, c] < decide(where, own, high[i, c], low[i, c])
                 write(state, c, learn(where, own, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = yes
 
-    return Loop(compile_loop(simulate_block), lambda *sizes: (), by_arm=True)
+    return Loop(compile_loop(simulate_block), _rank_arrays, by_arm=True)
+
+
+def _rank_arrays(width: int, many: int, precision: str) -> tuple[Any, ...]:
+    return np.zeros((ROUNDS, many)), np.zeros((ROUNDS, many))
 
 
 def _stream_arrays(arms: int) -> tuple[Any, ...]:
-    leaves, _ = tree_sizes(arms)
-    tree = np.zeros((PART, 2 * leaves + 8))[:, : 2 * leaves]  # powers of two compete for the same cache sets
-    return tree, np.zeros(PART, np.int64), *(np.zeros(PART) for _ in range(3))
+    return np.zeros(2 * tree_sizes(arms)[0]), *(np.zeros(SPAN) for _ in range(3))
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
@@ -118,7 +128,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     def simulate(state: Any, rounds: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state
         streams, arms = counts.shape
-        high, low = np.empty((rounds.rounds, streams)), np.empty((rounds.rounds, streams))
+        high, low = np.empty((2, *rounds.cuts.shape))
         given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
 
         def rank(first: int, last: int) -> None:

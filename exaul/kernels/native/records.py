@@ -13,37 +13,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.native.backend import PART, run_in_parts, scratch
+from exaul.kernels.native.backend import PADDING, PART, run_in_parts, scratch
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
-from exaul.kernels.uniforms import Draws, compile_for
+from exaul.kernels.uniforms import compile_for
+
+EACH = 8  # streams of a task for one thread (chosen)
 
 threefry, uniform = compile_for(compiled, word, real)
 
 
 @outermost
-def _draw(key_x, key_y, block, out):
-    for i in range(out.shape[0]):
-        for u in range(out.shape[1]):
-            out[i, u] = uniform((key_x[u], key_y[u]), np.uint32(block), np.uint32(i))
+def _draw(first, last, key_x, key_y, blocks, out):
+    for u in range(first, last):
+        for k in range(blocks.size):
+            for i in range(ROUNDS):
+                out[u, k * ROUNDS + i] = uniform((key_x[u], key_y[u]), np.uint32(blocks[k]), np.uint32(i))
 
 
-def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
-    """Draw the uniforms of blocks with numbers [K], the same bits as ``exaul.kernels.uniforms.draws``.
+def draws(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Draw the uniforms of K blocks, the same bits as ``exaul.kernels.uniforms.draws``.
 
-    ``keys`` are from ``draw_keys``, [U] each; uniforms are [K, C, U] in [0, 1) from each stream that has keys.
+    ``key`` is that of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
+    result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
-
-    def of_stream(key: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> NDArray[np.float64]:
-        out = np.empty((len(blocks), ROUNDS, len(key[0])))
-        run_in_parts(len(blocks), 1, lambda k, _: _draw(*key, blocks[k], out[k]))
-        return out
-
-    return Draws(*(None if key is None else of_stream(key) for key in keys))
+    out = np.zeros((len(key[0]), len(blocks) * ROUNDS + PADDING))
+    run_in_parts(len(out), EACH, lambda first, last: _draw(first, last, *key, blocks, out))
+    return out
 
 
 PIECE = 512  # rounds of a piece (chosen)
-EACH = 8  # streams of a task for one thread (chosen)
 
 _lap_key, _cell_of, _number_of, _one_pass, *_ = compile_orders(compiled, where, word)
 

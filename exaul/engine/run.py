@@ -45,9 +45,9 @@ class PreparedSweep(NamedTuple):
 
     def rounds(self, batch: Batch) -> int:
         """Return the number of rounds of a batch, of all copies together."""
-        return self.trials_of(batch).rounds_of_copies
+        return self.source_of(batch).rounds_of_copies
 
-    def trials_of(self, batch: Batch) -> Prepared:
+    def source_of(self, batch: Batch) -> Prepared:
         """Return the source of a batch, with its trials alone."""
         return replace(self.sources[batch.source], trials=batch.trials)
 
@@ -260,7 +260,7 @@ def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missin
     for batch in missing:
         before = bar.done
         try:
-            result = simulate_batch(prepared.trials_of(batch), bar.update, (opened, batch))
+            result = simulate_batch(prepared.source_of(batch), bar.update, (opened, batch))
         except MemoryError:
             bar.update(before - bar.done)
             yield batch, None
@@ -326,7 +326,7 @@ def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arr
     prepared = _prepared_on_worker(sweep, run)
     if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
-    result = simulate_batch(prepared.trials_of(batch), lambda rounds: None)
+    result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
     return identity(prepared.manifest, batch.source), result
 
 

@@ -40,7 +40,6 @@ Report = Callable[[int], object]  # called with the rounds simulated since its l
 Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
-SHARE = 0.8  # share of the free memory that may be planned for
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
 # In bytes, at most, as measured: the rest of the process, one with JAX, a program of JAX, a compiled loop, a record
@@ -80,8 +79,8 @@ class Rollout(Saved):
         if isinstance(environment := prepared.environment, Adaptive):
             trials, seed = prepared.trials, prepared.sweep.seed
             self.asked = AskedRecords(copies, len(trials), records, prepared.checkpoints)
-            tuning = np.broadcast_to(prepared.tunable_values, (self.count, len(environment.tunables)))
-            objective = *copies.take(padded)[:3], tuning[padded], tunable_choices(environment, tuning[0])
+            values = np.broadcast_to(prepared.tunable_values, (self.count, len(environment.tunables)))
+            objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draws = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
             records = Questions(environment, records, Objective(*objective), keys, draws)
@@ -243,7 +242,7 @@ class Resources(NamedTuple):
 
 def largest_batch(prepared: Prepared) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
-    host, device = SHARE * machine.host_memory(), SHARE * machine.device_memory()
+    host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
     if machine.platform() == "cpu":
         host = min(host, bound_resources(prepared, 1).host + WIDE)
     many = len(prepared.trials)

@@ -115,17 +115,17 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     rule, loop = learner.rule, _compile(learner.rule)
     every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else ROUNDS
 
-    def simulate(state: Any, rounds: RecordBlocks, *of: Any) -> Any:
+    def simulate(state: Any, made: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state
         streams, arms = counts.shape
-        high, low = np.empty((rounds.rounds, streams)), np.empty((rounds.rounds, streams))
-        given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
+        high, low = np.empty((made.rounds, streams)), np.empty((made.rounds, streams))
+        given = counts, made.cuts, made.rounds, rule.decay, every, high, low
 
         def rank(first: int, last: int) -> None:
             _rank_streams(first, last, *given, scratch(_stream_arrays, arms))
 
         run_in_parts(streams, PART, rank)
-        return simulate_tiles([loop], "float64", (high, low), numbers, rounds, *of)
+        return simulate_tiles([loop], "float64", (high, low), numbers, made, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
         return np.array(start.start, np.float64).T.copy(), np.repeat(

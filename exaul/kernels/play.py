@@ -59,7 +59,7 @@ class Decision(NamedTuple):
 
     answer: Any  # [] bool
     P: Any  # [] probability of answering, before the draw
-    kept: Any = ()  # of what ``learn`` needs: P and Q, or the arm and its probability
+    kept: Any = ()  # what else ``learn`` needs: P and Q, or the arm and its probability
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:

@@ -375,7 +375,7 @@ def describe_records(records: Records) -> dict[str, Any]:
 
 
 def describe_log(log: Records) -> dict[str, Any]:
-    """Return also the share of wrong answers and the hash of the content: of a log from which learners start."""
+    """Return what ``describe_records`` does, the error rate and the hash of the content, of a log to start from."""
     return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 

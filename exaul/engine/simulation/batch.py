@@ -42,8 +42,8 @@ NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where noth
 
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
-# In bytes, at most, as measured: the rest of the process, one with JAX, a program of JAX, a compiled loop, a record
-# of a chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
+# In bytes, at most, as measured: what else the process takes, JAX, a program of JAX, a compiled loop, a record of a
+# chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
 BASE, JAX, PROGRAM, LOOP = 140 * 2**20, 300 * 2**20, 70 * 2**20, 15 * 2**20
 RECORD_BYTES, PENDING_BYTES, ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 50, 48, 300, 2**21, 8 * 13
 
@@ -255,7 +255,7 @@ def largest_batch(prepared: Prepared) -> int:
 
 
 def bound_resources(prepared: Prepared, trials: int) -> Resources:
-    """Bound the needs of batches of some trials: ``copies x (3 x state + 16 x checkpoints)``, and a table.
+    """Bound the needs of batches of some trials; the largest is mostly ``copies x (3 x state + 16 x checkpoints)``.
 
     The bytes of a state follow from its shape, so that nothing is compiled.
     """
@@ -290,7 +290,7 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
 
 
 def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
-    """Return the state of one copy: a float64 per arm, a byte for sums, and answers that wait for feedback."""
+    """Return the bytes of a copy's state: 9 for each arm (8, and sums), and those of answers without feedback."""
     state, feedback = 9 * len(prepared.grid), learner.feedback
     if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
         state += 8 * (ROUNDS * prepared.environment.draws + 2 * len(prepared.grid))

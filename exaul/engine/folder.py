@@ -4,7 +4,7 @@
     batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
     batches/now-0-0000000-0000099.npz   the state of a batch at its last save
     curves.csv                      the curves of the finished batches of one source
-    trials.csv, ...                 the results, moved into place at the end; then ``batches`` is removed
+    trials.csv, ...                 the results, written at the end; then ``batches`` is removed, unless of a shard
 
 Files are written under names that begin with ``.exaul-``, in the same folder, hence on the same file system, and
 renamed, so that none is ever half written. The operating system's lock on the folder ends with the process.

@@ -24,7 +24,7 @@ from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.learners import Cells, PreparedLearner
-from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
@@ -89,7 +89,7 @@ def _numbers(environment: Any) -> dict[int, Tunable]:
 
 
 def simulate_parameters(
-    config: WorstCase, prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats
+    config: WorstCase, prepared: PreparedSource, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats
 ) -> Floats:
     """Simulate parameters [parameters, candidates], each in the same trials; return the mean objectives."""
     candidates, trials = tuning.shape[1], np.arange(config.trials)
@@ -120,7 +120,7 @@ def simulate_parameters(
 
 def search(
     config: WorstCase,
-    prepared: Prepared,
+    prepared: PreparedSource,
     pool: AdaptivePool,
     learner: PreparedLearner,
     progress: Callable[[int], object],

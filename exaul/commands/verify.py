@@ -17,7 +17,7 @@ from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import Rollout, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
-from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.game import Rates
@@ -53,7 +53,7 @@ class Certificate(NamedTuple):
         return all(abs(x.mean()) <= DOUBT * _half_width(x) for x in self.changes.values())
 
 
-def certify(prepared: Prepared, learner: PreparedLearner) -> Certificate:
+def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
     """Compare a learner with ``dense`` in float64, over the first rounds of a sweep."""
     rounds, precision = min(prepared.horizon, MOST_ROUNDS), prepared.sweep.precision
     # a sweep keeps totals, not decisions: with a checkpoint after every round, the totals tell the decisions
@@ -86,11 +86,11 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
     return learner._replace(backend=backend, rates=rates)
 
 
-def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
+def _simulate(prepared: PreparedSource, learner: PreparedLearner) -> Rollout:
     return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
-def certify_all(prepared: Prepared) -> list[Certificate]:
+def certify_all(prepared: PreparedSource) -> list[Certificate]:
     """Certify all learners but fixed arms, which are only counted."""
     import jax
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.learner import block_lengths
@@ -33,7 +33,7 @@ from exaul.kernels.metrics import Floats
 Totals = Arrays
 
 
-def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
+def totals_of(prepared: PreparedSource, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
     """Return the totals of all learners.
 
     Args:
@@ -84,14 +84,14 @@ def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
 
 
 def _risk_bound(
-    prepared: Prepared, learner: PreparedLearner, rounds: Any, answered: Any, waiting: Any, aim: Any
+    prepared: PreparedSource, learner: PreparedLearner, rounds: Any, answered: Any, waiting: Any, aim: Any
 ) -> Floats:
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
     bound = learner.risk_bound(len(prepared.grid), prepared.horizon, rounds, answered, aim)
     return bound + (0 if learner.feedback.reserve else waiting * (1 - aim))
 
 
-def _of_cells(prepared: Prepared, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
+def _of_cells(prepared: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
     """Return what the tables have of each cell: eta is NaN if it is a step; regret_bound is [P, cells]."""
     eta, gamma = learner.rates_at_end
     nothing, cells = np.full_like(eta, np.nan), learner.cells

@@ -15,7 +15,7 @@ from exaul.engine.results.totals import Totals, totals_of
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation import schedule
 from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import (
     ASKED,
     AskedRecords,
@@ -55,7 +55,7 @@ class Rollout(Saved):
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedSource,
         learner: PreparedLearner,
         records: Any,
         best: NDArray[np.int32] | None = None,
@@ -123,7 +123,7 @@ class Rollout(Saved):
             self.asked.count(self.chunk, rows, *(x[:, : self.count] for x in self.simulation.asked))
 
 
-def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Totals:
+def simulate_batch(prepared: PreparedSource, report: Report, saves: Saves = NO_SAVES) -> Totals:
     """Simulate the trials of a prepared source, or the rest of them after the last save.
 
     Raises:
@@ -145,7 +145,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         raise MemoryError(str(error)) from error
 
 
-def _simulate_all(prepared: Prepared, report: Report, saves: Saves) -> Totals:
+def _simulate_all(prepared: PreparedSource, report: Report, saves: Saves) -> Totals:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
@@ -165,7 +165,7 @@ def _simulate_all(prepared: Prepared, report: Report, saves: Saves) -> Totals:
 
 
 def simulate_learners(
-    prepared: Prepared,
+    prepared: PreparedSource,
     learners: Sequence[PreparedLearner],
     records: Any,
     report: Report,
@@ -240,7 +240,7 @@ class Resources(NamedTuple):
     disk: int  # the results of the sweep, and the saved state during the run
 
 
-def largest_batch(prepared: Prepared) -> int:
+def largest_batch(prepared: PreparedSource) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
     host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
     if machine.platform() == "cpu":
@@ -254,7 +254,7 @@ def largest_batch(prepared: Prepared) -> int:
     return many
 
 
-def bound_resources(prepared: Prepared, trials: int) -> Resources:
+def bound_resources(prepared: PreparedSource, trials: int) -> Resources:
     """Bound the needs of batches of some trials; the largest is mostly ``copies x (3 x state + 16 x checkpoints)``.
 
     The bytes of a state follow from its shape, so that nothing is compiled.
@@ -289,7 +289,7 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
     return Resources(int(host), int(device), int(disk))
 
 
-def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
+def _state_bytes(prepared: PreparedSource, learner: PreparedLearner) -> int:
     """Return the bytes of a copy's state: 9 for each arm (8, and sums), and those of answers without feedback."""
     state, feedback = 9 * len(prepared.grid), learner.feedback
     if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
@@ -310,7 +310,7 @@ def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
     return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(prepared.horizon)
 
 
-def describe_needs(prepared: Prepared) -> str:
+def describe_needs(prepared: PreparedSource) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
     most = largest_batch(prepared)
     needed = bound_resources(prepared, most)

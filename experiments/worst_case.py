@@ -24,7 +24,7 @@ from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.learners import Cells, PreparedLearner
-from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
@@ -89,14 +89,14 @@ def _numbers(environment: Any) -> dict[int, Tunable]:
 
 
 def simulate_parameters(
-    config: WorstCase, prepared: Prepared, pool: AdaptivePool, learner: PreparedLearner, tuning: Floats
+    config: WorstCase, prepared: PreparedSource, pool: AdaptivePool, learner: PreparedLearner, values: Floats
 ) -> Floats:
-    """Simulate parameters [parameters, candidates], each in the same trials; return the mean objectives."""
-    candidates, trials = tuning.shape[1], np.arange(config.trials)
+    """Simulate values of tunables [tunables, candidates], each in the same trials; return the mean objectives."""
+    candidates, trials = values.shape[1], np.arange(config.trials)
     # Copies are ordered by candidate, then by trial.
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
-    every[:, [*_numbers(prepared.environment)]] = tuning.T
-    # a cell for each candidate: they share the draws of a trial, so they differ by their parameters alone
+    every[:, [*_numbers(prepared.environment)]] = values.T
+    # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
     state, counts = learner.first
     first = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
     cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
@@ -120,12 +120,12 @@ def simulate_parameters(
 
 def search(
     config: WorstCase,
-    prepared: Prepared,
+    prepared: PreparedSource,
     pool: AdaptivePool,
     learner: PreparedLearner,
     progress: Callable[[int], object],
 ) -> Floats:
-    """Return the parameters [parameters] with the largest mean objective over trials."""
+    """Return the values of tunables [tunables] with the largest mean objective over trials."""
     numbers = _numbers(prepared.environment)
     low, high = np.array([(x.low, x.high) for x in numbers.values()]).T[..., None]
     positive = low > 0  # searched in logarithms

@@ -12,8 +12,8 @@ from exaul.engine.logs import files
 from exaul.llm import benchmarks, exports
 from exaul.llm.tables import Columns, read_table
 
-RESULTS = "lm-eval", "inspect"  # functions in exaul.llm.benchmarks of all files, --metric and --filter
-FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # functions in exaul.llm.exports, of a file and a score
+RESULTS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take all files, --metric and --filter
+FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # those of exaul.llm.exports take a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *RESULTS, *FEEDBACK, TABLE
 FLAGS = {"metric": RESULTS, "filter": RESULTS, "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}

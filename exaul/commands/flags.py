@@ -24,7 +24,7 @@ GROUPS = {  # of flags in a help text, by title
     "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",
 }
 
-OF_CLASSES = {  # by class, of a command with flags of several
+OF_CLASSES = {  # titles by class, where they depend on the class alone
     "ServeFlags": "the service",
     "GatewayFlags": "the gateway before a model",
     "AbstainersConfiguration": "learners and targets",

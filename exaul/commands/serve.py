@@ -12,7 +12,7 @@ from exaul.engine.checks import BadInput, quote
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
-OF_SERVER = "state", "host", "port", "keys"  # the other flags of the service are arguments of ``app``
+OF_SERVER = "state", "host", "port", "keys"  # the others are arguments of ``app``, without ``log_``
 BEGUN = "it began without a log, and goes on; to begin it anew from one, stop and run: exaul journal start"
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's

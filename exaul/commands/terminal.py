@@ -1,8 +1,8 @@
 """Run a program and end it: results on stdout, at most one line of error on stderr, and an exit status.
 
-0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 3: done, with too few
-rows or rounds. 70: a bug, with a traceback. 130:
-interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
+0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 3: done, with too few rows or rounds, or
+a server that did not start. 70: a bug, with a traceback. 130: interrupted. 143: terminated. 141: the reader of its
+output has closed the pipe.
 """
 
 import codecs

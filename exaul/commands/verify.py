@@ -17,14 +17,14 @@ from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import Rollout, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
-from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.game import Rates
 from exaul.kernels.metrics import Floats
 
-COPIES = 128  # compared copies, at most; but two trials of each cell, if there are as many (chosen: ten seconds)
-ROUNDS = 10_000  # compared rounds, at most (chosen: ten seconds)
+MOST_COPIES = 128  # compared copies; but two trials of each cell, if there are as many (chosen: ten seconds)
+MOST_ROUNDS = 10_000  # compared rounds (chosen: ten seconds)
 # At large eta a learner amplifies rounding until decisions change (measured over 10,000 rounds of the default sweep
 # in float64: from eta = 0.5 for exaul, and 3 for exp3-ix). Then ``dense`` also differs from itself once the last
 # digit of eta changes, and equal decisions prove nothing. Means are compared up to DOUBT times half their 95%
@@ -53,9 +53,9 @@ class Certificate(NamedTuple):
         return all(abs(x.mean()) <= DOUBT * _half_width(x) for x in self.changes.values())
 
 
-def certify(prepared: Prepared, learner: PreparedLearner) -> Certificate:
+def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
     """Compare a learner with ``dense`` in float64, over the first rounds of a sweep."""
-    rounds, precision = min(prepared.horizon, ROUNDS), prepared.sweep.precision
+    rounds, precision = min(prepared.horizon, MOST_ROUNDS), prepared.sweep.precision
     # a sweep keeps totals, not decisions: with a checkpoint after every round, the totals tell the decisions
     prepared = replace(prepared, checkpoints=np.arange(1, rounds + 1))
     mine, theirs = _simulate(prepared, learner), _simulate(prepared, _on_dense(learner, learner.rates))
@@ -86,11 +86,11 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
     return learner._replace(backend=backend, rates=rates)
 
 
-def _simulate(prepared: Prepared, learner: PreparedLearner) -> Rollout:
+def _simulate(prepared: PreparedSource, learner: PreparedLearner) -> Rollout:
     return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
-def certify_all(prepared: Prepared) -> list[Certificate]:
+def certify_all(prepared: PreparedSource) -> list[Certificate]:
     """Certify all learners but fixed arms, which are only counted."""
     import jax
 
@@ -148,7 +148,7 @@ def main(given: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     prepared = prepare(sweep)
-    prepared = replace(prepared, trials=prepared.trials[: max(2, COPIES // cells)])
+    prepared = replace(prepared, trials=prepared.trials[: max(2, MOST_COPIES // cells)])
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
     certificates, fixed = certify_all(prepared), [x.name for x in prepared.learners if x.is_fixed]

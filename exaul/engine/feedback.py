@@ -86,7 +86,7 @@ def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
 
 
 def describe_waiting(feedback: Feedback, horizon: int) -> str:
-    """Return what bounds of R_T require of late feedback, for "on any sequence..."; empty if nothing.
+    """Return what bounds of R_T require of late feedback, as a clause of a sentence; empty if nothing.
 
     The limits are those of a sweep with this feedback and horizon, and hold on other sequences only under the same
     limits (``docs/proofs.md``, D1 and D2).

@@ -4,7 +4,7 @@
     batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
     batches/now-0-0000000-0000099.npz   the state of a batch at its last save
     curves.csv                      the curves of the finished batches of one source
-    trials.csv, ...                 the results, moved into place at the end; then ``batches`` is removed
+    trials.csv, ...                 the results, written at the end; then ``batches`` is removed, unless of a shard
 
 Files are written under names that begin with ``.exaul-``, in the same folder, hence on the same file system, and
 renamed, so that none is ever half written. The operating system's lock on the folder ends with the process.
@@ -34,7 +34,7 @@ from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
 PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
-MANIFEST = "manifest.json"  # of a sweep written first; ``fill_atomically`` moves it into place last
+MANIFEST = "manifest.json"  # that of a sweep is written first; with ``fill_atomically`` it moves into place last
 NOW = "now-"  # before the name of a batch, that of its state at the last save
 KEPT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
@@ -217,7 +217,7 @@ class SweepFolder:
             write_beside(self._file(prefix, batch), lambda path: _save(path, content))
 
     def load(self, batch: Batch, prefix: str = "") -> Arrays:
-        """Return the arrays of a finished batch; BadInput if it is unreadable, changed or of another sweep."""
+        """Return the arrays in the file of a batch; BadInput if it is unreadable, changed or of another sweep."""
         path = self._file(prefix, batch)
         again = "remove it to run that batch again"
         try:

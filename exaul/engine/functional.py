@@ -252,8 +252,8 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
 def cuts(grid: Any, scores: Any) -> Any:
     """Return the cut of each score, the number of thresholds [H] that it reaches, int32 in 1..H-1.
 
-    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced. ``BadInput``: the thresholds do not
-    increase, or a score is not in [0, 1].
+    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced. ``BadInput``: a threshold is below the
+    one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
         check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "increasing: exaul.cuts(grid, scores)")
@@ -276,7 +276,7 @@ class GamePool(NamedTuple):
     """What an adaptive environment asks from, and its numbers."""
 
     records: AdaptivePool
-    tunables: Any  # [tunables], any of which may be an axis of a ``vmap``, but for words
+    tunables: Any  # [tunables], their values; ``vmap`` may batch those that are numbers, not words
 
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:

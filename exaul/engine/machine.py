@@ -73,6 +73,7 @@ def show_bytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
+USABLE = 0.8  # share of the free memory that may be planned for (chosen)
 # Copies are simulated in multiples of TILE: XLA vectorises small or odd shapes differently, and a copy's bits must
 # not depend on the number of copies.
 TILE = 32
@@ -132,8 +133,6 @@ def padded_indices(copies: int) -> NDArray[np.intp]:
 
 
 SHORTEST = 0.1  # seconds; programs that compile faster are not stored
-
-
 MAPS = 20_000  # of the 65,530 memory maps that Linux allows a process; a function that JAX compiled takes some 30
 
 

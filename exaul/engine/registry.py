@@ -28,7 +28,7 @@ LEARNERS = {
     "aci-rank": f"{_LEARNERS}.aci_rank:aci_rank",
     "aci-rank-from-log": f"{_LEARNERS}.aci_rank:aci_rank",
 }
-FROM_LOG = "aci-rank-from-log"  # aci-rank after a sample of a built-in profile, as its user has a log
+FROM_LOG = "aci-rank-from-log"  # aci-rank, started from a sample of a built-in profile in place of a user's log
 # the paper's learners and comparators
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 DEFAULT_LEARNERS = (*PAPER_LEARNERS, "aci-rank")
@@ -85,7 +85,7 @@ def load_object(place: str) -> Any:
 
 @cache
 def backend_of(learner: Any, name: str, precision: str) -> Any:
-    """Return a learner on a backend (``NativeBackend``, or JAX's ``Backend``); None if that has no such rule.
+    """Return a learner on a backend, a ``NativeBackend`` or, of JAX, a ``Backend``; None without one for its rule.
 
     The cache returns the same object each time: programs are compiled once per object.
     """

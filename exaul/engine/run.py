@@ -28,7 +28,7 @@ from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.text_table import NOTHING
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
-from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
@@ -39,15 +39,15 @@ class PreparedSweep(NamedTuple):
     """A sweep, or the rest of an interrupted one, before it runs. Nothing is written yet."""
 
     sweep: Sweep
-    sources: tuple[Prepared, ...]
+    sources: tuple[PreparedSource, ...]
     manifest: dict[str, Any]
     is_resumed: bool = False
 
     def rounds(self, batch: Batch) -> int:
         """Return the number of rounds of a batch, of all copies together."""
-        return self.trials_of(batch).rounds_of_copies
+        return self.source_of(batch).rounds_of_copies
 
-    def trials_of(self, batch: Batch) -> Prepared:
+    def source_of(self, batch: Batch) -> PreparedSource:
         """Return the source of a batch, with its trials alone."""
         return replace(self.sources[batch.source], trials=batch.trials)
 
@@ -260,7 +260,7 @@ def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missin
     for batch in missing:
         before = bar.done
         try:
-            result = simulate_batch(prepared.trials_of(batch), bar.update, (opened, batch))
+            result = simulate_batch(prepared.source_of(batch), bar.update, (opened, batch))
         except MemoryError:
             bar.update(before - bar.done)
             yield batch, None
@@ -326,7 +326,7 @@ def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arr
     prepared = _prepared_on_worker(sweep, run)
     if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
-    result = simulate_batch(prepared.trials_of(batch), lambda rounds: None)
+    result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
     return identity(prepared.manifest, batch.source), result
 
 
@@ -387,7 +387,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
     return PreparedSweep(sweep, sources, manifest)
 
 
-def _prepare_traces(sweep: Sweep) -> tuple[tuple[Prepared, ...], int]:
+def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
     """Prepare a source for each trace, or each that has a neighbour; also return how many are too short."""
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious):
@@ -417,7 +417,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[Prepared, ...], int]:
     return tuple(sources), len(traces) - len(long)
 
 
-def _describe(source: Prepared) -> dict[str, Any]:
+def _describe(source: PreparedSource) -> dict[str, Any]:
     """Return the entry of a source in the manifest."""
     learners = [
         {
@@ -438,7 +438,7 @@ def _describe(source: Prepared) -> dict[str, Any]:
     }
 
 
-def _describe_log(source: Prepared) -> dict[str, Any] | None:
+def _describe_log(source: PreparedSource) -> dict[str, Any] | None:
     """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
     if source.log is None:
         return None

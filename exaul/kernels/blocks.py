@@ -1,4 +1,4 @@
-"""The backend for devices, in JAX: blocks of 16 rounds on 17 numbers, without sort, gather or scatter.
+"""The backend for devices, in JAX: blocks in pieces of 16 rounds, on 17 numbers; no sort, gather or scatter.
 
 Over C rounds at most C cuts occur, so the arms keep their ratios within at most C + 1 groups, and sums over the
 groups replace their weights without loss. An item's group is the number of cuts that it reaches:
@@ -7,7 +7,7 @@ groups replace their weights without loss. An item's group is the number of cuts
     arms               ...............................     H weights
     groups              0     1    2      3       4        C + 1 sums; two rounds of one cut leave a group empty
 
-It happens twice: H weights collapse to 257 sums for 256 rounds, and those to 17 for a block. A round (line "Update"
+It happens twice: H weights collapse to 257 sums for a block, and those to 17 for a piece. A round (line "Update"
 of Algorithm "ExAUL") changes 17 numbers, and XLA computes it for all copies in a few elementwise kernels. The state
 is the differences ``L_k - L_{k-1}``, of which a round changes one; weights are computed anew every 256 rounds.
 
@@ -30,7 +30,7 @@ from exaul.kernels.game import ROUNDS, Block, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
 from exaul.kernels.play import Backend, ByBlocks
 
-BLOCK = 16  # rounds that are written out (chosen; more compile longer)
+PIECE = 16  # rounds of a piece, which is written out (chosen; more compile longer)
 
 
 def _groups_below(cuts: jax.Array) -> jax.Array:
@@ -64,20 +64,20 @@ def _update(
     return answered, (jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)), gap
 
 
-def _simulate_block(
+def _simulate_piece(
     learner: Learner[Sided], weights: jax.Array, x: tuple[jax.Array, Block], parameters: Parameters, precision: str
 ) -> tuple[jax.Array, tuple[Any, ...]]:
-    """Simulate 16 rounds of one copy; ``weights`` [257] are the sums of the groups of 256 rounds."""
+    """Simulate a piece of one copy; ``weights`` [257] are the sums of the groups of a block."""
     cuts, rounds = x
     group, sums = _collapse(weights, cuts)
     below = _groups_below(cuts)
     # Scalars instead of an array: under vmap each is an array [B], and a round is elementwise over copies.
-    inner = [sums[g] for g in range(BLOCK + 1)]
-    change = [jnp.ones((), weights.dtype)] * (BLOCK + 1)
+    inner = [sums[g] for g in range(PIECE + 1)]
+    change = [jnp.ones((), weights.dtype)] * (PIECE + 1)
     outcomes = []
-    for i in range(BLOCK):
+    for i in range(PIECE):
         one = jax.tree.map(lambda each, i=i: each[i], rounds)
-        is_below = [g < below[i] for g in range(BLOCK + 1)]
+        is_below = [g < below[i] for g in range(PIECE + 1)]
         low = _total([jnp.where(b, w, 0) for b, w in zip(is_below, inner, strict=True)])
         high = _total([jnp.where(b, 0, w) for b, w in zip(is_below, inner, strict=True)])
         P, Q = low / (low + high), high / (low + high)
@@ -86,7 +86,7 @@ def _simulate_block(
         inner = [w * side for w, side in zip(inner, sides, strict=True)]
         change = [c * side for c, side in zip(change, sides, strict=True)]
         outcomes.append((answered, gap))
-    spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(BLOCK + 1)])
+    spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(PIECE + 1)])
     return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
 
 
@@ -108,8 +108,8 @@ class SidedBlocks(ByBlocks):
         chex.assert_shape(block[:2], (ROUNDS,))
         weights = weights_of(self.losses(differences), params.eta, self.learner.rule.prior, self.precision)
         _, groups = _collapse(weights, block.cuts)
-        pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
-        simulate = partial(_simulate_block, self.learner, parameters=params, precision=self.precision)
+        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (_groups_below(block.cuts), block))
+        simulate = partial(_simulate_piece, self.learner, parameters=params, precision=self.precision)
         _, results = lax.scan(simulate, groups, pieces)
         answered, gaps = (x.reshape(ROUNDS) for x in results)
         is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
@@ -152,7 +152,7 @@ class RankedBlocks(RankedGame, ByBlocks):
             return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), answered
 
         rounds = high, low, block.errors, block.draws.decision, block.active
-        numbers, answered = lax.scan(one, numbers, rounds, unroll=BLOCK)
+        numbers, answered = lax.scan(one, numbers, rounds, unroll=PIECE)
         added = jnp.sum(jnp.where(cuts == arms, each[:, None], 0.0), axis=0)
         scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
         return RankedState(numbers, (counts + added) / scale), answered

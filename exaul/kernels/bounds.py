@@ -1,10 +1,10 @@
 """Bounds of the regret, those of the paper's theorems and sharper ones, and what they say of the FDR (Lemma 1).
 
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow, ``rounds``
-[K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast
-shape, or is a float if it does not depend on them.
-s and r are the costs of ``compute_costs``: an answer with error e costs s e, an abstention r. ``docs/proofs.md``,
-section 6, has the proofs, and states how each bound holds against adaptive adversaries.
+[K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
+or is a float if it does not depend on them. s and r are the costs of ``compute_costs``: an answer with error e
+costs s e, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds against
+adaptive adversaries.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,8 @@ class Given(NamedTuple):
     rounds: NDArray[np.float64]  # [K]
     arms: int
     delta: float
-    s: Any  # [cells], cost of an answer per unit of error
-    r: Any  # [cells], cost of an abstention
+    s: Any  # of the shape of alpha and lambda, cost of an answer per unit of error
+    r: Any  # likewise, cost of an abstention
     horizon: Any  # T
     eta_sum: Any  # over the rounds
     gamma_sum: Any  # over the rounds

@@ -79,13 +79,13 @@ class DelayedGame(Late):
 
     def init(self, start: Start) -> DelayedState:
         """Return the state before round 1."""
-        copy, nothing, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
+        inner, nothing, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
         of = Parameters(nothing + 1, nothing, nothing, nothing, nothing)
-        kept = jax.eval_shape(lambda: self.inner.decide(copy, of, cut, nothing)[1].kept)
+        kept = jax.eval_shape(lambda: self.inner.decide(inner, of, cut, nothing)[1].kept)
         # An empty place reads as CLOSED, 0.0, which is never learned.
         pending = tuple(jnp.zeros(self.places, x.dtype) for x in (nothing, nothing, cut, *kept))
         sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
-        return DelayedState(copy, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
+        return DelayedState(inner, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
 
     def reweigh(self, state: DelayedState, params: Parameters) -> DelayedState:
         """Return the state at the rates of the next 256 questions."""
@@ -101,8 +101,8 @@ class DelayedGame(Late):
         """Decide as the learner inside does; ``draws`` are also those of the feedback."""
         chex.assert_rank([cut, *draws], 0)
         waiting = state.sums.open if self.reserve else None
-        copy, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
-        return state._replace(inner=copy), decision._replace(kept=(decision.kept, draws))
+        inner, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
+        return state._replace(inner=inner), decision._replace(kept=(decision.kept, draws))
 
     def learn(
         self, state: DelayedState, params: Parameters, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
@@ -136,10 +136,10 @@ class DelayedGame(Late):
         # ``decide``); then an answer that expires, before the next feedback is read; then the feedback.
         abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
         none = Decision(jnp.zeros((), bool), jnp.zeros(()), kept)
-        copy = self.inner.learn(
+        inner = self.inner.learn(
             state.inner, _rates(state, params), cut, none, error, jnp.where(abstained, share, 0.0)
         )
-        state = state._replace(inner=copy, sums=add_abstention(jnp.where, sums, abstained, share))
+        state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
         if self.remembers:
             old_place = (n - expires) % self.places
             old = tuple(values[old_place] for values in state.pending)
@@ -161,8 +161,8 @@ class DelayedGame(Late):
         _, _, cut, *kept = answer
         sums = close_answer(jnp.where, state.sums, now)
         decision = Decision(now, jnp.zeros(()), tuple(kept))
-        copy = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
-        return state._replace(inner=copy, sums=add_answer(jnp.where, sums, now, observed, error))
+        inner = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
+        return state._replace(inner=inner, sums=add_answer(jnp.where, sums, now, observed, error))
 
     def masses(self, state: DelayedState, params: Parameters) -> Any:
         """Return the probabilities of the arms [H]."""

@@ -105,8 +105,8 @@ class Start(NamedTuple):
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
     """Return the paper's grid [H], ``{k / (H - 1)}`` (section "Online Conformal Abstention").
 
-    Grids increase from 0 to 1, with ties, and take the same arguments, H = ``arms`` >= 2 and scores [N] in [0, 1];
-    only ``quantile_grid`` and ``log_grid`` read the scores.
+    All grids begin at 0, end at 1 and never fall, and take the same arguments, H = ``arms`` >= 2 and scores [N] in
+    [0, 1]; only ``quantile_grid`` and ``log_grid`` read the scores.
     """
     return np.arange(arms) / (arms - 1)
 

@@ -59,7 +59,7 @@ class Decision(NamedTuple):
 
     answer: Any  # [] bool
     P: Any  # [] probability of answering, before the draw
-    kept: Any = ()  # of what ``learn`` needs: P and Q, or the arm and its probability
+    kept: Any = ()  # what else ``learn`` needs: P and Q, or the arm and its probability
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:
@@ -138,14 +138,14 @@ def play_round(
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
     """Play one game of T rounds, as of ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
 
-    def step(state: Any, x: Any) -> tuple[Any, Any]:
+    def one(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
         now, state = at_block(learner, params, state, t)
         state, decision = learner.decide(state, now, cut, u)
         return learner.learn(state, now, cut, decision, error), decision.answer
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
-    return jax.lax.scan(step, spread(learner.init(params), params, rounds), rounds)[1]
+    return jax.lax.scan(one, spread(learner.init(params), params, rounds), rounds)[1]
 
 
 def spread(first: Any, *given: Any) -> Any:
@@ -169,7 +169,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
 
-    def step(carry: Any, record: Any) -> tuple[Any, Any]:
+    def one(carry: Any, record: Any) -> tuple[Any, Any]:
         count, wrong, loss = carry
         cut, error, answer = record
         count, wrong = count.at[cut].add(1.0), wrong.at[cut].add(error)
@@ -180,7 +180,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
         return (count, wrong, loss), loss - best
 
     nothing, rounds = jnp.zeros(learner.arms), (cuts, errors, answers)
-    return jax.lax.scan(step, spread((nothing, nothing, jnp.zeros(())), params, rounds), rounds)[1]
+    return jax.lax.scan(one, spread((nothing, nothing, jnp.zeros(())), params, rounds), rounds)[1]
 
 
 class Backend(NamedTuple):

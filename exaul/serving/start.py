@@ -84,17 +84,17 @@ class AbstainerStart(NamedTuple):
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
 
 
-def read_start_log(log: Any, columns: Layout) -> Records:
+def read_start_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
     try:
-        return read_log(log, columns)
+        return read_log(log, layout)
     except ModuleNotFoundError as error:
         if error.name == "pandas":
-            return _load_csv(Path(log), columns)
+            return _load_csv(Path(log), layout)
         raise
 
 
-def _load_csv(path: Path, columns: Layout) -> Records:
+def _load_csv(path: Path, layout: Layout) -> Records:
     """Return the records of a CSV where pandas is not installed, as in a small service."""
     if path.suffix.lower() != ".csv":
         raise BadInput(f"{path}: it must be a file .csv; others need pandas, which is not installed")
@@ -108,4 +108,4 @@ def _load_csv(path: Path, columns: Layout) -> Records:
         if len(row) != len(header):
             raise BadInput(f"{path}, row {number}: {len(row)} cells found; the header has {len(header)}")
     cells = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return load_table(str(path), cells, columns)._replace(name=path.stem, sha256=file_hash(path))
+    return load_table(str(path), cells, layout)._replace(name=path.stem, sha256=file_hash(path))

@@ -68,7 +68,7 @@ def test_where_rounding_alone_changes_decisions_the_verdict_says_so(worse, means
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("precision", verify.TOLERANCE)
 def test_decisions_agree_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
-    monkeypatch.setattr(verify, "ROUNDS", 300_000)
+    monkeypatch.setattr(verify, "MOST_ROUNDS", 300_000)
     sweep = Sweep(environment="single-shift", horizon=300_000, trials=2, learners=[name], precision=precision)
     prepared = prepare(sweep)
     (found,) = verify.certify_all(prepared)

@@ -57,7 +57,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
     assert batch.largest_batch(prepared) == 1000
     needed = [batch.bound_resources(prepared, many).host for many in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)
-    monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / batch.SHARE) + 1)
+    monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / machine.USABLE) + 1)
     assert batch.largest_batch(prepared) == 500
 
 

@@ -120,10 +120,10 @@ def read_tunables(name: str, environment: Any, texts: Mapping[str, str]) -> NDAr
     return np.array([x.value(texts[key]) if key in texts else x.default for key, x in tunables.items()])
 
 
-def tunable_choices(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return the values of the word tunables, [tunables] int32, with 0 for numbers."""
+def tunable_choices(environment: Adaptive, values: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the word tunables among ``values`` [tunables], as int32, with 0 for the others."""
     return np.array(
-        [int(x) if tunable.words else 0 for tunable, x in zip(environment.tunables, tuning, strict=True)], np.int32
+        [int(x) if tunable.words else 0 for tunable, x in zip(environment.tunables, values, strict=True)], np.int32
     )
 
 
@@ -132,7 +132,7 @@ BINS = 10  # groups of each source with ``groups=score`` (chosen)
 
 def make_pool(
     environment: Adaptive,
-    tuning: NDArray[np.float64],
+    values: NDArray[np.float64],
     seed: int,
     horizon: int | None,
     grid: NDArray[np.float64],
@@ -144,7 +144,7 @@ def make_pool(
 
     Args:
         environment: that asks.
-        tuning: [tunables].
+        values: of its tunables, [tunables].
         seed: of the sweep, from which an environment that uses records once draws ``horizon`` of them.
         horizon: T; None for all records.
         grid: [H] thresholds.
@@ -153,7 +153,7 @@ def make_pool(
         groups: labels [N] of each source; None for those of the tunable ``groups``: ``score`` (ten equal bins of
             the score) or ``source`` (one group).
     """
-    words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, tuning, strict=True) if x.words}
+    words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, values, strict=True) if x.words}
     first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
     key = first_word[0], second_word[0]
     labels, known = [], 0

@@ -55,13 +55,13 @@ class Answered(NamedTuple):
     high: Floats  # number of those with an error above the mean of all; for labels of 0 and 1, the wrong ones
 
 
-def categories(log: str, columns: Layout) -> Categories:
+def categories(log: str, layout: Layout) -> Categories:
     """Return the columns that may separate the rows of a log.
 
     Left out are scores, labels, selected columns, columns that do not fit in memory, and all after the first 1,000.
     """
     path, selection = parse_log(log)
-    known = {columns.score, columns.error, columns.correct, "error", "correct", *selection}
+    known = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
     names = [name for name in files.columns(path) if name not in known and not name.startswith("score")]
     question = next((name for name in QUESTIONS if name in names), None)
     named = [] if question is None else [question]
@@ -232,13 +232,13 @@ class Finding(NamedTuple):
 
 
 def diagnose(
-    log: Sequence[str], columns: Categories, records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
+    log: Sequence[str], categories: Categories, records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
 ) -> list[Finding]:
     """Return the defects of a log, the most important first.
 
     Args:
         log: ``PATH[:COL=VALUE,...]`` and flags that name its columns, for the commands in the findings.
-        columns: of the log.
+        categories: of the log.
         records: of the log, N >= 0.
         rows: [N] their positions in the file.
         alphas: target FDRs.
@@ -246,7 +246,7 @@ def diagnose(
     scores, errors = records.scores, records.errors
     if not len(scores):
         return []
-    several, drift = pooled(columns.columns, records, rows, alphas), find_drift(scores, errors)
+    several, drift = pooled(categories.columns, records, rows, alphas), find_drift(scores, errors)
     inverted, coarse = _inverted(scores, errors), _coarse(scores)  # which explain wrong tops, and ties
     texts = (
         inverted,
@@ -255,7 +255,7 @@ def diagnose(
         _pools(several),
         drift and f"{drift}; a random order hides this; run it in its own order with:",
         None if coarse else _ties(scores, errors, alphas),
-        _named_repeats(columns, rows) or _repeated_scores(scores, errors),
+        _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
         "pools": typed("inspect", *log, "--each", *(column.column for column in several[:NAMED])),
@@ -389,17 +389,17 @@ def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None
     )
 
 
-def _named_repeats(columns: Categories, rows: NDArray[np.intp]) -> str | None:
+def _named_repeats(categories: Categories, rows: NDArray[np.intp]) -> str | None:
     """Report rows with the same question and the same values of all other columns of few values."""
-    if columns.questions is None:
+    if categories.questions is None:
         return None
-    named = rows[columns.questions[rows] >= 0]
-    keys = np.column_stack([columns.questions, *(column.places for column in columns.columns.values())])[named]
+    named = rows[categories.questions[rows] >= 0]
+    keys = np.column_stack([categories.questions, *(x.places for x in categories.columns.values())])[named]
     distinct = len(np.unique(keys, axis=0))
     if len(named) - distinct < SMALLEST * len(rows) or len(named) == distinct:
         return None
     return (
-        f"questions repeat: {len(named)} rows ask {distinct} questions (column {columns.question}, equal in the "
+        f"questions repeat: {len(named)} rows ask {distinct} questions (column {categories.question}, equal in the "
         f"other columns of few values), so results look surer than they are; keep one row per question"
     )
 

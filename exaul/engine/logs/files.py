@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.machine import host_memory, show_bytes
+from exaul.engine.machine import USABLE, host_memory, show_bytes
 
 Table = pd.DataFrame
 
@@ -27,7 +27,7 @@ _CSV = {".csv", ".tsv", ".txt"}
 _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
-SHARE, GROWTH = 0.8, 10  # usable share of free memory (chosen); bytes in memory per byte of a text log (chosen)
+GROWTH = 10  # bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
 WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
@@ -100,7 +100,7 @@ def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]
     flat = [name for name in names if name in sizes]
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=flat) as stored:  # each distinct text once
         for name in flat:  # one column at a time, since a log may have large columns of prompts and replies
-            if sizes[name] <= SHARE * host_memory():
+            if sizes[name] <= USABLE * host_memory():
                 with suppress(BadInput):
                     yield name, _readable_errors(path, partial(_parquet_table, stored, [name]))[name]
 
@@ -188,7 +188,7 @@ def _check_size(path: Path) -> None:
     """
     longest = math.inf if _is_array(path) else LINE
     free = host_memory()
-    most, size, line = int(SHARE * free / GROWTH), 0, 0
+    most, size, line = int(USABLE * free / GROWTH), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
         stream: Any = handles.handle
         for piece in iter(partial(stream.read, 2**20), b""):
@@ -213,7 +213,7 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
             _check_distinct(present)
             return _header(present)
         rows, free = stored.metadata.num_rows, host_memory()
-        if rows * len(names) * CELL > SHARE * free:
+        if rows * len(names) * CELL > USABLE * free:
             raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
         return _parquet_table(stored, names).set_axis(range(1, rows + 1))
 

@@ -110,18 +110,18 @@ class SelectedRows(NamedTuple):
         return scores[whole], errors[whole], whole
 
 
-def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
+def load_log(log: str, layout: Layout, group: str | None = None) -> Records:
     """Return the records of a log. Arguments and errors are those of ``load_rows``."""
-    return load_rows(log, columns, group)[0]
+    return load_rows(log, layout, group)[0]
 
 
-def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:
+def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:
     """Return the records of a log [N], and the positions of their rows in the file, from 0 [N].
 
     Args:
         log: ``PATH``, or ``PATH:COL=VALUE,...`` to keep only matching rows. CSV (also compressed), JSON lines
             (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
-        columns: names of its columns. Without a label column, ``error`` or ``correct`` is used.
+        layout: names of its columns. Without a label column, ``error`` or ``correct`` is used.
         group: column with the group of each question, or None.
 
     Raises:
@@ -131,11 +131,11 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
     path, selection = parse_log(log)
     present = files.columns(path)
-    label = label_of(path, present, columns)
-    names = list(dict.fromkeys([columns.score, label[0], *selection, *([] if group is None else [group])]))
+    label = label_of(path, present, layout)
+    names = list(dict.fromkeys([layout.score, label[0], *selection, *([] if group is None else [group])]))
     require_columns(path, present, names)
     cells = read_cells(path, names, selection)
-    scores, errors, complete = cells.complete(columns.score, label, columns.drop_missing)
+    scores, errors, complete = cells.complete(layout.score, label, layout.drop_missing)
     groups = None if group is None else np.array(cells.texts(group))[complete]
     name, dropped = source_name(path, selection), len(complete) - len(scores)
     return Records(name, scores, errors, dropped, file_hash(path), groups), cells.chosen[complete]
@@ -155,31 +155,29 @@ def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -
     return SelectedRows(path, rows, cells, np.flatnonzero(chosen))
 
 
-def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Records:
+def load_table(name: str, cells: dict[str, list[Any]], layout: Layout) -> Records:
     """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
     path, present = Path(name), list(cells)
-    label = label_of(path, present, columns)
-    require_columns(path, present, (columns.score, label[0]))
+    label = label_of(path, present, layout)
+    require_columns(path, present, (layout.score, label[0]))
     many = len(cells[label[0]])
     table = SelectedRows(path, range(1, many + 1), cells, np.arange(many))
-    scores, errors, _ = table.complete(columns.score, label, columns.drop_missing)
+    scores, errors, _ = table.complete(layout.score, label, layout.drop_missing)
     return Records(name, scores, errors, many - len(scores), None)
 
 
-def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
+def label_of(path: Path, present: Sequence[str], layout: Layout) -> tuple[str, bool]:
     """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
-    label_columns = [name for name in (columns.error, columns.correct) if name is not None]
+    label_columns = [name for name in (layout.error, layout.correct) if name is not None]
     label_columns = label_columns or [name for name in ("error", "correct") if name in present]
     if len(label_columns) != 1:
         what = "the log has columns error and correct"
         what = what if label_columns else f"no column error or correct; {listed(present)}"
         hint = "--error or --correct (in serve --log-error or --log-correct, in Python error= or correct=)"
         raise BadInput(f"{path}: {what}; name its label column with {hint}, or use {typed('convert', 'table')}")
-    if label_columns[0] == columns.score:
-        raise BadInput(f"{path}: {columns.score!r} named as the column of scores and of labels; they must be two")
-    return label_columns[0], columns.correct is not None or (
-        columns.error is None and label_columns[0] == "correct"
-    )
+    if label_columns[0] == layout.score:
+        raise BadInput(f"{path}: {layout.score!r} named as the column of scores and of labels; they must be two")
+    return label_columns[0], layout.correct is not None or (layout.error is None and label_columns[0] == "correct")
 
 
 def listed(present: Sequence[str]) -> str:
@@ -300,12 +298,12 @@ def scale_hint(cell: Any) -> str:
     return f" ({typed('convert', 'table', *scale)} reads such scores)"
 
 
-def read_log(log: Any, columns: Layout) -> Records:
+def read_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log.
 
     Args:
         log: a file, as in ``load_log``; a DataFrame; or scores [N] and errors [N].
-        columns: names of the columns of a file or DataFrame.
+        layout: names of the columns of a file or DataFrame.
 
     Raises:
         BadInput: the log cannot be read, or a number is not in [0, 1].
@@ -313,12 +311,12 @@ def read_log(log: Any, columns: Layout) -> Records:
     if isinstance(log, tuple) and len(log) == 2:
         return _of_arrays(*log)
     if isinstance(log, str | PathLike):
-        return load_log(str(log), columns)
+        return load_log(str(log), layout)
     if hasattr(log, "columns"):
         if not log.columns.is_unique:
             raise BadInput(f"{WARM_START}: two columns have one name")
         known = log.astype(object).where(log.notna(), None)
-        return load_table(WARM_START, {str(name): known[name].tolist() for name in known}, columns)
+        return load_table(WARM_START, {str(name): known[name].tolist() for name in known}, layout)
     raise BadInput(f"{WARM_START}: {quote(log)} found; it must be a file, a DataFrame, or scores and errors")
 
 
@@ -377,7 +375,7 @@ def describe_records(records: Records) -> dict[str, Any]:
 
 
 def describe_log(log: Records) -> dict[str, Any]:
-    """Return also the share of wrong answers and the hash of the content: of a log from which learners start."""
+    """Return what ``describe_records`` does, the error rate and the hash of the content, of a log to start from."""
     return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 

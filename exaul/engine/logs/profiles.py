@@ -35,12 +35,9 @@ def _beta(error_rate: float, right: tuple[float, float], wrong: tuple[float, flo
     return draw
 
 
-def _levels(error_rate: float, right: float, wrong: float) -> Callable[..., Any]:
-    def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-        errors = rng.random(RECORDS) < error_rate
-        return rng.binomial(5, np.where(errors, wrong, right)) / 5, errors
-
-    return draw
+def _levels(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    errors = rng.random(RECORDS) < 0.30
+    return rng.binomial(5, np.where(errors, 0.60, 0.92)) / 5, errors
 
 
 def _binned(name: str) -> Callable[..., Any]:
@@ -71,9 +68,7 @@ PROFILES: dict[str, Profile] = {
     "nq-like": Profile(
         "synthetic: error rate 0.35, right answers Beta(4, 1), wrong Beta(2, 2)", _beta(0.35, (4, 1), (2, 2))
     ),
-    "consistency-like": Profile(
-        "synthetic: error rate 0.30, six levels of self-consistency, 0 to 1", _levels(0.30, 0.92, 0.60)
-    ),
+    "consistency-like": Profile("synthetic: error rate 0.30, six levels of self-consistency, 0 to 1", _levels),
     "triviaqa-likelihood": Profile(_real("open-domain TriviaQA, likelihood"), _binned("triviaqa-likelihood")),
     "nq-likelihood": Profile(_real("open-domain NQ, likelihood"), _binned("nq-likelihood")),
     "mmlu-probability": Profile(_real("MMLU, answer probability"), _binned("mmlu-probability")),

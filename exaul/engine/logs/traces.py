@@ -59,26 +59,26 @@ def log_files(log: str) -> list[str]:
     return logs
 
 
-def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
+def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
     """Return all traces of a log, by score column in the order of the file, then sorted by values.
 
     Rows without score or label are left out.
 
     Args:
         log: as in ``load_rows``, with the same errors.
-        columns: names of its columns. Without a column ``columns.score``, every column whose name begins with it
+        layout: names of its columns. Without a column ``layout.score``, every column whose name begins with it
             gives separate traces.
         each: columns whose values separate traces; those that the log lacks are ignored.
     """
     path, selection = parse_log(log)
     present = files.columns(path)
-    label = label_of(path, present, columns)
+    label = label_of(path, present, layout)
     require_columns(path, present, (label[0], *selection))
     apart = [name for name in each if name in present]
-    scores = [name for name in present if name.startswith(columns.score) and name not in (label[0], *apart)]
-    scores = [columns.score] if columns.score in present else scores
+    scores = [name for name in present if name.startswith(layout.score) and name not in (label[0], *apart)]
+    scores = [layout.score] if layout.score in present else scores
     if not scores:
-        raise BadInput(f"{path}: no column {columns.score!r} or beginning with it; {listed(present)}")
+        raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(present)}")
     cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *apart, *selection])), selection)
     errors = cells.errors(label, True)
     places: dict[tuple[str, ...], list[int]] = {}

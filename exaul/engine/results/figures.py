@@ -58,7 +58,7 @@ MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong of the shown)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret"
-OVER_TIME = {  # by name of the figure: curve, label, column of its bound if it has one, and as ``linear`` below
+OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``linear`` of ``over_time``
     "fdr": ("fdr", FDR, "", 0),
     "answered-over-time": ("answered", ANSWERED, "", 0),
     "risk": ("fdr_risk", RISK, "risk_bound", 10),
@@ -380,7 +380,7 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
 
 
 def limits_over_weeks(table: Table, alpha: float, start: str) -> Figure:
-    """Draw limits of the FDR: columns ``weeks``, ``limit`` (a name), ``fdr``; ``start`` of ``aci-rank``."""
+    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name); ``start`` says how ``aci-rank`` starts."""
     figure, panels = panel_grid(table, "FDR at most")
     axes, rows = panels[0]
     for style, name, line in styled_lines(rows, "limit"):

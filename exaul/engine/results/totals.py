@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.learner import block_lengths
@@ -33,35 +33,35 @@ from exaul.kernels.metrics import Floats
 Totals = Arrays
 
 
-def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
+def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
     """Return the totals of all learners.
 
     Args:
-        prepared: the source.
+        source: of the learners.
         rollouts: a ``Rollout`` by learner, at its end.
         best: of all learners; None in an adaptive environment, where each learner has its own.
     """
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
         """Turn [..., copies] into [P, cells, trials]."""
-        return x.reshape(len(x) if x.ndim > 1 else 1, -1, len(prepared.trials))
+        return x.reshape(len(x) if x.ndim > 1 else 1, -1, len(source.trials))
 
     fields: dict[str, Any] = {
-        "learners": [learner.name for learner in prepared.learners],
-        "environment": prepared.environment_name,
-        "source": prepared.name,
-        "grid_name": prepared.sweep.grid,
-        "grid": prepared.grid,
-        "trials": prepared.trials,
-        "checkpoints": prepared.checkpoints,
+        "learners": [learner.name for learner in source.learners],
+        "environment": source.environment_name,
+        "source": source.name,
+        "grid_name": source.sweep.grid,
+        "grid": source.grid,
+        "trials": source.trials,
+        "checkpoints": source.checkpoints,
     }
     if best is not None:
         fields |= {"best_loss": shaped(best[0]), "best_arm": shaped(best[1])}
-    fields |= {f"warm_start/{name}": log for name, log in prepared.log_names.items()}
-    for learner in prepared.learners:
-        name, rollout, cells, horizon = learner.name, rollouts[learner.name], learner.cells, prepared.horizon
+    fields |= {f"warm_start/{name}": log for name, log in source.log_names.items()}
+    for learner in source.learners:
+        name, rollout, cells, horizon = learner.name, rollouts[learner.name], learner.cells, source.horizon
         sums = {kind: shaped(x) for kind, x in rollout.feedback_sums.items()}
-        mine = _of_cells(prepared, learner) | learner.regret_bounds | sums
+        mine = _of_cells(source, learner) | learner.regret_bounds | sums
         mine |= {"answered": shaped(rollout.answered), "wrong": shaped(rollout.wrong)}
         if rollout.asked is not None:
             mine |= {kind: shaped(x) for kind, x in rollout.asked.sums.items()}
@@ -69,43 +69,43 @@ def totals_of(prepared: Prepared, rollouts: Mapping[str, Any], best: BestArms | 
             mine |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback.bounds_risk(horizon):
-            rounds, waiting = prepared.checkpoints[:, None, None], learner.feedback.most_open(horizon)
+            rounds, waiting = source.checkpoints[:, None, None], learner.feedback.most_open(horizon)
             mine["risk_bound"] = _risk_bound(
-                prepared, learner, rounds, mine["answered"], waiting, cells.alpha[:, None]
+                source, learner, rounds, mine["answered"], waiting, cells.alpha[:, None]
             )
         if learner.feedback != PERFECT_FEEDBACK:
-            aim = mine["aim"] = shaped(learner.with_aim(prepared.copies(learner)).alpha)
+            aim = mine["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
             mine["feedback_risk_bound"] = np.full(aim.shape, np.nan)
             if is_bounded:
                 rounds, waiting = np.minimum(sums["learned"] + 1, horizon), np.maximum(sums["since"] - 1, 0)
-                mine["feedback_risk_bound"] = _risk_bound(prepared, learner, rounds, sums["settled"], waiting, aim)
+                mine["feedback_risk_bound"] = _risk_bound(source, learner, rounds, sums["settled"], waiting, aim)
         fields |= {f"{field}/{name}": x for field, x in mine.items()}
     return {name: np.asarray(x) for name, x in fields.items()}
 
 
 def _risk_bound(
-    prepared: Prepared, learner: PreparedLearner, rounds: Any, answered: Any, waiting: Any, aim: Any
+    source: PreparedSource, learner: PreparedLearner, rounds: Any, answered: Any, waiting: Any, aim: Any
 ) -> Floats:
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
-    bound = learner.risk_bound(len(prepared.grid), prepared.horizon, rounds, answered, aim)
+    bound = learner.risk_bound(len(source.grid), source.horizon, rounds, answered, aim)
     return bound + (0 if learner.feedback.reserve else waiting * (1 - aim))
 
 
-def _of_cells(prepared: Prepared, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
+def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
     """Return what the tables have of each cell: eta is NaN if it is a step; regret_bound is [P, cells]."""
     eta, gamma = learner.rates_at_end
     nothing, cells = np.full_like(eta, np.nan), learner.cells
-    regret_bound = np.full((len(prepared.checkpoints), len(cells.pair)), np.nan)
+    regret_bound = np.full((len(source.checkpoints), len(cells.pair)), np.nan)
     if learner.definition.regret_bounds is not None and learner.feedback == PERFECT_FEEDBACK:
         for some, rates in learner.rates_of_cells():
-            given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
-            for bound, t in zip(regret_bound, prepared.checkpoints, strict=True):
+            given = len(source.grid), source.sweep.delta, cells.alpha[some], cells.lam[some]
+            for bound, t in zip(regret_bound, source.checkpoints, strict=True):
                 rounds = block_lengths(int(t))
                 eta_t, gamma_t = (rate[: len(rounds)] for rate in rates)
                 bound[some] = learner.definition.regret_bounds.best(eta_t, gamma_t, rounds, *given)
     return cells._asdict() | {
-        "answer_cost": prepared.answer_cost[cells.pair],
-        "abstain_cost": prepared.abstain_cost[cells.pair],
+        "answer_cost": source.answer_cost[cells.pair],
+        "abstain_cost": source.abstain_cost[cells.pair],
         "eta": eta if learner.definition.rate == "eta" else nothing,
         "step": eta if learner.definition.rate == "step" else nothing,
         "gamma": gamma,

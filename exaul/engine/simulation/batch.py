@@ -15,7 +15,7 @@ from exaul.engine.results.totals import Totals, totals_of
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation import schedule
 from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import (
     ASKED,
     AskedRecords,
@@ -40,11 +40,10 @@ Report = Callable[[int], object]  # called with the rounds simulated since its l
 Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
-SHARE = 0.8  # share of the free memory that may be planned for
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
-# In bytes, at most, as measured: the rest of the process, one with JAX, a program of JAX, a compiled loop, a record
-# of a chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
+# In bytes, at most, as measured: what else the process takes, JAX, a program of JAX, a compiled loop, a record of a
+# chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
 BASE, JAX, PROGRAM, LOOP = 140 * 2**20, 300 * 2**20, 70 * 2**20, 15 * 2**20
 RECORD_BYTES, PENDING_BYTES, ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 50, 48, 300, 2**21, 8 * 13
 
@@ -56,7 +55,7 @@ class Rollout(Saved):
 
     def __init__(
         self,
-        prepared: Prepared,
+        source: PreparedSource,
         learner: PreparedLearner,
         records: Any,
         best: NDArray[np.int32] | None = None,
@@ -64,24 +63,24 @@ class Rollout(Saved):
         """Prepare round 1.
 
         Args:
-            prepared: the source and its trials.
+            source: with the trials to simulate.
             learner: with its backend and cells.
             records: ``TrialRecords``; or the ``AdaptivePool`` that an adaptive environment asks from.
             best: [pairs x trials] the arms of least loss, which fixed arms read.
         """
-        self.learner, cell, arms = learner, prepared.cell_of_copies(learner), len(prepared.grid)
+        self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
         self.count = len(cell)
         padded = machine.padded_indices(self.count)  # every device gets whole tiles
-        copies = prepared.copies(learner, getattr(records, "record_stream", None))
+        copies = source.copies(learner, getattr(records, "record_stream", None))
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.first, cell[padded], best)
         self.asked = None  # counts the records that an adaptive environment asks
-        if isinstance(environment := prepared.environment, Adaptive):
-            trials, seed = prepared.trials, prepared.sweep.seed
-            self.asked = AskedRecords(copies, len(trials), records, prepared.checkpoints)
-            tuning = np.broadcast_to(prepared.tunable_values, (self.count, len(environment.tunables)))
-            objective = *copies.take(padded)[:3], tuning[padded], tunable_choices(environment, tuning[0])
+        if isinstance(environment := source.environment, Adaptive):
+            trials, seed = source.trials, source.sweep.seed
+            self.asked = AskedRecords(copies, len(trials), records, source.checkpoints)
+            values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
+            objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draws = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
             records = Questions(environment, records, Objective(*objective), keys, draws)
@@ -92,7 +91,7 @@ class Rollout(Saved):
             from exaul.engine.simulation.rounds import RoundsSimulation  # which imports JAX
 
             self.simulation = RoundsSimulation(*given)
-        points = len(prepared.checkpoints)
+        points = len(source.checkpoints)
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
         self.reached = 0
@@ -124,21 +123,21 @@ class Rollout(Saved):
             self.asked.count(self.chunk, rows, *(x[:, : self.count] for x in self.simulation.asked))
 
 
-def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Totals:
-    """Simulate the trials of a prepared source, or the rest of them after the last save.
+def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAVES) -> Totals:
+    """Simulate the trials of a source, or the rest of them after the last save.
 
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    on_host = machine.platform() == "cpu" and all(learner.on_host for learner in prepared.learners)
-    if on_host and not prepared.is_adaptive:
-        return _simulate_all(prepared, report, saves)
+    on_host = machine.platform() == "cpu" and all(learner.on_host for learner in source.learners)
+    if on_host and not source.is_adaptive:
+        return _simulate_all(source, report, saves)
     import jax
 
     machine.forget_programs()  # a folder of logs of many lengths compiles one for each length
     try:
         with jax.enable_x64(True):
-            return _simulate_all(prepared, report, saves)
+            return _simulate_all(source, report, saves)
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -146,27 +145,27 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         raise MemoryError(str(error)) from error
 
 
-def _simulate_all(prepared: Prepared, report: Report, saves: Saves) -> Totals:
+def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Totals:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
     """
-    if prepared.is_adaptive:
-        pool = prepared.adaptive_pool()
-        return totals_of(prepared, simulate_learners(prepared, prepared.learners, pool, report, saves), None)
-    fixed = [learner for learner in prepared.learners if learner.is_fixed]
-    learners = [learner for learner in prepared.learners if not learner.is_fixed]
-    records, costs = prepared.trial_records(), (prepared.answer_cost, prepared.abstain_cost)
-    counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
-    rollouts = simulate_learners(prepared, learners, records, report, saves, counter)
+    if source.is_adaptive:
+        pool = source.adaptive_pool()
+        return totals_of(source, simulate_learners(source, source.learners, pool, report, saves), None)
+    fixed = [learner for learner in source.learners if learner.is_fixed]
+    learners = [learner for learner in source.learners if not learner.is_fixed]
+    records, costs = source.trial_records(), (source.answer_cost, source.abstain_cost)
+    counter = BestArmCounter(records.record_stream, len(source.grid), source.checkpoints, *costs)
+    rollouts = simulate_learners(source, learners, records, report, saves, counter)
     losses, arms = counter.best()
     if fixed:
-        rollouts |= simulate_learners(prepared, fixed, prepared.trial_records(), report, best=arms)
-    return totals_of(prepared, rollouts, (losses, arms))
+        rollouts |= simulate_learners(source, fixed, source.trial_records(), report, best=arms)
+    return totals_of(source, rollouts, (losses, arms))
 
 
 def simulate_learners(
-    prepared: Prepared,
+    source: PreparedSource,
     learners: Sequence[PreparedLearner],
     records: Any,
     report: Report,
@@ -177,7 +176,7 @@ def simulate_learners(
     """Simulate some learners, chunk by chunk; return the rollout of each by name, without the states.
 
     Args:
-        prepared: the source and its trials.
+        source: with the trials to simulate.
         learners: of the source.
         records: the same for all learners, as of ``Rollout``.
         report: called with the rounds of each chunk, of all copies together.
@@ -185,7 +184,7 @@ def simulate_learners(
         counter: searches for the best arms in these records.
         best: as of ``Rollout``.
     """
-    rollouts = [Rollout(prepared, learner, records, best) for learner in learners]
+    rollouts = [Rollout(source, learner, records, best) for learner in learners]
     folder, batch = saves
     trial_records = records if isinstance(records, TrialRecords) else None
     parts = [trial_records, counter, *rollouts]
@@ -198,7 +197,7 @@ def simulate_learners(
             )
         schedule.restore(parts, iter(leaves))
     copies = sum(rollout.count for rollout in rollouts)
-    report(copies * min(blocks * ROUNDS, int(prepared.checkpoints[-1])))
+    report(copies * min(blocks * ROUNDS, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -216,7 +215,7 @@ def simulate_learners(
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
     on_host = counter is not None or any(rollout.learner.on_host for rollout in rollouts)
-    for chunk in make_chunks(prepared.checkpoints, width, blocks):
+    for chunk in make_chunks(source.checkpoints, width, blocks):
         if running_rounds and folder.due():
             collect()
             folder.save_state(batch, int(chunk.block[0]), schedule.save(parts))
@@ -241,38 +240,38 @@ class Resources(NamedTuple):
     disk: int  # the results of the sweep, and the saved state during the run
 
 
-def largest_batch(prepared: Prepared) -> int:
+def largest_batch(source: PreparedSource) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
-    host, device = SHARE * machine.host_memory(), SHARE * machine.device_memory()
+    host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
     if machine.platform() == "cpu":
-        host = min(host, bound_resources(prepared, 1).host + WIDE)
-    many = len(prepared.trials)
+        host = min(host, bound_resources(source, 1).host + WIDE)
+    many = len(source.trials)
     while many > 1:
-        needed = bound_resources(prepared, many)
+        needed = bound_resources(source, many)
         if needed.host <= host and needed.device <= device:
             break
         many = -(-many // 2)
     return many
 
 
-def bound_resources(prepared: Prepared, trials: int) -> Resources:
-    """Bound the needs of batches of some trials: ``copies x (3 x state + 16 x checkpoints)``, and a table.
+def bound_resources(source: PreparedSource, trials: int) -> Resources:
+    """Bound the needs of batches of some trials; the largest is mostly ``copies x (3 x state + 16 x checkpoints)``.
 
     The bytes of a state follow from its shape, so that nothing is compiled.
     """
-    cpu, adaptive, points = machine.platform() == "cpu", prepared.is_adaptive, len(prepared.checkpoints)
-    arms, learners = len(prepared.grid), prepared.learners
+    cpu, adaptive, points = machine.platform() == "cpu", source.is_adaptive, len(source.checkpoints)
+    arms, learners = len(source.grid), source.learners
     most = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
-    streams = most if adaptive else trials if prepared.shuffles_records else 1
+    streams = most if adaptive else trials if source.shuffles_records else 1
     states = kept = 0
     for learner in learners:
         copies = len(machine.padded_indices(len(learner.cells.pair) * trials))
-        states += copies * COPIED * _state_bytes(prepared, learner)
+        states += copies * COPIED * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
         kept += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
         kept += copies * points * 8 * (1 + len(ASKED)) * adaptive
-    rounds = min(-(-prepared.horizon // ROUNDS), blocks_per_chunk(most if adaptive else trials)) * ROUNDS
+    rounds = min(-(-source.horizon // ROUNDS), blocks_per_chunk(most if adaptive else trials)) * ROUNDS
     # of records, one chunk is made while one is simulated
     chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
@@ -282,25 +281,25 @@ def bound_resources(prepared: Prepared, trials: int) -> Resources:
     loops = sum(learner.on_host for learner in learners)
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
     host = BASE + machine.resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
-    pools = 2 * 8 * sum(len(records.scores) for records in prepared.records) * len(learners)
+    pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
     device = 0 if cpu else states + 16 * most * points + pools
-    cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(prepared.trials)
+    cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
     saved = states // COPIED + all_trials * cells * points * 16
     disk = ROW_BYTES * cells * (all_trials + points) + FIGURE_BYTES + saved
     return Resources(int(host), int(device), int(disk))
 
 
-def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
-    """Return the state of one copy: a float64 per arm, a byte for sums, and answers that wait for feedback."""
-    state, feedback = 9 * len(prepared.grid), learner.feedback
-    if isinstance(prepared.environment, Adaptive):  # draws of a block, and a distribution
-        state += 8 * (ROUNDS * prepared.environment.draws + 2 * len(prepared.grid))
+def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
+    """Return the bytes of a copy's state: 9 for each arm (8, and sums), and those of answers without feedback."""
+    state, feedback = 9 * len(source.grid), learner.feedback
+    if isinstance(source.environment, Adaptive):  # draws of a block, and a distribution
+        state += 8 * (ROUNDS * source.environment.draws + 2 * len(source.grid))
     if isinstance(learner.definition.rule, Own):
         import jax
 
         from exaul.kernels.play import initial_states
 
-        arms, zero = len(prepared.grid), np.zeros(1, np.int32)
+        arms, zero = len(source.grid), np.zeros(1, np.int32)
         start = start_copies(learner.definition.rule, arms, learner.first, zero, zero)
         with jax.enable_x64(True):
             game = learner.definition.rule.game(arms)
@@ -308,22 +307,22 @@ def _state_bytes(prepared: Prepared, learner: PreparedLearner) -> int:
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
         return state
-    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(prepared.horizon)
+    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(source.horizon)
 
 
-def describe_needs(prepared: Prepared) -> str:
+def describe_needs(source: PreparedSource) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
-    most = largest_batch(prepared)
-    needed = bound_resources(prepared, most)
-    cells = sum(len(learner.cells.pair) for learner in prepared.learners)
-    copies = cells * len(prepared.trials)
-    many = -(-len(prepared.trials) // most)
+    most = largest_batch(source)
+    needed = bound_resources(source, most)
+    cells = sum(len(learner.cells.pair) for learner in source.learners)
+    copies = cells * len(source.trials)
+    many = -(-len(source.trials) // most)
     on_device = f", {machine.show_bytes(needed.device)} on the device" * bool(needed.device)
     show, free = machine.show_bytes, machine.host_memory()
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
-        ("rounds", f"{prepared.horizon:,} of each copy, {copies * prepared.horizon:,} in all"),
+        ("rounds", f"{source.horizon:,} of each copy, {copies * source.horizon:,} in all"),
         ("memory", f"at most {show(needed.host)} ({show(free)} free){on_device}"),
         ("disk", f"at most {show(needed.disk)}, with the state while it runs"),
     ]

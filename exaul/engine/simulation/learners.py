@@ -81,7 +81,7 @@ def choose_backend(
 ) -> tuple[str, Any]:
     """Choose a backend, and return it after its name: the requested one if it supports the rule, else the fastest.
 
-    A fixed arm is only counted, from the records that the host makes, unless the records depend on its answers.
+    A fixed arm is only counted, from records that the host makes, unless they or feedback depend on its answers.
 
     ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 

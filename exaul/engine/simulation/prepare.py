@@ -1,4 +1,4 @@
-"""Resolve a sweep: names become learners (with backends and rates) and an environment, logs become pools.
+"""Resolve a source: names become learners (with backends and rates) and an environment, logs become pools.
 
 Later stages look up no name and compute no rates.
 """
@@ -34,8 +34,8 @@ SAMPLE = 1000  # rows of a built-in profile that stand for a user's log (chosen)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A resolved sweep: learners, environment, records, and the numbers of its cells and copies."""
+class PreparedSource:
+    """A source of a sweep, resolved: learners, environment, records, and the numbers of its cells and copies."""
 
     sweep: Sweep
     environment_name: str  # with the values that were set for tunables and feedback
@@ -116,8 +116,8 @@ class Prepared:
         )
 
 
-def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> Prepared:
-    """Resolve a sweep.
+def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSource:
+    """Resolve a source of a sweep.
 
     Args:
         sweep: the configuration.
@@ -158,7 +158,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> Prepared:
         if getattr(sweep, rate) and all(np.isnan(getattr(x.cells, scale)).all() for x in prepared_learners):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
-    prepared = Prepared(
+    prepared = PreparedSource(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,

@@ -31,7 +31,7 @@ OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
 class Carry(NamedTuple):
     """All that changes while B copies are simulated."""
 
-    learner: Any  # as functions of one game, which is static, and its state, [B, ...]
+    learner: Any  # a pair: its functions of one game, which are static, and its state, [B, ...]
     environment: Any  # state of an adaptive environment, [B, ...]
     sums: Sums  # [B]
     records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
@@ -99,7 +99,7 @@ def simulate_chunk(
         copies: [B].
         keys: [U], of the learners' draws.
         given: the other fields of the streams; or objective, keys and pool of an adaptive environment.
-        imperfect: as of ``Backend``.
+        imperfect: as of ``Parameters``.
 
     Returns:
         The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the

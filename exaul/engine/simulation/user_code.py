@@ -22,7 +22,7 @@ from exaul.kernels.records import Pool, make_streams
 
 
 def try_user_code(prepared: Any) -> None:
-    """Try the user's learners and environment of a ``Prepared``; BadInput names what is wrong with one."""
+    """Try the user's learners and environment of a ``PreparedSource``; BadInput names what is wrong with one."""
     name, environment = prepared.sweep.environment, prepared.environment
     if is_user_code(name) and isinstance(environment, Oblivious):
         check_choose_pool(name, environment, prepared.horizon)

@@ -140,7 +140,7 @@ class Learner(NamedTuple, Generic[RuleType]):
             feedback require that the bound rests on a gate: round t + 1 is answered only if ``R_t <= risk_bound(t +
             1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule can start from a log, two more arguments
             are alpha and the state before round 1.
-        rate: the field of a sweep that sets eta, ``eta`` or ``step``.
+        rate: what a sweep calls its eta: ``eta``, or ``step``, which its field ``steps`` sets.
     """
 
     feedback: str
@@ -191,7 +191,7 @@ def start_of(
         alphas: [cells] target FDRs.
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
             ``fit`` does not use it (``docs/learners.md``, "Start from a log").
-        past: cuts [M] in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
+        past: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
 
     Returns:
         The rule's numbers, a NamedTuple of [cells] each, and the counts [H].

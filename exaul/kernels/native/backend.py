@@ -85,8 +85,8 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, a tree of arrays, of B copies
             from their ``Start``. ``streams`` is the number of streams of records.
-        simulate: ``simulate(state, rounds, rates, copies, tally)`` starts to simulate the K blocks of
-            ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
+        simulate: ``simulate(state, made, rates, copies, tally)`` starts to simulate the K blocks of
+            ``made``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
             the ``CheckpointSums`` are updated in place.
     """
 
@@ -229,7 +229,7 @@ def simulate_tiles(
     precision: str,
     given: tuple[Any, ...],
     state: NDArray[Any],
-    rounds: RecordBlocks,
+    made: RecordBlocks,
     rates: Rates,
     copies: Copies,
     tally: CheckpointSums,
@@ -241,12 +241,12 @@ def simulate_tiles(
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
         given: what the functions of ``compile_loop`` receive.
-        state, rounds, rates, copies, tally: as of ``NativeBackend.simulate``.
+        state, made, rates, copies, tally: as of ``NativeBackend.simulate``.
         draws: whether the learner reads uniforms, which take time to draw.
     """
     # drawn here: a thread of the pool that waited for the pool would deadlock
-    uniforms = rounds.draws if draws else np.broadcast_to(0.0, (len(state), rounds.cuts.shape[1]))
-    records = rounds.cuts, rounds.errors, uniforms, rounds.rounds
+    uniforms = made.draws if draws else np.broadcast_to(0.0, (len(state), made.cuts.shape[1]))
+    records = made.cuts, made.errors, uniforms, made.rounds
     every, group = rounds_between(rates, copies.eta_scale, precision)
 
     def run(tile: Tile) -> None:

@@ -44,8 +44,8 @@ def _scale(tree, one):
 
 
 @exact
-def _rank(tree, cuts, decay, below, at, total):
-    """Sum the counts below the cut of each round [N], at it, and all of them; then count the round.
+def _rank(tree, cuts, decay, high, low, total):
+    """Fill ``high`` and ``low``, as of ``Ranked.decide``, for the rounds [N] of one stream, and count their cuts.
 
     Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the one
     before: ranks depend on ratios only. Returns what the last record counts.
@@ -53,29 +53,28 @@ def _rank(tree, cuts, decay, below, at, total):
     one = 1.0
     for i in range(cuts.size):
         one /= decay
-        node, low = tree.size // 2 + np.int64(cuts[i]), 0.0
-        at[i], total[i] = tree[node], tree[1]
+        node, below = tree.size // 2 + np.int64(cuts[i]), 0.0
+        at, total[i] = tree[node], tree[1]
         tree[node] += one
         while node > 1:
-            low += tree[node ^ 1] * BIT[node & 1]
+            below += tree[node ^ 1] * BIT[node & 1]
             node >>= 1
             tree[node] += one
-        below[i] = low
+        high[i], low[i] = below + at, below
+    for i in range(cuts.size):  # in a loop of their own, which vectorises, divisions cost little
+        high[i], low[i] = high[i] / total[i], low[i] / total[i]
     return one
-
-
-@compiled
-def _share(below, at, total, high, low):
-    for i in range(high.size):
-        high[i], low[i] = (below[i] + at[i]) / total[i], below[i] / total[i]
 
 
 @outermost
 def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
-    """Fill ``high`` and ``low`` [R, rounds], as of ``Ranked.decide``, for the streams first..last-1."""
-    tree, below, at, total = workspace
+    """Rank the streams first..last-1: ``high`` and ``low`` are [R, rounds].
+
+    One stream after the other: its tree stays in the nearest cache.
+    """
+    tree, total = workspace
     arms, leaves = counts.shape[1], tree.size // 2
-    for r in range(first, last):  # one after the other, since the tree of one stream stays in the nearest cache
+    for r in range(first, last):
         tree[:] = 0.0
         for k in range(arms):
             tree[leaves + k] = counts[r, k]
@@ -83,8 +82,7 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, wo
         for start in range(0, rounds, every):
             _scale(tree, one)  # counts are scaled back before they overflow
             end = min(start + every, rounds)
-            one = _rank(tree, cuts[r, start:end], decay, below, at, total)
-            _share(below, at, total, high[r, start:end], low[r, start:end])
+            one = _rank(tree, cuts[r, start:end], decay, high[r, start:end], low[r, start:end], total)
         for k in range(arms):
             counts[r, k] = tree[leaves + k] / one
 
@@ -106,15 +104,11 @@ def _compile(rule: Ranked) -> Loop:
                 write(state, c, learn(where, own, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = yes
 
-    return Loop(compile_loop(simulate_block), _rank_arrays, by_arm=True)
-
-
-def _rank_arrays(width: int, many: int, precision: str) -> tuple[Any, ...]:
-    return np.zeros((ROUNDS, many)), np.zeros((ROUNDS, many))
+    return Loop(compile_loop(simulate_block), lambda _, many, __: tuple(np.zeros((2, ROUNDS, many))), by_arm=True)
 
 
 def _stream_arrays(arms: int) -> tuple[Any, ...]:
-    return np.zeros(2 * tree_sizes(arms)[0]), *(np.zeros(SPAN) for _ in range(3))
+    return np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
@@ -125,22 +119,16 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     rule, loop = learner.rule, _compile(learner.rule)
     every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else ROUNDS
 
-    def simulate(state: Any, rounds: RecordBlocks, *of: Any) -> Any:
+    def simulate(state: Any, made: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state
         streams, arms = counts.shape
-        high, low = np.empty((2, *rounds.cuts.shape))
-        given = counts, rounds.cuts, rounds.rounds, rule.decay, every, high, low
-
-        def rank(first: int, last: int) -> None:
-            _rank_streams(first, last, *given, scratch(_stream_arrays, arms))
-
-        run_in_parts(streams, PART, rank)
-        return simulate_tiles([loop], "float64", (high, low), numbers, rounds, *of)
+        high, low = np.empty((2, *made.cuts.shape))
+        given = counts, made.cuts, made.rounds, rule.decay, every, high, low
+        run_in_parts(streams, PART, lambda *part: _rank_streams(*part, *given, scratch(_stream_arrays, arms)))
+        return simulate_tiles([loop], "float64", (high, low), numbers, made, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return np.array(start.start, np.float64).T.copy(), np.repeat(
-            np.asarray(start.counts)[None], streams, axis=0
-        )
+        return np.array(start.start, np.float64).T.copy(), np.tile(start.counts, (streams, 1))
 
     return NativeBackend(init, simulate)
 

@@ -196,7 +196,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
 
     @application.get("/v1/keys/{key:text}", dependencies=[require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
-        """Return the figures of a key, as ``Abstainer.figures``."""
+        """Return the figures of a key, as ``Abstainers.figures``."""
         try:
             return {"key": key} | for_json(await state.call(service.figures, key))
         except BadInput as error:

@@ -23,7 +23,7 @@ from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_covera
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha"
-CHOICE = "from which score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
+CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 GROUPS = 10  # of rows in the figure of reliability
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 

@@ -167,7 +167,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
 @pytest.mark.parametrize(
     ("flags", "limits"),
     [
-        ({}, ", if each shown answer is correctly rated at once"),
+        ({}, ", if each shown answer is rated correctly and at once"),
         (
             {"delay": 20},
             ", while at most 20 answers wait for feedback and no feedback is more than 100,000 questions late",

@@ -26,7 +26,7 @@ GROUPS = {  # of flags in a help text, by title
 
 OF_CLASSES = {  # by class, of a command with flags of several
     "ServeFlags": "the service",
-    "GatewayFlags": "the gateway before a model",
+    "GatewayFlags": "the gateway in front of a model",
     "AbstainersConfiguration": "learners and targets",
 }
 

@@ -35,7 +35,7 @@ class Inspect(Layout):
     log: str = setting(
         MISSING, "log of scored answers, or folder of logs, as for '{exaul} sweep --logs'", "PATH[:COL=VALUE,...]"
     )
-    each: tuple[str, ...] = setting((), "a table of all traces: the rows with equal values in these columns", "COL")
+    each: tuple[str, ...] = setting((), "compare traces: the rows with equal values in these columns", "COL")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
     out: str | None = setting(
         None, "folder (absent or empty) for a figure of risk against coverage, or the table of traces", "DIR"

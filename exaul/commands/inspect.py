@@ -123,7 +123,7 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         axes.text(1.01, at, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    figures.add_legend(figure, panels, "from: the score from which to answer at $\\alpha$; down: what it answers")
+    figures.add_legend(figure, panels, "from: the lowest score to answer at $\\alpha$; dotted: the share answered")
     return figure
 
 

@@ -26,7 +26,7 @@ GROUPS = {  # of flags in a help text, by title
 
 OF_CLASSES = {  # titles by class, where they depend on the class alone
     "ServeFlags": "the service",
-    "GatewayFlags": "the gateway before a model",
+    "GatewayFlags": "the gateway in front of a model",
     "AbstainersConfiguration": "learners and targets",
 }
 

@@ -23,7 +23,7 @@ from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_covera
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha"
-CHOICE = "from which score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
+CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 GROUPS = 10  # of rows in the figure of reliability
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
@@ -35,7 +35,7 @@ class Inspect(Layout):
     log: str = setting(
         MISSING, "log of scored answers, or folder of logs, as for '{exaul} sweep --logs'", "PATH[:COL=VALUE,...]"
     )
-    each: tuple[str, ...] = setting((), "a table of all traces: the rows with equal values in these columns", "COL")
+    each: tuple[str, ...] = setting((), "compare traces: the rows with equal values in these columns", "COL")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
     out: str | None = setting(
         None, "folder (absent or empty) for a figure of risk against coverage, or the table of traces", "DIR"
@@ -123,7 +123,7 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         axes.text(1.01, at, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    figures.add_legend(figure, panels, "from: the score from which to answer at $\\alpha$; down: what it answers")
+    figures.add_legend(figure, panels, "from: the lowest score to answer at $\\alpha$; dotted: the share answered")
     return figure
 
 

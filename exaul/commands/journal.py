@@ -33,7 +33,7 @@ class JournalStart(Layout):
 
     path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
     key: str = setting("", "the key to begin anew", "KEY")
-    warm_start: str | None = setting(None, "log to start from; without one, it starts cold", "LOG")
+    warm_start: str | None = setting(None, "log to start from; without one, it starts from nothing", "LOG")
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
 
 

@@ -18,15 +18,15 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
     "figures": ("sweep", "draw the figures of a finished sweep from its tables"),
     "profiles": ("sweep", "list the built-in profiles"),
-    "verify": ("verify", "check a sweep's precision and backends against dense in float64"),
-    "plan": ("plan", "print the guarantees of each learner, and the horizon that a better one needs"),
+    "verify": ("verify", "compare the decisions of fast backends with those of the readable one, in float64"),
+    "plan": ("plan", "print the guarantee of each learner, and how many questions a stronger one needs"),
     "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
     "journal start": ("journal", "begin a key anew, from a log or because its model has changed"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),
     "collect": ("collect", "ask a language model questions, and write a log of scored answers"),
     "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
-    "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model"),
+    "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, a gateway in front of a model"),
     "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
     "live": (
         "live",
@@ -34,7 +34,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     ),
     "inspect": (
         "inspect",
-        "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
+        "describe one log or a folder of logs: error rate, what fixed thresholds answer, defects",
     ),
 }
 FIRST = """exaul decides when a language model says "I don't know", so that few of its
@@ -66,7 +66,7 @@ def parser(argv: Sequence[str]) -> Parser:
     """
     root = Parser(
         prog="exaul",
-        description="Online conformal abstention: simulate learners that decide when to answer 'I don't know'.",
+        description="Decide when a language model says 'I don't know': try learners on a log, then run one.",
     )
     root.words = [name.partition(" ")[0] for name in COMMANDS]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")

@@ -133,8 +133,8 @@ def rerun(given: Mapping[str, Any]) -> int:
 
 def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
-    more = "" if theory or result.traces is not None else "; regrets and bounds: --theory"
-    saved = "nothing is saved: add --out DIR" if out is None else f"tables, figures and manifest: {out}"
+    more = "" if theory or result.traces is not None else "; --theory prints regrets and bounds"
+    saved = "nothing is saved without --out DIR" if out is None else f"tables, figures and manifest: {out}"
     show(result.summary(terminal_width(), theory), saved + more)
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
     for what in (what for what, holds in checks.items() if not holds):

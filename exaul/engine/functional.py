@@ -65,9 +65,9 @@ def make(
     grid: Any = None,
     log: tuple[Any, Any] | None = None,
 ) -> tuple[GameLearner, Any]:
-    """Return a learner as pure functions of one game, and its numbers.
+    """Make a learner, as pure functions of one game, and its ``params``.
 
-    Those of a learner of your own class are ``Parameters``, as in a sweep.
+    The ``params`` of a learner of your own class are ``Parameters``, as in a sweep.
 
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
@@ -200,7 +200,7 @@ def _check_range(name: str, values: Any, least: float, most: float) -> None:
 
 
 def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
-    """Return what the regret after some rounds is at most, with probability 1 - delta.
+    """Return the bound of the regret after some rounds, which holds with probability 1 - delta.
 
     Args:
         learner, params: of one game, from ``make``.

@@ -23,7 +23,7 @@ TWO_SIDED = 1.96  # the 97.5% quantile of a normal distribution
 def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Records] | None = None) -> Table:
     """Fit the slope of log regret over log T, across sweeps whose learners are tuned to each T.
 
-    Within one sweep the slope is another one: at t < T its rates are those of T.
+    Within one sweep the slope differs, because the rates at t < T are those of T.
 
     Args:
         sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for the table

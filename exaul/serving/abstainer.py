@@ -92,7 +92,7 @@ class Abstainer:
                 thresholds, and what ``aci-rank`` answers first.
             score: column of the scores of a file or DataFrame.
             error: column of its errors.
-            correct: column of the opposite of errors.
+            correct: column where 1 is right, in place of ``error``.
             drop_missing: leave out rows with an empty score or label.
             configuration: the fields of ``AbstainerConfiguration``, such as ``alpha``.
 

@@ -144,7 +144,7 @@ def test_each_defect_is_found_alone(make, capsys):
     make().to_csv("log.csv", index=False)
     words, first = DEFECTS[make]
     assert main(["inspect", "log.csv"]) == 0
-    found = capsys.readouterr().out.split("above 0.999")[1].split("\nfrom which score")[0].split("\n\n")[1:]
+    found = capsys.readouterr().out.split("above 0.999")[1].split("\nthe lowest score to")[0].split("\n\n")[1:]
     assert len(found) == len(words), found
     assert re.search(first, "".join(found[:1]).strip()), found
     assert main(["inspect", "log.csv", "--each", "none"]) == 0

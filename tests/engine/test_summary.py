@@ -167,7 +167,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
 @pytest.mark.parametrize(
     ("flags", "limits"),
     [
-        ({}, ", if each shown answer is correctly rated at once"),
+        ({}, ", if each shown answer is rated correctly and at once"),
         (
             {"delay": 20},
             ", while at most 20 answers wait for feedback and no feedback is more than 100,000 questions late",
@@ -183,7 +183,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert f"at most: proven{limits}: of N shown answers, at most" in said
+        assert f"at most: a proven limit{limits}: of N shown answers, at most" in said
 
 
 def test_theory_says_where_and_on_what():

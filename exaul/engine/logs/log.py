@@ -41,7 +41,7 @@ class Layout(Configuration):
     error: str | None = setting(
         None, "column of errors: 0/1, true/false or a number in [0, 1]; 1 is wrong (default: error)", "COL"
     )
-    correct: str | None = setting(None, "the opposite: column where 1 is right (default: correct)", "COL")
+    correct: str | None = setting(None, "column where 1 is right, in place of --error (default: correct)", "COL")
     drop_missing: bool = setting(False, "leave out rows with an empty score or label, and report their number")
 
     def __post_init__(self) -> None:

@@ -177,7 +177,7 @@ def describe_halves(table: Table, is_perfect: bool, width: int | None = None) ->
     """
     unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
     title = (
-        "on questions not seen before: started from a random half of the log, on its other half "
+        "on questions not seen before: each line starts from a random half of the log and plays the other half "
         f"(mean of {HALVES} halves, and 5% to 95% of them){unlike}"
     )
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}

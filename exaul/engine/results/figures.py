@@ -56,7 +56,7 @@ _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 
 TICKS = 6  # most ticks at values that were measured
 MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
-FDR, ANSWERED = "FDR (wrong of the shown)", "answered (of the questions)"
+FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``linear`` of ``over_time``
     "fdr": ("fdr", FDR, "", 0),
@@ -128,7 +128,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING
         in_percent(axes.xaxis, axes.yaxis)
         if named:
             _name_dots(axes, dots)
-    note = "mark: mean over trials; line: 5% to 95%; dashed: target; ring: advised; best: high, left"
+    note = "mark: mean over trials; line: 5% to 95% of trials; dashed: target; ring: advised"
     add_legend(figure, [] if named else panels, note)
     return figure
 
@@ -390,7 +390,7 @@ def limits_over_weeks(table: Table, alpha: float, start: str) -> Figure:
     axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.0)))
     axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
     in_percent(axes.yaxis)
-    add_legend(figure, panels, f"guarantee: of aci-rank, {start}, if each answer is rated")
+    add_legend(figure, panels, f"guarantee of aci-rank, {start}, if each answer is rated at once")
     return figure
 
 

@@ -107,7 +107,7 @@ class Result:
         best = advice.advised(self.advice, [x["learner"] for x in played["learners"]])
         advised = {alpha: f"{name}{self._step}" for alpha, name in best.items()}
         waits = sweep.delay or sweep.feedback.may_be_missing
-        at_once = "" if waits else ", if each shown answer is correctly rated at once"
+        at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         parts = [
             summary.describe_sweep(sweep, played, given, is_log),

@@ -133,12 +133,12 @@ def summarize(
     start = "" if from_log else ", if it starts from a log, which it does not here"
     legend = f"{ADVISED.strip()}: advised (below){start}; " if starred else ""
     if is_limited:  # a bound of 0 belongs to learners that never answer
-        few = ", for N as here" if by_answers else ""
+        few = ", for an N as here" if by_answers else ""
         meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
         legend += "-: nothing shown, or nothing proven\n"
-        legend += f"wrong above the target, at most: proven{condition}: {meaning}"
+        legend += f"wrong above the target, at most: a proven limit{condition}: {meaning}"
     if "best-fixed" in set(trials["learner"]):
-        legend += "\nbest-fixed: the paper's comparator, a threshold chosen in hindsight; another may answer more"
+        legend += "\nbest-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more"
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend += f"\n{FROM_LOG}: starts from {log}, in place of a log of yours"
     return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
@@ -155,8 +155,8 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
         most = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
         shown = rows["answered"].mean()
         if most < shown:  # a limit is NaN without rows or a proof
-            limit = f"at most {math.ceil(most):,} of its {shown:,.0f} answers above are wrong, {ALWAYS}"
-            lines.append(f"proven of {name} at alpha = {alpha:g}{condition}: {limit}")
+            limit = f"at most {math.ceil(most):,} of its {shown:,.0f} answers per trial are wrong, {ALWAYS}"
+            lines.append(f"proven for {name} at alpha = {alpha:g}{condition}: {limit}")
     return lines
 
 

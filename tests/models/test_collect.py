@@ -157,11 +157,10 @@ REFUSAL["choices"][0]["message"]["refusal"] = "I must not"
 UNREADABLE = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
 JUDGED = r"is {0} plus {0}\?.*Reference answers".format
 TOO_LONG, BROKEN = JSONResponse({"error": {"message": "too long"}}, 400), JSONResponse({"error": "no"}, 500)
-INCOMPLETE = {  # replies, flags, status, and what is printed of them
+INCOMPLETE = {  # replies, flags, and what is printed of them
     "one answer and one verdict fail, another verdict says neither yes nor no, also to a schema": (
         {r"is 2 plus 2\?(?!.*Reference answers)": BROKEN, JUDGED(3): TOO_LONG, JUDGED(4): completion("Hm, well.")},
         "--judge both",
-        3,
         [
             "10 of 12 questions answered, 9 with all",
             "  status 500: 1",
@@ -176,13 +175,11 @@ INCOMPLETE = {  # replies, flags, status, and what is printed of them
             r"is 5 plus 5\?": completion("4 and so", finish="length"),
         },
         "",
-        3,
         ["11 with all", "  answers cut at max_tokens: 1", "  empty answers: 1", "  refusals: 1"],
     ),
     "no other row is lost, and no escape code is printed": (
         {r"is 2 plus 2\?": UNREADABLE, r"is 5 plus 5\?": completion("10", [3.5], model="\x1b[31m\nred")},
         PRICED,
-        3,
         [
             "11 of 12 questions answered, 10 with all scores and an error",
             "  unreadable reply: 1",
@@ -195,9 +192,9 @@ INCOMPLETE = {  # replies, flags, status, and what is printed of them
 
 @pytest.mark.parametrize("case", INCOMPLETE)
 def test_what_fails_is_empty_and_counted(stub, collect, case):
-    replies, flags, status, lines = INCOMPLETE[case]
+    replies, flags, lines = INCOMPLETE[case]
     stub.rule = by_pattern(replies)
-    found = collect(flags, status)
+    found = collect(flags, 3)
     assert [line for line in lines if line not in found.printed] == []
     assert "cost unknown" not in found.printed
     assert found.printed.replace("\n", "").isprintable()
@@ -217,8 +214,10 @@ def test_what_failed_is_asked_again_and_nothing_else(stub, collect):
 
 
 SILENT = completion("Paris") | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
+AGREE = """needs; reasoning models return none (try --extra '{"reasoning_effort": "none"}', or --score agree)"""
 NO_LOGPROBS = by_pattern({"'logprobs'": SILENT})
 MOVED = by_pattern({"": Response("", 308, {"location": "http://elsewhere/v1"})})
+UNKNOWN = by_pattern({"'w'": TOO_LONG})
 NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
 
 
@@ -229,11 +228,11 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("", MOVED, 1, "m cannot be asked (status 308: it redirects to http://elsewhere/v1)"),
         ("", NO_KEY, 1, "m cannot be asked (status 401: Bad key)"),
         # before anything is paid, also where it is the judge's that are needed
-        ("", NO_LOGPROBS, 1, "m: returned no usable logprobs of its text, which logprob needs; "),
-        ("--score p-true", NO_LOGPROBS, 2, "m: returned no usable logprobs of its text, which p-true needs; "),
+        ("", NO_LOGPROBS, 1, f"m: returned no usable logprobs of its text, which logprob {AGREE}"),
+        ("--score p-true", NO_LOGPROBS, 2, f"m: returned no usable logprobs of its text, which p-true {AGREE}"),
         (
             "--judge llm --judge-model w",
-            by_pattern({"'w'": TOO_LONG}),
+            UNKNOWN,
             2,
             "w cannot be asked (status 400: too long)",
         ),

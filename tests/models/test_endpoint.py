@@ -165,13 +165,10 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
     assert calls.spent == found.prompt_tokens + found.reply_tokens
 
 
-def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
+def test_an_endpoint_that_is_slow_is_reported(stub, tmp_path):
     stub.delay = 0.5
     with pytest.raises(CallFailed, match="no reply in time"):
         with_endpoint(stub, tmp_path, timeout=0.05, retries=0)
-    stub.url = "http://127.0.0.1:9/v1"
-    with pytest.raises(CallFailed, match="no connection"):
-        with_endpoint(stub, tmp_path, retries=0)
 
 
 @pytest.mark.parametrize("proxy", ["http://user:password@127.0.0.1:x", "ftp://password@h", "socks5://password@h"])
@@ -189,16 +186,6 @@ def test_a_proxy_of_the_environment_is_used(stub, tmp_path, monkeypatch):
     stub.url = "http://endpoint.invalid/v1"
     with pytest.raises(CallFailed, match="status 404"):
         with_endpoint(stub, tmp_path)
-
-
-def test_no_more_at_once_than_allowed(stub, tmp_path):
-    stub.delay = 0.01
-
-    async def use(endpoint):
-        return await asyncio.gather(*(endpoint.ask(request(str(n))) for n in range(20)))
-
-    with_endpoint(stub, tmp_path, use, concurrent=5)
-    assert stub.most == 5
 
 
 @pytest.mark.parametrize(("calls", "per_minute", "least"), [(4, 1200, 0.13), (1, None, 0.3)])

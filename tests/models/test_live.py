@@ -103,14 +103,18 @@ def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, lear
     assert found.manifest["left out"] == {}
 
 
-def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(stub, dialogue, tmp_path, few_figures):
+def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(
+    stub, dialogue, tmp_path, few_figures, monkeypatch
+):
     """The other learners answer the same questions."""
-    stub.rule = choosing(1)
+    stub.rule, out = choosing(1), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("exaul.llm.live.results", lambda *_: None)
+        dialogue(horizon=8)
+    (out / "results" / "half").mkdir(parents=True)
     dialogue(horizon=8)
-    (tmp_path / "out" / "results" / "trials.csv").unlink()
-    (tmp_path / "out" / "results" / "half").touch()
-    dialogue(horizon=8)
-    assert (tmp_path / "out" / "results" / "trials.csv").exists()
+    assert (out / "results" / "trials.csv").exists()
+    assert not (out / "results" / "half").exists()
     dialogue(horizon=8, replay=True)
     names = set(pd.read_csv(tmp_path / "out" / "replay" / "trials.csv")["learner"])
     assert {"exaul", "ew", "exp3-ix", "no-abstention", "aci-rank"} <= names

@@ -161,28 +161,31 @@ def places_in(tree, above=()):
         yield from places_in(tree[key], (*above, key))
 
 
+OF_EACH_TYPE = [True, 1, 2.5, "x", [], {}]
+
+
 def test_each_value_of_a_manifest(place, capsys, tmp_path):
-    """Some others of any type in its place: refused, or nothing that a resumed sweep depends on differs."""
+    """Others in its place: refused, or nothing that a resumed sweep depends on differs; fields keep their type."""
     os.chdir(tmp_path)
     shutil.copytree(place / "stopped", "out")
     path, hostile, others = Path("out/manifest.json"), cycle(HOSTILE), cycle(["rerun", "merge"])
     text, before = path.read_text(), seen(tmp_path)
     whole = identity(json.loads(text))
     for *above, key in [*places_in(json.loads(text))][1:]:
-        for value in islice(hostile, 3):
+        old = reduce(getitem, above, json.loads(text))[key]
+        is_read = above == ["configuration"] or (above == [] and key in {*whole, "start", "end"})
+        is_typed = is_read and (old is not None or key == "end")
+        types = {type(None), str if key == "end" else type(old), int if isinstance(old, float) else type(old)}
+        for value in [*islice(hostile, 2), *(OF_EACH_TYPE if is_typed else [])]:
             about = json.loads(text)
-            parent = reduce(getitem, above, about)
-            # a field has a value of its own type, which is unknown if it has none
-            types = {type(None), int, str if key == "end" else type(parent[key])}
-            is_read = above == ["configuration"] or (not above and key in {*whole, "start", "end"})
-            wrong = is_read and (parent[key] is not None or key == "end") and type(value) not in types
-            parent[key] = value
+            reduce(getitem, above, about)[key] = value
             path.write_text(json.dumps(about))
+            same = first_difference(whole, identity(about), "", "") is None
             for use in ("resume", next(others)):
                 with mock.patch.object(batch, "make_chunks", accept):
                     status = ends(USES[use], capsys)
-                same = first_difference(whole, identity(about), "", "") is None
-                assert status == 2 or not (wrong or (use == "resume" and not same)), (*above, key, value, use)
+                wrong = (is_typed and type(value) not in types) or (use == "resume" and not same)
+                assert status == 2 or not wrong, (*above, key, value, use)
     path.write_text(text)
     assert seen(tmp_path) == before
 

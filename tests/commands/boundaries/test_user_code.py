@@ -132,7 +132,7 @@ RETURNS = "returns %s if P = 0.01, answered = %s and error = %s; it must be fini
         ("one", ["cannot be run (TypingError: failed to unpack float64)"]),
         ("branches", ["cannot be run (TracerBoolConversionError: ", f"rules.py line 27); {AS_WHERE}"]),
         ("raises", ["cannot be run (KeyError: 'sorry', rules.py line 20); it must be"]),
-        ("negative", [RETURNS % (-0.5, True, 0.0)]),
+        ("negative", [RETURNS % (-0.5, True, 0.0) + " and at least 0"]),
         ("infinite", [RETURNS % ("inf", False, 0.0)]),
         ("no_number", [RETURNS % ("nan", True, 1.0)]),
         ("away", [RETURNS % ("inf", True, 0.0)]),

@@ -20,12 +20,11 @@ from exaul.engine import registry
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
-from tests.games import ADAPTIVE, ENVIRONMENT_CASES
+from tests.games import ENVIRONMENT_CASES
 from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
-SHARED = ["--trials", "3", "--horizon", "1100", "--checkpoints", "7"]  # as in tests/engine/test_contracts.py
 
 TEXT = ("learner", "environment", "source", "grid", "warm_start")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
@@ -103,14 +102,14 @@ def test_python_and_command_line_agree(tmp_path, few_figures):
         np.testing.assert_array_equal(values, result.trials[name].to_numpy())
 
 
-@pytest.mark.parametrize("case", ENVIRONMENT_CASES)
-def test_every_environment_runs_from_the_command_line(case, capsys):
-    """With one learner in adaptive ones, and the sizes of test_contracts: each compiles a program of its own."""
-    environment, values = ENVIRONMENT_CASES[case]["environment"], ENVIRONMENT_CASES[case].get("tunables", ())
-    flags = ["--environment", environment, *(["--tunables", *values] if values else [])]
-    flags += ["--learners", "exaul", *SHARED] if environment in ADAPTIVE else []
-    assert main(["sweep", *SMALL, *flags, "--grid", "logit", "--anytime"]) == 0
-    assert "exaul" in capsys.readouterr().out
+def test_every_environment_can_be_named(capsys):
+    """With its tunables; tests/engine/test_contracts.py runs each."""
+    for case in ENVIRONMENT_CASES.values():
+        tunables = case.get("tunables", ())
+        flags = ["--environment", case["environment"], *(["--tunables", *tunables] if tunables else [])]
+        assert main(["sweep", *SMALL, *flags, "--learners", "exaul", "--anytime", "--dry-run"]) == 0
+        assert " of each copy" in capsys.readouterr().out
+    assert main(["sweep", *SMALL, "--environment", "single-shift", "--grid", "logit", "--anytime"]) == 0
 
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
@@ -211,6 +210,11 @@ BAD = {
     "--out LOG/deep": "out: .* cannot be written",
     "--backend quantum": "backend: 'quantum' is unknown; one of native",
     "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
+    "--learners no-abstention --eta 0.1": "eta: given, but none of the learners has it: no-abstention",
+    "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
+    "--tunables x": "tunables: 'x' found; it must be NAME=VALUE",
+    "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
+    "--logs LOG --each model --score x": "my-log.csv: no column 'x' or beginning with it",
     "--nonsense": "unrecognized arguments: --nonsense",
     "--alphas": "argument --alphas: expected at least one argument",
     "--trial 3": "unrecognized arguments: --trial 3",
@@ -297,7 +301,7 @@ def test_the_engine_sets_nothing_globally_on_import():
     assert done.stdout == "same\n"
 
 
-def test_a_checkout_runs_without_an_installation(tmp_path):
+def test_a_checkout_runs_without_an_installation_or_warnings(tmp_path):
     """As on a machine whose Python has everything but exaul: no metadata of it is found."""
     before = """
 from importlib import metadata
@@ -311,15 +315,10 @@ def distribution(name):
 
 metadata.distribution = distribution
 """
-    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "aci-rank"]
-    done = process([*flags, "--out", tmp_path / "out"], before)
+    # imperfect feedback is prepared before JAX is set to float64; rounding would be a warning
+    flags = (
+        "sweep --trials 2 --horizon 20 --arms 5 --learners aci-rank --backend dense --feedback-rate 0.3 --delay 2"
+    )
+    done = process([*flags.split(), "--out", tmp_path / "out"], before, env={"PYTHONWARNINGS": "error"})
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["versions"]["exaul"] == exaul.__version__
-
-
-def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
-    """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
-    flags = ["--learners", "aci-rank", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
-    small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
-    done = process(["sweep", *flags, *small, "--progress", "quiet"], env={"PYTHONWARNINGS": "error"})
-    assert done.returncode == 0, done.stderr

@@ -11,8 +11,10 @@ import re
 import shutil
 import warnings
 from contextlib import suppress
+from functools import reduce
 from importlib import import_module
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
+from operator import getitem
 from pathlib import Path
 from unittest import mock
 
@@ -159,7 +161,36 @@ def places_in(tree, above=()):
         yield from places_in(tree[key], (*above, key))
 
 
-@pytest.mark.parametrize("many", [50, pytest.param(10_000, marks=pytest.mark.slow)])
+OF_EACH_TYPE = [True, 1, 2.5, "x", [], {}]
+
+
+def test_each_value_of_a_manifest(place, capsys, tmp_path):
+    """Others in its place: refused, or nothing that a resumed sweep depends on differs; fields keep their type."""
+    os.chdir(tmp_path)
+    shutil.copytree(place / "stopped", "out")
+    path, hostile, others = Path("out/manifest.json"), cycle(HOSTILE), cycle(["rerun", "merge"])
+    text, before = path.read_text(), seen(tmp_path)
+    whole = identity(json.loads(text))
+    for *above, key in [*places_in(json.loads(text))][1:]:
+        old = reduce(getitem, above, json.loads(text))[key]
+        is_read = above == ["configuration"] or (above == [] and key in {*whole, "start", "end"})
+        is_typed = is_read and (old is not None or key == "end")
+        types = {type(None), str if key == "end" else type(old), int if isinstance(old, float) else type(old)}
+        for value in [*islice(hostile, 2), *(OF_EACH_TYPE if is_typed else [])]:
+            about = json.loads(text)
+            reduce(getitem, above, about)[key] = value
+            path.write_text(json.dumps(about))
+            same = first_difference(whole, identity(about), "", "") is None
+            for use in ("resume", next(others)):
+                with mock.patch.object(batch, "make_chunks", accept):
+                    status = ends(USES[use], capsys)
+                wrong = (is_typed and type(value) not in types) or (use == "resume" and not same)
+                assert status == 2 or not wrong, (*above, key, value, use)
+    path.write_text(text)
+    assert seen(tmp_path) == before
+
+
+@pytest.mark.parametrize("many", [25, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_edited_manifests(many, place, capsys, tmp_path_factory):
     settings(FUZZED, max_examples=many)(given(data=st.data())(edit_manifest))(place, capsys, tmp_path_factory)
 
@@ -335,7 +366,7 @@ def as_number(cell):
         return math.nan
 
 
-@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_edited_logs(many, place, capsys, tmp_path):
     os.chdir(tmp_path)
     settings(FUZZED, max_examples=many)(given(table=edited_tables(), drop=st.booleans(), data=st.data())(edit_log))(

@@ -85,41 +85,27 @@ def test_answers_that_wait_to_count_as_wrong_are_in_the_guarantee(flags, capsys)
 LATE = "- no feedback comes more than 100,000 questions late (`expires`)"
 
 
-@pytest.mark.parametrize(
-    ("flags", "required"),
-    [
-        (
-            "",
-            [
-                "a share 0.5",
-                "default ones, and lambda is sqrt(T)",
-                "each answer is rated",
-                "before the next question",
-            ],
-        ),
-        ("--coverage 0.004", ["a share 0.004 "]),
-        ("--open 100", ["default ones", "at most 100 answers", LATE]),
-        ("--open 100 --reserve", [LATE]),
-        ("--open 100 --missing wrong", ["at most 100 answers"]),
-        (
-            "--feedback-rate 0.02 --missing wrong",
-            ["answers without feedback count as wrong after 100,000 questions"],
-        ),
-        ("--feedback-rate 0.02 --open 5", ["with probability 0.02, wrong ones with 0.02", LATE, "is withdrawn"]),
-        (
-            "--bias 4 --flips 0.1 0.2",
-            ["0.25, wrong ones with 1.0", "down with probability 0.1", "no rating is between"],
-        ),
-        ("--audit 0.05", ["audited with probability 0.05, and each audit has a result"]),
-        ("--uncorrected --flips 0.1 0", ["each answer is rated", "no wrong answer is rated as right"]),
-    ],
-)
-def test_all_that_the_guarantee_requires_is_printed(flags, required, capsys):
+REQUIRED = {  # flags: parts of the conditions
+    "": "a share 0.5|default ones, and lambda is sqrt(T)|each answer is rated|before the next question",
+    "--coverage 0.004": "a share 0.004 ",
+    "--open 100": f"default ones|at most 100 answers|{LATE}",
+    "--open 100 --reserve": LATE,
+    "--open 100 --missing wrong": "at most 100 answers",
+    "--feedback-rate 0.02 --missing wrong": "answers without feedback count as wrong after 100,000 questions",
+    "--feedback-rate 0.02 --open 5": f"with probability 0.02, wrong ones with 0.02|{LATE}|is withdrawn",
+    "--bias 4 --flips 0.1 0.2": "0.25, wrong ones with 1.0|down with probability 0.1|no rating is between",
+    "--audit 0.05": "audited with probability 0.05, and each audit has a result",
+    "--uncorrected --flips 0.1 0": "each answer is rated|no wrong answer is rated as right",
+}
+
+
+@pytest.mark.parametrize("flags", REQUIRED)
+def test_all_that_the_guarantee_requires_is_printed(flags, capsys):
     lines, _ = printed(flags, capsys)
     conditions = [line for line in lines if line.startswith("- ")]
-    for text in required:
+    for text in REQUIRED[flags].split("|"):
         assert sum(text in line for line in conditions) == 1
-    assert (LATE in conditions) == (LATE in required)
+    assert (LATE in conditions) == (LATE in REQUIRED[flags])
     left_out = {name for line in lines if line.startswith("Nothing") for name in LEARNERS if name in line}
     assert left_out >= (set() if flags in ("", "--coverage 0.004") else {"exaul", "exaul-known"})
 
@@ -140,12 +126,15 @@ def test_feedback_that_expires_breaks_the_guarantee_of_late_feedback():
 
 
 def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
-    for flags in ("", "--alpha 0.5 --horizon 24800 --coverage 1", "--alpha 0.001 --horizon 9001", "--audit 0.3"):
-        _, limits = printed(flags, capsys)
-        given = {
-            flag: float(value) for flag, value in zip(*[iter(flags.replace("--", "").split())] * 2, strict=True)
-        }
-        plan = Plan(**given | ({"horizon": int(given["horizon"])} if "horizon" in given else {}))
+    settings = (
+        {},
+        {"alpha": 0.5, "horizon": 24800, "coverage": 1},
+        {"alpha": 0.001, "horizon": 9001},
+        {"audit": 0.3},
+    )
+    for given in settings:
+        plan = Plan(**given)
+        _, limits = printed(" ".join(f"--{name} {value}" for name, value in given.items()), capsys)
         for name, limit in limits.items():
             assert -1e-15 <= limit - min(1.0, guarantee(LEARNERS[name], plan.setting).fdr) < 1.001e-4
     lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import json
 import os
 import signal
 import socket
@@ -10,9 +9,12 @@ import subprocess
 import sys
 
 import pytest
+from starlette.testclient import TestClient
 
 from exaul import Abstainers
 from exaul.commands import serve
+from exaul.commands.main import main
+from exaul.serving.http.server import BoundedServer
 from exaul.serving.http.settings import ServeFlags
 from tests.refusals import refusal_of
 from tests.serving.http.apps import asked
@@ -93,9 +95,7 @@ def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
 
 def test_a_file_in_use_is_one_line(folder, capsys):
     with Abstainers("s"):
-        done = subprocess.run(SERVE, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "exaul: s: is in use by another process\n"
+        assert refused(capsys, "--state", "s", "--port", "0") == "exaul: s: is in use by this process\n"
 
 
 def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
@@ -104,15 +104,14 @@ def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
+def test_it_serves_until_a_signal_and_writes_no_secret(folder):
     with serving("--tokens", "env:TOKENS", "--shadow") as (running, port):
         statuses = []
         for token in ("0123456789abcdef", "guess-0123456789"):
             status, _, raw = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', bearer(token))
             assert "0123456789" not in raw
             statuses.append(status)
-        running.send_signal(number)
+        running.send_signal(signal.SIGINT)
         output = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
     assert statuses == [200, 401]
     assert running.returncode == 0
@@ -142,7 +141,7 @@ def test_sighup_reads_the_tokens_again(folder):
         line = running.stderr.readline()
         assert line.startswith("the tokens stay as they were: tokens, line 1: the scopes must be of ")
         assert status_of(port, new) == 200
-        running.terminate()
+        running.terminate()  # which ends it as SIGINT does
         assert "".join(running.communicate(timeout=60)) == ""
     assert running.returncode == 0
 
@@ -164,51 +163,51 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
     assert "Traceback" not in output
 
 
-def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder):
+@pytest.fixture
+def begun(folder, capsys, monkeypatch):
+    """Start the service without a port: what it prints, and whether it answers some questions."""
+
+    def begin(*flags, questions=()):
+        answers = []
+
+        def run(self, sockets):
+            client = TestClient(self.config.app, base_url="http://127.0.0.1")
+            answers.extend(client.post("/v1/decide", json=body).json()["answer"] for body in questions)
+
+        monkeypatch.setattr(BoundedServer, "run", run)
+        assert main(["serve", "--state", "s", "--port", "0", *flags]) == serve.STARTUP_FAILURE  # it accepts nothing
+        return capsys.readouterr().err.splitlines(), answers
+
+    return begin
+
+
+def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, begun):
     """The flags of the service reach its Abstainers."""
     (folder / "log.csv").write_text(LOG)
     (folder / "other.csv").write_text("score,correct\n" + "0.9,0\n0.2,0\n" * 50)
     (folder / "keys.toml").write_text('[billing]\nalpha = 0.2\nwarm_start = "other.csv"\n')
-    answers, said = {}, {}
-    for name, more in (("gate", ["--keys", "keys.toml"]), ("shadow", ["--shadow"])):
-        with serving("--warm-start", "log.csv", *more) as (running, port):
-            for key, score in (("", 0.95), ("", 0.1), ("billing", 0.95)):
-                *_, raw = asked(port, "POST", "/v1/decide", json.dumps({"score": score, "key": key}))
-                answers[name, key, score] = json.loads(raw)["answer"]
-            running.terminate()
-            said[name] = running.stderr.read().splitlines()
-    assert [line.partition(" (")[0] for line in said["gate"]] == [
+    questions = [{"score": 0.95}, {"score": 0.1}, {"score": 0.95, "key": "billing"}]
+    said, answers = begun("--warm-start", "log.csv", "--keys", "keys.toml", questions=questions)
+    assert [line.partition(" (")[0] for line in said] == [
         "exaul: new keys: aci-rank starts by answering 25.0% at alpha = 0.1",
         "exaul: key 'billing': aci-rank starts silent, because no threshold of the log reaches alpha = 0.2",
     ]
-    assert not said["shadow"]
-    assert answers == {
-        ("gate", "", 0.95): True,
-        ("gate", "", 0.1): False,
-        ("gate", "billing", 0.95): False,  # no threshold of its log reaches its target
-        ("shadow", "", 0.95): True,
-        ("shadow", "", 0.1): True,
-        ("shadow", "billing", 0.95): True,
-    }
+    assert answers == [True, False, False]
+    assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == ([], [True] * 3)
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
 
 
-def said_at_start(*flags):
-    """What the service prints on stderr until it is stopped."""
-    with serving(*flags) as (running, _):
-        running.terminate()
-        return running.communicate(timeout=60)[1]
-
-
-def test_a_start_without_a_log_is_warned_of(folder):
+def test_a_start_without_a_log_is_warned_of(folder, begun):
     warning = "exaul: new keys: most answers are withheld at first; --warm-start LOG"
     for warned in (True, False):  # not once there are keys
-        assert said_at_start().startswith(warning) == warned
+        said, _ = begun()
+        assert [line.startswith(warning) for line in said[:1]] == [True] * warned
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
     (folder / "log.csv").write_text(LOG)
-    for begun in (True, False):  # with a log, which a key that has begun does not use
-        assert ("exaul: key '': it began without a log" in said_at_start("--warm-start", "log.csv")) == begun
+    for warned in (True, False):  # with a log, which a key that has begun does not use
+        said, _ = begun("--warm-start", "log.csv")
+        assert any("exaul: key '': it began without a log" in line for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

@@ -132,13 +132,30 @@ class Stub:
         return Counter(str(body) for body in self.asked)
 
 
+class Server:
+    """An address, whose requests go to the stub of the test that runs."""
+
+    def __init__(self):
+        self.url = None
+        self.renew()
+
+    def renew(self):
+        """Return a stub that was asked nothing yet; calls in flight stay with the earlier one."""
+        self.stub = Stub()
+        self.stub.url = self.url
+        return self.stub
+
+    async def reply(self, request):
+        """Pass a request on."""
+        return await (self.stub.models if "/models" in request.url.path else self.stub.complete)(request)
+
+
 @contextmanager
-def served():
-    """A stub that listens."""
-    stub = Stub()
-    routes = [Route("/v1/chat/completions", stub.complete, methods=["POST"]), Route("/v1/models", stub.models)]
-    routes.append(Route("/v1/models/{name:path}", stub.models))
-    routes.append(Route("/v1/embeddings", stub.complete, methods=["POST"]))
+def serving():
+    """A server that listens."""
+    found = Server()
+    paths = {"chat/completions": "POST", "embeddings": "POST", "models": "GET", "models/{name:path}": "GET"}
+    routes = [Route(f"/v1/{path}", found.reply, methods=[method]) for path, method in paths.items()]
     app = Starlette(routes=routes)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1, ws="none"
@@ -149,9 +166,16 @@ def served():
     while not server.started:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    stub.url = f"http://127.0.0.1:{port}/v1"
+    found.url = f"http://127.0.0.1:{port}/v1"
     try:
-        yield stub
+        yield found
     finally:
         server.should_exit = True
         thread.join()
+
+
+@contextmanager
+def served():
+    """A stub with a server of its own."""
+    with serving() as found:
+        yield found.renew()

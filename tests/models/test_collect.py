@@ -1,16 +1,20 @@
-"""A log from an endpoint: its rows, missing rows, and no question asked twice."""
+"""A log from an endpoint, of questions or of rows that exist: missing cells, and no question asked twice."""
 
 import json
 import math
+import os
 import random
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,41 +23,65 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse, Response
 
-from exaul import BadInput
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
-from exaul.llm.collect import Collect, CollectJob
 from tests.models.stub import KNOWN, MAIN, USUAL, by_pattern, completion, killed
 from tests.refusals import refusal_of
 
+ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
+PRICED = "--price 1 1"
+
+
+def command(questions, out, flags="", endpoint=ABSENT):
+    argv = ["collect", str(questions), "--endpoint", endpoint, "--model", "m", "--out", str(out)]
+    return [*argv, "--progress", "quiet", "--retries", "0", *shlex.split(flags)]
+
+
+def made(folder, printed=""):
+    """What is in a folder, and what was printed."""
+    texts, log = folder / "texts.jsonl", folder / "log.csv"
+    return SimpleNamespace(
+        log=pd.read_csv(log) if log.exists() else None,
+        about=json.loads((folder / "manifest.json").read_text()),
+        texts=[json.loads(line) for line in texts.read_text().splitlines()] if texts.exists() else [],
+        printed=printed,
+    )
+
 
 @pytest.fixture
-def collect(stub, sums, tmp_path):
-    """Collections of the questions in a folder: the log, and what was collected."""
-    fields = {"questions": (str(sums),), "endpoint": stub.url, "model": "m", "progress": "quiet", "retries": 0}
+def collect(stub, sums, tmp_path, capsys):
+    """Collect answers to twelve questions, or to others."""
 
-    def run(out="out", **more):
-        found = CollectJob(Collect(out=str(tmp_path / out), **fields | {"price": (1.0, 1.0)} | more))
-        found.run()
-        return pd.read_csv(tmp_path / out / "log.csv"), found
+    def run(flags="", *status, out="out", questions=sums):
+        assert main(command(questions, tmp_path / out, flags, stub.url)) in (status or (0,))
+        return made(tmp_path / out, capsys.readouterr().out)
 
     return run
 
 
-def command(sums, out, endpoint="http://127.0.0.1:9/v1"):
-    """Its usual endpoint is not there."""
-    argv = ["collect", str(sums), "--endpoint", endpoint, "--model", "m", "--out", str(out)]
-    return [*argv, "--progress", "quiet"]
+@pytest.fixture
+def refused(stub, sums, tmp_path, capsys):
+    """Collect answers in vain; return the one line."""
+    return lambda flags="", out="out", url=stub.url: refusal_of(command(sums, tmp_path / out, flags, url), capsys)
 
 
-def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, collect, sums, tmp_path):
+@pytest.fixture
+def own_scores(tmp_path, monkeypatch):
+    """A module with scores of the user."""
+    code = "async def length(request, reply, ask):\n    return len(reply.text) - 1\n\n"
+    code += "async def other(request, reply, ask):\n    return await ask({**request, 'model': 'other'})\n\n"
+    code += "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n\n"
+    code += "def plain(*_):\n    return 0.5\n"
+    (tmp_path / "mine_of_collect.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, collect):
     """Every number beside one that is computed here, from the texts that were replied."""
-    fields = {"score": ("logprob", "exact"), "judge": "both", "samples": 4}
-    log, found = collect(**fields)
-    texts = [json.loads(line) for line in (tmp_path / "out" / "texts.jsonl").read_text().splitlines()]
-    assert list(log["id"]) == [f"sums.jsonl-{n}" for n in range(1, 13)]
-    for row, text in zip(log.to_dict("records"), texts, strict=True):
+    found = collect("--score logprob exact --judge both --samples 4")
+    assert list(found.log["id"]) == [f"sums.jsonl-{n}" for n in range(1, 13)]
+    for row, text in zip(found.log.to_dict("records"), found.texts, strict=True):
         assert text["question"] in KNOWN
         right = text["answer"] == KNOWN[text["question"]]
         words = len(text["answer"].split())
@@ -62,17 +90,16 @@ def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, collect, sums
         assert len(text["samples"]) == 4
         assert row["error"] == row["error_exact"] == row["error_judge"] == 1 - right
         assert (row["tokens"], row["finish"], row["model"]) == (words, "stop", "stub-1")
-    assert 0 < log["error"].mean() < 1
-    assert log["score_exact"].between(0.01, 0.99).any()
-    assert found.manifest["left out"] == {}
-    assert len(stub.asked) == found.manifest["usage"]["calls"] <= 2 + 12 * (1 + 4 + 1)
+    assert 0 < found.log["error"].mean() < 1
+    assert found.log["score_exact"].between(0.01, 0.99).any()
+    assert found.about["left out"] == {}
+    assert len(stub.asked) == found.about["usage"]["calls"] <= 2 + 12 * (1 + 4 + 1)
 
 
 def test_the_requests_are_as_the_design_says(stub, collect):
     """Greedy with logprobs, samples with a seed each, and the user's fields, of which null removes one."""
     extra = '{"top_p": 0.9, "max_tokens": null, "top_k": 5, "chat_template_kwargs": {"thinking": false}, "x": NaN}'
-    more = {"score": ("logprob", "exact"), "samples": 3, "temperature": 0.7}
-    collect(extra=extra, **more)
+    collect(f"--extra '{extra}' --score logprob exact --samples 3 --temperature 0.7")
     asked = [body for body in stub.asked if "What is 3 plus 3?" in str(body)]
     assert sorted((body["temperature"], body["seed"], body.get("logprobs")) for body in asked) == [
         (0.0, 0, True),
@@ -85,196 +112,230 @@ def test_the_requests_are_as_the_design_says(stub, collect):
     assert not any("max_tokens" in body for body in asked)
 
 
-def test_scores_share_samples_and_have_a_column_each(stub, collect, tmp_path, monkeypatch):
-    """What each gets of the judging model, here of a stub that is always sure."""
-    (tmp_path / "mine_of_collect.py").write_text(
-        "async def length(request, reply, ask):\n    return len(reply.text) - 1\n"
-    )
-    monkeypatch.chdir(tmp_path)
+def test_samples_of_an_endpoint_without_seeds_are_several(stub, collect):
+    """Equal requests, of which each is made."""
+    replies = iter(range(1000))
+    stub.rule = lambda body, before: completion(str(next(replies))) if body["temperature"] else None
+    found = collect("""--score exact --samples 3 --extra '{"seed": null}'""")
+    assert not any("seed" in body for body in stub.asked)
+    assert [len(set(text["samples"])) for text in found.texts] == [3] * 12
 
+
+@pytest.mark.usefixtures("own_scores")
+def test_scores_share_samples_and_have_a_column_each(stub, collect):
+    """What each gets of the judging model, here of a stub that is always sure; another model has no price."""
     stub.rule = by_pattern({"in percent": completion("85%"), "mean the same": completion("1, 2, 3")})
-    names = ("logprob", "p-true", "verbal", "agree", "exact", "entail", "mine_of_collect:length")
-    log, found = collect(score=names, samples=4, judge_model="judge")
-    columns = ["logprob", "p_true", "verbal", "agree", "exact", "entail", "mine_of_collect_length"]
-    assert [name for name in log if name.startswith("score_")] == [f"score_{name}" for name in columns]
-    assert set(log["score_p_true"].round(9)) == {0.75}
-    assert set(log["score_verbal"]) == {0.85}
-    assert set(log["score_agree"]) == {0.75}
-    assert (log["score_exact"] == log["score_entail"]).all()
-    lengths = log["score_mine_of_collect_length"]
+    names = "logprob p-true verbal agree exact entail mine_of_collect:length mine_of_collect:other"
+    found = collect(f"--score {names} --samples 4 --judge-model judge", 3)
+    columns = [name for name in found.log if name.startswith("score_")]
+    assert columns == [f"score_{re.sub('[-:]', '_', name)}" for name in names.split()[:-1]]
+    for name, value in (("p_true", 0.75), ("verbal", 0.85), ("agree", 0.75)):
+        assert set(found.log[f"score_{name}"].round(9)) == {value}
+    assert found.log["score_logprob"].notna().all()
+    assert (found.log["score_exact"] == found.log["score_entail"]).all()
+    lengths = found.log["score_mine_of_collect_length"]
     assert set(lengths.dropna()) == {0, 1}
-    assert found.manifest["left out"]["mine_of_collect:length outside of [0, 1]"] == lengths.isna().sum() > 0
-    samples = [body for body in stub.asked if body["temperature"] == 1]
-    assert len(samples) == 12 * 4
-    assert max(stub.counts().values()) == 1
-    asked = {body["model"] for body in stub.asked if "proposed answer" in str(body)}
-    assert asked == {"judge"}
-
-
-def test_a_score_that_asks_another_model_has_no_price(stub, collect, tmp_path, monkeypatch):
-    code = "async def other(request, reply, ask):\n    return await ask({**request, 'model': 'other'})\n"
-    (tmp_path / "asks_another.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
-    log, found = collect(score=("asks_another:other", "logprob"))
-    assert found.manifest["left out"] == {"asks_another:other failed (ValueError)": 12}
-    assert {body["model"] for body in stub.asked} == {"m"}
-    assert log["score_logprob"].notna().all()
-
-
-def test_a_folder_that_was_begun_with_something_else_is_refused(collect, tmp_path):
-    collect()
-    with pytest.raises(BadInput, match=r"max_tokens: 9 found; .* was begun with 64"):
-        collect(max_tokens=9)
-    mine = tmp_path / "mine.txt"
-    mine.write_text("{question}")
-    with pytest.raises(BadInput, match="prompt: "):
-        collect(prompt=(f"answer={mine}",))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("x")
-    with pytest.raises(BadInput, match="is not empty; it must be an absent or empty folder"):
-        collect("other")
-
-
-def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
-    """One answer and one verdict fail, another verdict says neither yes nor no, also to a schema."""
-    judged = r"is {0} plus {0}\?.*Reference answers".format
-    replies = {r"is 2 plus 2\?(?!.*Reference answers)": JSONResponse({"error": "no"}, 500)}
-    replies[judged(3)] = JSONResponse({"error": {"message": "too long"}}, 400)
-    stub.rule = by_pattern(replies | {judged(4): completion("Well, that depends.")})
-    argv = command(sums, tmp_path / "out", stub.url)
-    argv += ["--judge", "both", "--retries", "0"]
-    assert main(argv) == 3
-    printed = capsys.readouterr().out
-    assert "10 of 12 questions answered, 9 with all scores and an error" in printed
-    for reason in ("status 500: 1", "status 400: 1", "unreadable verdicts: 1"):
-        assert reason in printed
-    assert "cost unknown" not in printed
-    schemas = [body for body in stub.asked if "response_format" in body]
-    assert len(schemas) == 1
-    stub.rule = USUAL
-    assert main(argv) == 3  # what the judge said of one is there, and is not asked again
-    assert "12 of 12 questions answered, 11 with all" in capsys.readouterr().out
-
-
-def test_refusals_empty_and_cut_answers_are_counted(stub, collect):
-    refusal = completion("No.")
-    refusal["choices"][0]["message"]["refusal"] = "I must not"
-    replies = {
-        r"is 2 plus 2\?": completion(""),
-        r"is 7 plus 7\?": refusal,
-        r"is 5 plus 5\?": completion("4 and so", finish="length"),
+    assert found.about["left out"] == {
+        "mine_of_collect:length outside of [0, 1]": lengths.isna().sum(),
+        "mine_of_collect:other failed (ValueError)": 12,
     }
+    assert sum(body["temperature"] == 1 for body in stub.asked) == 12 * 4
+    assert max(stub.counts().values()) == 1
+    assert {body["model"] for body in stub.asked if "proposed answer" in str(body)} == {"judge"}
+    assert {body["model"] for body in stub.asked} == {"m", "judge"}
+
+
+def test_one_endpoint_for_both_models_keeps_its_limits(stub, collect):
+    stub.delay = 0.01
+    found = collect("--judge llm --judge-model other --concurrent 3 --score entail --samples 2")
+    assert stub.most == 3
+    assert {model: len(systems) for model, systems in found.about["systems"].items()} == {"m": 1, "other": 1}
+
+
+REFUSAL = completion("No.")
+REFUSAL["choices"][0]["message"]["refusal"] = "I must not"
+UNREADABLE = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
+JUDGED = r"is {0} plus {0}\?.*Reference answers".format
+TOO_LONG, BROKEN = JSONResponse({"error": {"message": "too long"}}, 400), JSONResponse({"error": "no"}, 500)
+INCOMPLETE = {  # replies, flags, and what is printed of them
+    "one answer and one verdict fail, another verdict says neither yes nor no, also to a schema": (
+        {r"is 2 plus 2\?(?!.*Reference answers)": BROKEN, JUDGED(3): TOO_LONG, JUDGED(4): completion("Hm, well.")},
+        "--judge both",
+        [
+            "10 of 12 questions answered, 9 with all",
+            "  status 500: 1",
+            "  status 400: 1",
+            "  unreadable verdicts: 1",
+        ],
+    ),
+    "an empty answer has no score": (
+        {
+            r"is 2 plus 2\?": completion(""),
+            r"is 7 plus 7\?": REFUSAL,
+            r"is 5 plus 5\?": completion("4 and so", finish="length"),
+        },
+        "",
+        ["11 with all", "  answers cut at max_tokens: 1", "  empty answers: 1", "  refusals: 1"],
+    ),
+    "no other row is lost, and no escape code is printed": (
+        {r"is 2 plus 2\?": UNREADABLE, r"is 5 plus 5\?": completion("10", [3.5], model="\x1b[31m\nred")},
+        PRICED,
+        [
+            "11 of 12 questions answered, 10 with all scores and an error",
+            "  unreadable reply: 1",
+            "  answers without logprob: 1",
+            "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INCOMPLETE)
+def test_what_fails_is_empty_and_counted(stub, collect, case):
+    replies, flags, lines = INCOMPLETE[case]
     stub.rule = by_pattern(replies)
-    log, found = collect()
-    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1, "refusals": 1}
-    assert log["score_logprob"].isna().sum() == 1
-    assert sum(found.is_complete(answer) for _, answer in found.answered) == 11
+    found = collect(flags, 3)
+    assert [line for line in lines if line not in found.printed] == []
+    assert "cost unknown" not in found.printed
+    assert found.printed.replace("\n", "").isprintable()
+    complete = found.log[["score_logprob", "error"]].notna().all(axis="columns").sum()
+    assert f" {complete} with all scores and an error" in found.printed
+    assert sum("response_format" in body for body in stub.asked) == found.printed.count("unreadable verdicts")
 
 
-@pytest.mark.parametrize("score", ["logprob", "p-true"])
-def test_a_model_without_logprobs_is_reported_at_once(stub, collect, tmp_path, score):
-    """Before anything is paid, also where it is the judge's that are needed."""
-    silent = {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
-    stub.rule = lambda body, before: completion("Paris") | silent if body.get("logprobs") else None
-    told = rf"m: returned no usable logprobs of its text, which {score} needs; .* --score agree"
-    with pytest.raises(BadInput, match=told):
-        collect(score=(score,))
-    assert len(stub.asked) == (1 if score == "logprob" else 2)
-    assert not (tmp_path / "out").exists()
-    log, _ = collect(score=("exact",))
-    assert len(log) == 12
+def test_what_failed_is_asked_again_and_nothing_else(stub, collect):
+    """What the judge said of one question is there, unclear though it is."""
+    stub.rule = by_pattern(INCOMPLETE[next(iter(INCOMPLETE))][0])
+    collect("--judge both", 3)
+    stub.rule = USUAL
+    assert "12 of 12 questions answered, 11 with all" in collect("--judge both", 3).printed
+    assert Counter(stub.counts().values())[2] == 2  # the answer and the verdict that had failed
+    assert max(stub.counts().values()) == 2
+
+
+SILENT = completion("Paris") | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
+AGREE = """needs; reasoning models return none (try --extra '{"reasoning_effort": "none"}', or --score agree)"""
+NO_LOGPROBS = by_pattern({"'logprobs'": SILENT})
+MOVED = by_pattern({"": Response("", 308, {"location": "http://elsewhere/v1"})})
+UNKNOWN = by_pattern({"'w'": TOO_LONG})
+NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
 
 
 @pytest.mark.parametrize(
-    ("response", "sentence"),
+    ("flags", "rule", "asked", "sentence"),
     [
-        (None, "m cannot be asked (no connection; is a server listening there?)"),
+        (f"--endpoint {ABSENT}", USUAL, 0, "m cannot be asked (no connection; is a server listening there?)"),
+        ("", MOVED, 1, "m cannot be asked (status 308: it redirects to http://elsewhere/v1)"),
+        ("", NO_KEY, 1, "m cannot be asked (status 401: Bad key)"),
+        # before anything is paid, also where it is the judge's that are needed
+        ("", NO_LOGPROBS, 1, f"m: returned no usable logprobs of its text, which logprob {AGREE}"),
+        ("--score p-true", NO_LOGPROBS, 2, f"m: returned no usable logprobs of its text, which p-true {AGREE}"),
         (
-            Response("", 308, {"location": "http://elsewhere/v1"}),
-            "m cannot be asked (status 308: it redirects to http://elsewhere/v1)",
+            "--judge llm --judge-model w",
+            UNKNOWN,
+            2,
+            "w cannot be asked (status 400: too long)",
         ),
-        (JSONResponse({"error": {"message": "Invalid key"}}, 401), "m cannot be asked (status 401: Invalid key)"),
+        ("--budget 1", USUAL, 0, "budget: given, but the price of m is not known"),
+        ("--score std", USUAL, 0, "score: 'std' is unknown; it must be logprob, p-true"),
+        ("--score exact exact", USUAL, 0, "score: exact, exact found; each needs a column of its own"),
+        ("--score ''", USUAL, 0, "score: '' is unknown"),
+        ("--score ftp://host", USUAL, 0, "score: 'ftp://host' found"),
+        ("--score https://h/?key=1", USUAL, 0, "score: an address with a user name, query"),
+        ("--score mine_of_collect:plain", USUAL, 0, "score: mine_of_collect:plain is no asynchronous function"),
+        ("--score no_such_module:f", USUAL, 0, "score: 'no_such_module:f' cannot be imported"),
+        ("--extra [1]", USUAL, 0, "extra: '[1]' found; it must be a JSON object"),
+        ("--extra {", USUAL, 0, "extra: '{' found; it must be a JSON object"),
+        ("--prompt judge", USUAL, 0, "prompt: 'judge' found; it must be ROLE=FILE"),
+        ("--price 1", USUAL, 0, "price: (1.0,) found; it must be two finite numbers"),
+        ("--samples 0", USUAL, 0, "samples: 0 found"),
+        ("--timeout 0", USUAL, 0, "timeout: 0.0 found"),
+        ("--endpoint localhost:80", USUAL, 0, "endpoint: 'localhost:80' found; it must be an address"),
+        ("--endpoint http://localhost:P/v1", USUAL, 0, "endpoint: http://localhost:P/v1 is not an address"),
+        (
+            "--endpoint http://me:secret@host/v1",
+            USUAL,
+            0,
+            "endpoint: an address with a user name, query or fragment",
+        ),
+        ("--judge-endpoint ftp:/me:secret@h", USUAL, 0, "judge_endpoint: an address with a user name, query or"),
+        ("--endpoint http://h/the-secret-key/v1", USUAL, 0, "endpoint: it contains the key, which would be saved"),
+        ("""--extra '{"a": "the-secret-key"}'""", USUAL, 0, "extra: it contains the key, which would be saved"),
+        ("--key-variable sk-secret", USUAL, 0, "key_variable: it must be the name of an environment variable"),
+        ("""--extra '{"stream": true}'""", USUAL, 0, "extra: stream found; it is set here"),
+        ("""--extra '{"seed": 3}'""", USUAL, 0, "extra: seed found; it is set here"),
+        ("--model ''", USUAL, 0, "model: missing; --model is required"),
     ],
 )
-def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, capsys, response, sentence):
-    stub.rule = lambda body, before: response
-    argv = command(sums, tmp_path / "out", *([stub.url] if response else []))
-    assert sentence in refusal_of([*argv, "--retries", "0"], capsys)
+def test_what_cannot_be_asked_is_one_sentence_and_costs_nothing(
+    own_scores, stub, refused, tmp_path, monkeypatch, flags, rule, asked, sentence
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "the-secret-key")
+    stub.rule = rule
+    said = refused(flags)
+    assert sentence in said
+    assert "secret" not in said
+    assert len(stub.asked) == asked
     assert not (tmp_path / "out").exists()
 
 
-def test_a_judge_by_a_wrong_name_is_reported_before_anything_is_paid(stub, collect, tmp_path):
-    stub.rule = by_pattern({"'wrong'": JSONResponse({"error": {"message": "no such model"}}, 404)})
-    with pytest.raises(BadInput, match=r"wrong cannot be asked \(status 404: .*no such model"):
-        collect(judge="llm", judge_model="wrong")
-    assert len(stub.asked) == 2
-    assert not (tmp_path / "out").exists()
+def test_missing_packages_are_named_with_the_command_of_a_checkout(refused, monkeypatch):
+    monkeypatch.setattr("exaul.llm.flags.find_spec", lambda name: None)
+    assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in refused()
+
+
+def test_a_folder_of_something_else_is_refused(collect, refused, tmp_path):
+    collect("--score exact --samples 1", out="out")  # needs no logprobs
+    for name in ("mine.txt", "other/file"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{question}")
+    how = "--score exact --samples 1"
+    assert "max_tokens: 9 found; " in (said := refused(f"{how} --max-tokens 9"))
+    assert " was begun with 64" in said
+    assert "prompt: " in refused(f"{how} --prompt answer={tmp_path / 'mine.txt'}")
+    assert "is not empty; it must be an absent or empty folder" in refused(how, "other")
+    calls = tmp_path / "out" / "calls.sqlite"
+    calls.write_bytes(calls.read_bytes()[:4096] + b"x" * 8192)
+    assert "calls.sqlite: " in refused(how)
 
 
 def test_a_budget_is_that_of_the_folder_and_with_more_it_goes_on(stub, collect, sums, tmp_path):
     """A call costs eleven millionths of a dollar or more. Stored replies stay, also if new questions come first."""
-    how = {"budget": 60e-6, "concurrent": 1}
-    log, found = collect(**how)
-    assert 0 < len(log) < 12
-    assert found.manifest["left out"]["not asked"] == 12 - len(log)
-    assert found.manifest["usage"]["dollars"] >= 60e-6
+    how = f"{PRICED} --budget 60e-6 --concurrent 1"
+    first = collect(how, 3)
+    assert 0 < len(first.log) < 12
+    assert first.about["left out"]["not asked"] == 12 - len(first.log)
+    assert first.about["usage"]["dollars"] >= 60e-6
     asked = len(stub.asked)
-    again, _ = collect(**how)
+    pd.testing.assert_frame_equal(first.log, collect(how, 3).log)
     assert len(stub.asked) == asked
-    pd.testing.assert_frame_equal(log, again)
     new = tmp_path / "new.jsonl"
     new.write_text('{"id": "n", "question": "What is 90 plus 90?", "answers": ["180"]}\n' + sums.read_text())
-    moved, _ = collect(questions=(str(new),), **how)
-    assert len(moved) == len(log)
-    log, _ = collect(budget=1.0, concurrent=2**31 - 1)
-    assert len(log) == 12
+    assert len(collect(how, 3, questions=new).log) == len(first.log)
+    assert len(collect(f"{PRICED} --budget 1 --concurrent {2**31 - 1}").log) == 12
     assert max(stub.counts().values()) == 1
-    with pytest.raises(BadInput, match="budget: given, but the price of m is not known"):
-        collect("new", budget=1.0, price=())
 
 
-def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
-    argv = command(sums, tmp_path / "out", stub.url)
+def test_a_budget_may_be_smaller_than_a_call(stub, collect):
     for _ in range(2):
-        assert main([*argv, "--price", "1", "1", "--budget", "1e-6"]) == 3
-        out = capsys.readouterr().out
-        assert "0 of 12 questions answered" in out
-        assert "the budget is reached" in out
-    assert not (tmp_path / "out" / "log.csv").exists()
+        found = collect(f"{PRICED} --budget 1e-6", 3)
+        assert "0 of 12 questions answered" in found.printed
+        assert "the budget is reached" in found.printed
+    assert found.log is None
     assert len(stub.asked) == 1
 
 
-def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path, capsys):
-    """One is unreadable, one has logprobs above 0; no other row is lost, and no escape code is printed."""
-    unreadable = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
-    stub.rule = by_pattern(
-        {r"is 2 plus 2\?": unreadable, r"is 5 plus 5\?": completion("10", [3.5], model="\x1b[31m\nred")}
-    )
-    argv = command(sums, tmp_path / "out", stub.url)
-    assert main([*argv, "--price", "1", "1"]) == 3
-    printed = capsys.readouterr().out
-    assert "11 of 12 questions answered, 10 with all scores and an error" in printed
-    assert "  unreadable reply: 1\n" in printed
-    assert "  answers without logprob: 1\n" in printed
-    assert "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp" in printed
-    assert printed.replace("\n", "").isprintable()
-
-
-def test_the_record_adds_up_and_an_unknown_price_stays_unknown(collect):
+def test_the_record_adds_up_and_an_unknown_price_stays_unknown(collect, refused):
     """Over runs of which the first asks half of the questions."""
-    usages = []
-    for limit, price in ((6, (1.0, 1.0)), (None, ()), (None, (1.0, 1.0))):
-        _, found = collect(limit=limit, price=price)
-        usages.append(found.manifest["usage"])
+    usages = [collect(flags).about["usage"] for flags in (f"{PRICED} --limit 6", "", PRICED)]
     assert [usage["calls"] for usage in usages] == [7, 13, 13]
     assert [usage["last run"]["calls"] for usage in usages] == [7, 6, 0]
     assert usages[1]["prompt tokens"] == usages[2]["prompt tokens"] == 130
     assert [usage["dollars"] is None for usage in usages] == [False, True, True]
-    with pytest.raises(BadInput, match=r"budget: given, but .*calls\.sqlite has calls of unknown price"):
-        collect(budget=1.0)
+    assert "calls.sqlite has calls of unknown price" in refused(f"{PRICED} --budget 1")
 
 
-def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
+def test_answers_in_sentences_are_reported(stub, collect):
     """A right answer within a sentence is no match; the summary says how many there are."""
     question = re.compile(r"Question: What is (\d+) plus")
 
@@ -283,37 +344,30 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
         return completion(f"The sum is {2 * int(found[1])}.") if found else None
 
     stub.rule = rule
-    argv = command(sums, tmp_path / "out", stub.url)
-    assert main(argv) == 0
-    printed = capsys.readouterr().out
+    printed = collect().printed
     assert "wrong: 100.0%" in printed
-    assert (
-        "12 answers that count as wrong contain a right answer: with another --out, try --judge llm, or" in printed
-    )
+    told = "12 answers that count as wrong contain a right answer: with another --out, try --judge llm, or"
+    assert told in printed
     (prompt,) = re.findall(r"--prompt (answer=\S+short\.txt)\n", printed)
     stub.rule = USUAL
-    assert main([*argv, "--prompt", prompt, "--out", str(tmp_path / "short")]) == 0
+    printed = collect(f"--prompt {prompt}", out="short").printed
     assert "Who wrote War and Peace" in str(stub.asked[-1])
     assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
 def test_a_dry_run_predicts_calls(sums, tmp_path, capsys):
     """No model is called, and nothing is written."""
-    argv = command(sums, tmp_path / "o")
-    argv += ["--score", "logprob", "entail", "--judge", "llm", "--dry-run"]
-    assert main(argv) == 0
+    assert main(command(sums, tmp_path / "o", "--score logprob entail --judge llm --dry-run")) == 0
     # 12 calls per question: 1 + 5 answers, 5 + 1 verdicts
-    assert capsys.readouterr().out.startswith(
-        "12 questions, 144 calls, plus one test call of each model, retries, and"
-    )
+    said = "12 questions, 144 calls, plus one test call of each model, retries, and"
+    assert capsys.readouterr().out.startswith(said)
     assert not (tmp_path / "o").exists()
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 1.0])), min_size=1, max_size=9
-    )
-)
+CELLS = st.tuples(st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 1.0]))
+
+
+@given(st.lists(CELLS, min_size=1, max_size=9))
 def test_how_well_scores_separate_right_from_wrong(pairs):
     """Beside a sum over all pairs of records."""
     scores, errors = (np.array(x) for x in zip(*pairs, strict=True))
@@ -327,7 +381,8 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     """One says all, the other nothing."""
     rows = pd.DataFrame({"score_logprob": [0.9, 0.8, 0.2, 0.1], "score_of_a_long_name": 0.5, "error": [0, 0, 1, 1]})
     rows.to_csv(tmp_path / "log.csv", index=False)
-    assert main(["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1"]) == 0
+    argv = ["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1", "--out", str(tmp_path / "o")]
+    assert main(argv) == 0
     printed = capsys.readouterr().out
     titles = "score  defects  at 0.1  error rate  rows  right above wrong  distinct scores  ties at 1"
     head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
@@ -337,109 +392,43 @@ def test_several_scores_side_by_side(tmp_path, capsys):
         ["score_of_a_long_name", "0.0%", "0.500"],
     ]
     assert "score_logprob answers most:\n  exaul sweep --logs" in printed
-    assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 0
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["inspection.csv"]
 
 
-@pytest.mark.parametrize("scores", [["logprob"], ["logprob", "exact"]])
-def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores, monkeypatch):
+@pytest.mark.parametrize("scores", ["logprob", "logprob exact"])
+def test_the_log_is_one_for_inspect_and_sweep(collect, capsys, scores, monkeypatch):
     """The advice is a command as it was typed."""
     monkeypatch.setenv("UV", "uv")
-    argv = command(sums, tmp_path / "out", stub.url)
-    assert main([*argv, "--score", *scores]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = collect(f"--score {scores}").printed.splitlines()
     told = [line.partition(": uv run exaul ")[2].split() for line in lines if ": uv run exaul " in line]
     assert main(told[0]) == 0
-    if len(scores) > 1:  # inspect compares them, and says what to run
+    if " " in scores:  # inspect compares them, and says what to run
         lines = capsys.readouterr().out.splitlines()
         told += [line.partition("uv run exaul ")[2].split() for line in lines if "uv run exaul sweep" in line]
     assert [words[0] for words in told] == ["inspect", "sweep"]
     assert main([*told[1], "--trials", "1", "--arms", "20", "--learners", "aci-rank", "--progress", "quiet"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--score", "std"], "score: 'std' is unknown; it must be logprob, p-true"),
-        (["--score", "exact", "exact"], "score: exact, exact found; each needs a column of its own"),
-        (["--score", "no_such_module:f"], "score: 'no_such_module:f' cannot be imported"),
-        (["--extra", "[1]"], "extra: '[1]' found; it must be a JSON object"),
-        (["--extra", "{"], "extra: '{' found; it must be a JSON object"),
-        (["--prompt", "judge"], "prompt: 'judge' found; it must be ROLE=FILE"),
-        (["--price", "1"], "price: (1.0,) found; it must be two finite numbers"),
-        (["--samples", "0"], "samples: 0 found"),
-        (["--timeout", "0"], "timeout: 0.0 found"),
-        (["--endpoint", "localhost:80"], "endpoint: 'localhost:80' found; it must be an address"),
-        (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is not an address"),
-        (
-            ["--endpoint", "http://me:secret@host/v1"],
-            "endpoint: an address with a user name, query or fragment may hold",
-        ),
-        (
-            ["--judge-endpoint", "ftp:/me:secret@h"],
-            "judge_endpoint: an address with a user name, query or fragment",
-        ),
-        (["--endpoint", "http://h/the-secret-key/v1"], "endpoint: it contains the key, which would be saved"),
-        (["--extra", '{"key": "the-secret-key"}'], "extra: it contains the key, which would be saved"),
-        (["--key-variable", "sk-secret"], "key_variable: it must be the name of an environment variable"),
-        (["--extra", '{"stream": true}'], "extra: stream found; it is set here"),
-        (["--extra", '{"seed": 3}'], "extra: seed found; it is set here"),
-        (["--model", ""], "model: missing; --model is required"),
-    ],
-)
-def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "the-secret-key")
-    argv = command(sums, tmp_path / "o")
-    said = refusal_of([*argv, *flags], capsys)
-    assert sentence in said
-    assert "secret" not in said
-    assert not (tmp_path / "o").exists()
-
-
-def test_missing_packages_are_named_with_the_command_of_a_checkout(sums, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.llm.flags.find_spec", lambda name: None)
-    sentence = "genai_prices: not installed; language models need: uv run --extra llm exaul"
-    assert sentence in refusal_of(command(sums, tmp_path / "o"), capsys)
-
-
-def test_samples_of_an_endpoint_without_seeds_are_several(stub, collect):
-    """Equal requests, of which each is made."""
-    replies = iter(range(1000))
-    stub.rule = lambda body, before: completion(str(next(replies))) if body["temperature"] else None
-    _, found = collect(score=("exact",), samples=3, extra='{"seed": null}')
-    assert not any("seed" in body for body in stub.asked)
-    for row in found.rows:
-        assert len(set(row.samples)) == 3
-
-
-def test_one_endpoint_for_both_models_keeps_its_limits(stub, collect):
-    stub.delay = 0.02
-    given = {"judge": "llm", "judge_model": "other", "concurrent": 3, "score": ("entail",)}
-    _, found = collect(**given)
-    assert stub.most == 3
-    assert {model: len(systems) for model, systems in found.manifest["systems"].items()} == {"m": 1, "other": 1}
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, collect, sums, tmp_path, number):
-    stub.delay = 0.3
-    argv = [sys.executable, "-c", MAIN, *command(sums, tmp_path / "out", stub.url)]
-    argv += ["--score", "exact", "--concurrent", "4"]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as running:
-        while len(stub.asked) < 12:
-            time.sleep(0.01)
-        asked = len(stub.asked)
-        running.send_signal(number)
-        said = running.stderr.read()
-    assert running.returncode == 128 + number
-    assert "interrupted" in said
-    assert len(stub.asked) <= asked + 4
-    stub.delay = 0
-    collect(score=("exact",))
+def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, collect, capsys, sums, tmp_path, number):
+    sent = []
+
+    def rule(body, before):
+        if len(stub.asked) >= 12 and not sent:
+            sent.append(len(stub.asked))
+            os.kill(os.getpid(), number)
+
+    stub.rule, stub.delay = rule, 0.05
+    argv = command(sums, tmp_path / "out", "--score exact --samples 2 --concurrent 4", stub.url)
+    assert main(argv) == 128 + number
+    assert "interrupted" in capsys.readouterr().err
+    assert len(stub.asked) <= sent[0] + 4
+    stub.rule, stub.delay = USUAL, 0
+    assert len(collect("--score exact --samples 2").log) == 12
     assert max(stub.counts().values()) == 1
 
 
-def test_interrupted_before_its_first_row_it_leaves_what_was_written(collect, tmp_path, monkeypatch):
+def test_interrupted_before_its_first_row_it_leaves_what_was_written(stub, collect, sums, tmp_path, monkeypatch):
     collect()
     manifest = (tmp_path / "out" / "manifest.json").read_bytes()
 
@@ -448,86 +437,60 @@ def test_interrupted_before_its_first_row_it_leaves_what_was_written(collect, tm
         raise KeyboardInterrupt
 
     monkeypatch.setattr("exaul.llm.collect.run_to_end", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        collect()
+    assert main(command(sums, tmp_path / "out", "", stub.url)) == 130
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
 
 
-def test_a_damaged_file_of_calls_is_one_sentence(collect, tmp_path):
-    collect()
-    path = tmp_path / "out" / "calls.sqlite"
-    path.write_bytes(path.read_bytes()[:4096] + b"x" * 8192)
-    with pytest.raises(BadInput, match=r"calls\.sqlite: "):
-        collect()
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, sums, tmp_path, kills):
     """No call whose reply is in the file is asked again; the log is that of a run that was left alone."""
     stub.delay = 0.01
-    argv = command(sums, tmp_path / "out", stub.url)
-    argv += ["--score", "logprob", "entail", "--judge", "llm", "--concurrent", "2"]
+    how = "--score logprob entail --judge llm"
+    argv = command(sums, tmp_path / "out", f"{how} --concurrent 2", stub.url)
     chance, had = random.Random(0), []
     for _ in range(kills):
         killed(stub, argv, chance.random() * 0.3)
         with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
             had.append((len(stub.asked), {key for (key,) in file.execute("SELECT key FROM calls")}))
-    log, _ = collect(score=("logprob", "entail"), judge="llm")
+    stub.delay = 0
+    log = collect(how).log
     keys = [key_of(stub.url, body) for body in stub.asked]
     for (asked, there), (later, _) in pairwise([*had, (len(keys), set())]):
         assert not there & set(keys[asked:later])
     assert len(keys) - len(set(keys)) <= 2 * kills  # those that were in flight
-    alone, _ = collect("alone", score=("logprob", "entail"), judge="llm")
-    pd.testing.assert_frame_equal(log, alone)
+    pd.testing.assert_frame_equal(log, collect(how, out="alone").log)
 
 
-@pytest.mark.parametrize("more", [(), pytest.param(("agree", "entail", "verbal"), marks=pytest.mark.slow)])
-def test_a_real_model_is_asked(small_model, tmp_path, more):
-    """It knows two capitals, and says so in a sentence; not the rest. Asked again, it costs nothing."""
+@pytest.mark.parametrize("more", ["", pytest.param("agree entail verbal", marks=pytest.mark.slow)])
+def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
+    """It knows a capital, and says so in a sentence; not the rest. Asked again, it costs nothing."""
     (tmp_path / "plain.txt").write_text("{question}")
     rows = {
         "What is the capital of Japan?": ["The capital of Japan is Tokyo"],
-        "What is the capital of Germany?": ["The capital of Germany is Berlin"],
-        "What was the name of my neighbour's second cat?": ["Mog"],
         "Which number am I thinking of?": ["8241"],
     }
     lines = [json.dumps({"question": q, "answers": a}) + "\n" for q, a in rows.items()]
     (tmp_path / "q.jsonl").write_text("".join(lines))
-    config = {
-        "questions": (str(tmp_path / "q.jsonl"),),
-        "endpoint": small_model,
-        "model": "small",
-        "prompt": (f"answer={tmp_path / 'plain.txt'}",),
-        "score": ("logprob", "p-true", "exact", *more),
-        "samples": 2,
-        "judge": "both" if more else "exact",
-        "extra": '{"stop": ["\\n"]}',
-        "max_tokens": 12,
-        "concurrent": 2,
-        "progress": "quiet",
-        "out": str(tmp_path / "out"),
-    }
-    found = CollectJob(Collect(**config))
-    found.run()
-    log = pd.read_csv(tmp_path / "out" / "log.csv")
-    assert list(log["error_exact"]) == [0, 0, 1, 1]
-    assert log["score_logprob"].between(0, 1, inclusive="neither").all()
-    assert log["score_p_true"].between(0, 1, inclusive="neither").all()
-    assert log["score_logprob"].iloc[:2].min() > log["score_logprob"].iloc[2:].max()
-    assert found.manifest["usage"]["prompt tokens"] > 0
-    again = CollectJob(Collect(**config))
-    again.run()
-    assert again.manifest["usage"]["last run"]["calls"] == 0
+    how = f"--endpoint {small_model} --prompt answer={tmp_path / 'plain.txt'} --score logprob p-true exact {more} "
+    how += f"--samples 1 --judge {'both' if more else 'exact'} --max-tokens 12 --concurrent 2 --timeout 300 "
+    how += shlex.join(["--extra", json.dumps({"stop": ["\n"]} | ({} if more else {"max_tokens": 12}))])
+    status = (0, 3) if more else ()  # it may not say a number in percent
+    found = collect(how, *status, questions=tmp_path / "q.jsonl")
+    assert found.log["error_exact"].tolist() == [0, 1]
+    known, unknown = found.log["score_logprob"]
+    assert 1 > known > unknown > 0
+    assert found.log["score_p_true"].between(0, 1, inclusive="neither").all()
+    assert found.about["usage"]["prompt tokens"] > 0
+    again = collect(how, *status, questions=tmp_path / "q.jsonl")
+    assert again.about["usage"]["last run"]["calls"] == 0
 
 
 @pytest.mark.slow
-def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("own_scores")
+def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
     """No stored reply is replaced, so no call is made again. Then ``exaul score`` adds a score."""
-    code = "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n"
-    (tmp_path / "asks_again.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
     flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
-    argv = ["collect", str(sums), "--score", "logprob", "asks_again:same", *flags, "--concurrent", "1"]
+    argv = ["collect", str(sums), "--score", "logprob", "mine_of_collect:same", *flags, "--concurrent", "1"]
     argv += ["--price", "1", "1", "--out", "log"]
 
     def stored():
@@ -546,6 +509,97 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums, t
     assert len(had[2]) == 13
     assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
     log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
-    assert set(log["score_asks_again_same"]) == {1}
+    assert set(log["score_mine_of_collect_same"]) == {1}
     assert more["score_exact"].isin([0, 0.5, 1]).all()
     assert more["error"].equals(log["error"])
+
+
+def surer(body, before):
+    """Verdicts on answers: the more letters an answer has, the surer; and samples."""
+    prompt = body["messages"][0]["content"]
+    if "in percent" not in prompt:
+        return completion("blue" if body["seed"] % 2 else "green")
+    answer = json.loads(prompt.partition("Proposed answer: ")[2].partition("\n")[0])
+    return completion(f"{10 * len(answer)}%")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Six rows of somebody's log."""
+    answers = ["blue", "green", "red", "", "Blue.", "a blue one"]
+    about = {"tags": ["a"], "hole": "=1"}
+    lines = [{"ask": f"Which colour has {n}?", "got": got, "error": n % 2} | about for n, got in enumerate(answers)]
+    lines[1]["hole"] = " "
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "rows.jsonl"
+
+
+def scoring(stub, rows, out, flags=""):
+    argv = ["score", str(rows), "--score", "verbal", "exact", "--question-column", "ask", "--answer-column", "got"]
+    argv += ["--endpoint", stub.url, "--model", "m", "--out", str(out), "--progress", "quiet", "--retries", "0"]
+    return [*argv, *flags.split()]
+
+
+def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
+    """An empty answer has none; other columns stay, but lists."""
+    argv = scoring(stub, rows, tmp_path / "out", "--samples 4")
+    stub.rule = surer
+    assert main(argv) == 3
+    found = made(tmp_path / "out", capsys.readouterr().out)
+    assert list(found.log) == ["ask", "got", "error", "hole", "score_verbal", "score_exact"]
+    np.testing.assert_equal(found.log["score_verbal"].tolist(), [0.4, 0.5, 0.3, np.nan, 0.5, 1.0])
+    np.testing.assert_equal(found.log["score_exact"].tolist(), [0.5, 0.5, 0, np.nan, 0.5, 0])
+    told = f"5 of 6 rows have all scores: {tmp_path / 'out' / 'log.csv'}\n26 calls made, "
+    assert told in found.printed
+    assert "  empty answers: 1\n" in found.printed
+    prompts = [body["messages"][0]["content"] for body in stub.asked]
+    assert sum("Question: Which colour has 2?\nAnswer:" in prompt for prompt in prompts) == 4
+    assert main(argv) == 3
+    assert len(stub.asked) == 26  # one is the first question, of which the answer is not used
+    assert "0 calls made" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(found.log, made(tmp_path / "out").log)
+
+
+def test_texts_of_collect_are_rows(stub, collect, tmp_path):
+    """Their errors come along, so that the log can be inspected; samples of collect's requests are the same."""
+    collect("--score logprob", out="first")
+    argv = ["score", str(tmp_path / "first" / "texts.jsonl"), "--endpoint", stub.url, "--model", "m"]
+    argv += ["--score", "exact", "--progress", "quiet", "--out", str(tmp_path / "second")]
+    assert main(argv) == 0
+    second, third = made(tmp_path / "second").log, collect("--score exact", out="third").log
+    pd.testing.assert_frame_equal(second[["id", "error", "score_exact"]], third[["id", "error", "score_exact"]])
+    assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0
+
+
+def test_scores_that_fail_are_empty_and_counted(stub, rows, tmp_path, capsys):
+    failing = "Which colour has 2?"
+    stub.rule = lambda body, before: BROKEN if failing in str(body) else surer(body, before)
+    argv = scoring(stub, rows, tmp_path / "out", "--concurrent 1")
+    assert main(argv) == 3
+    found = made(tmp_path / "out", capsys.readouterr().out)
+    assert "4 of 6 rows have all scores" in found.printed
+    assert "  status 500: 1\n" in found.printed
+    assert found.log["score_exact"].isna().tolist() == [n in (2, 3) for n in range(6)]
+    stub.rule = surer
+    assert main(argv) == 3
+    assert "5 of 6 rows have all scores" in capsys.readouterr().out
+    assert max(stub.counts()[text] for text in stub.counts() if failing not in text) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "content", "sentence"),
+    [
+        ("--score logprob", None, "score: logprob needs a reply with log-probabilities"),
+        ("--judge llm", None, "judge: 'llm' found; rows are scored, and not judged"),
+        ("--answer-column nothing", None, "rows.jsonl: no column nothing; it has ask, got"),
+        ("--score mine:f", None, "score: 'mine:f' cannot be imported"),
+        ("--question-column hole", None, "rows.jsonl, row 2: hole is empty; each row needs a question"),
+        ("", '{"ask": "a", "got": "b", "score_exact": 1}', "there is a column score_exact; it must be new"),
+        ("", '{"ask": "a", "got": "b\\ud800"}', "rows.jsonl, row 1: "),
+        ("", "", "rows.jsonl"),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_one_sentence(stub, rows, tmp_path, capsys, flags, content, sentence):
+    rows.write_text(rows.read_text() if content is None else content)
+    assert sentence in refusal_of(scoring(stub, rows, tmp_path / "out", flags), capsys)
+    assert not (tmp_path / "out").exists()

@@ -1,18 +1,21 @@
-"""How replies are parsed and failed calls handled, and that no call is paid for twice."""
+"""Calls of an endpoint: what failed is tried again or one sentence, and no call is paid for twice."""
 
 import asyncio
-import json
+import gzip
 import math
 
 import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
+from exaul.commands.main import main
 from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.replies import Reply, reply_of
-from tests.models.stub import completion
+from exaul.llm.replies import LARGEST
+from tests.models.stub import Stub, completion
+
+KEY = "sk-very-secret"
 
 
 def request(text="hello", **more):
@@ -36,68 +39,6 @@ def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), reme
             calls.close()
 
     return asyncio.run(run())
-
-
-def read(body):
-    """The reply of a body."""
-    return reply_of(json.dumps(body).encode(), lambda text: text)
-
-
-def test_a_score_is_of_the_answers_own_tokens():
-    """Reasoning, surrounding white space and the end token do not count."""
-    thought = [("<think>", -3.0), ("no", -3.0), ("</think>", -3.0), ("\n\n", -3.0)]
-    tokens = [*thought, ("Pa", -0.2), ("ris", -0.4), ("", -9)]
-    content = [{"token": token, "bytes": list(token.encode()), "logprob": x} for token, x in tokens]
-    body = completion("<think>no</think>\n\nParis")
-    body["choices"][0]["logprobs"] = {"content": content}
-    found = read(body)
-    assert (found.text, found.logprobs) == ("Paris", [-0.2, -0.4])
-    assert (found.model, found.fingerprint, found.prompt_tokens, found.reply_tokens) == ("stub-1", "fp", 10, 2)
-
-
-def test_a_letter_may_be_cut_between_tokens():
-    word = "zł".encode()
-    content = [{"token": "?", "bytes": [byte], "logprob": -0.5} for byte in word]
-    body = completion("zł")
-    body["choices"][0]["logprobs"] = {"content": content}
-    assert read(body).logprobs == [-0.5] * len(word)
-
-
-@pytest.mark.parametrize(
-    ("content", "tokens", "expected"),
-    [
-        # thinking cut out by the server
-        ("Paris", ["<think>", "hm", "</think>", "\n", "Par", "is", ""], ("Paris", 2)),
-        ("Paris", ["<|channel|>", "final", "<|message|>", "Paris", "<|return|>"], ("Paris", 1)),
-        ("The Seine", ["\u2581The", "\u2581Se", "ine"], ("The Seine", 3)),
-        ("Paris", ["Lon", "don"], ("Paris", 0)),  # changed by the server
-        ("<think>well, let me", ["<think>", "well,", " let", " me"], ("", 0)),  # cut before it had an answer
-        ("", [], ("", 0)),
-    ],
-)
-def test_tokens_that_are_not_those_of_the_text_say_nothing_of_it(content, tokens, expected):
-    body = completion(content)
-    each = [{"token": token, "bytes": None, "logprob": -n - 1.0} for n, token in enumerate(tokens)]
-    body["choices"][0]["logprobs"] = {"content": each}
-    found = read(body)
-    assert (found.text, len(found.logprobs)) == expected
-    if "is" in tokens:
-        assert found.logprobs == [-5.0, -6.0]
-
-
-@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}])
-def test_a_model_without_logprobs_has_none(logprobs):
-    body = completion("Paris")
-    body["choices"][0]["logprobs"] = logprobs
-    assert read(body).logprobs == []
-    del body["choices"][0]["logprobs"], body["usage"]
-    assert read(body) == Reply("Paris", [], [], "stop", "stub-1", "fp", 0, 0)
-
-
-def test_a_refusal_is_one():
-    body = completion("", [])
-    body["choices"][0]["message"] |= {"content": None, "refusal": "I must not"}
-    assert read(body)[:4] == ("", [], [], "refusal")
 
 
 def test_equal_requests_are_one_call_also_in_flight(stub, tmp_path):
@@ -141,45 +82,64 @@ class Broken(Response):
         raise ConnectionResetError
 
 
-FAILURES = {
-    "429": lambda: JSONResponse({"error": "slow down"}, 429, {"retry-after": "0"}),
-    "500": lambda: JSONResponse({"error": "oops"}, 500, {"retry-after": "0"}),
-    "503": lambda: Response("busy", 503, {"retry-after": "0"}),
-    "broken": Broken,
-}
+def error(status, message="no such model", **headers):
+    return JSONResponse({"error": {"message": message}}, status, headers)
 
 
-@pytest.mark.parametrize("kind", FAILURES)
-def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
+def packed(raw):
+    return Response(raw, 200, {"content-encoding": "gzip"})
+
+
+NO_COMPLETION = "unreadable reply", "it is not a chat completion", 1
+TOO_LARGE = "unreadable reply", "it has more than 16 MiB", 1
+ESCAPED = r"\x1b[31m\n\u2028."
+FAILURES = [  # a response, the failure and what is told of it, and the number of calls if two more are allowed
+    (lambda: error(429, "slow down", **{"retry-after": "0"}), "status 429", "slow down", 3),
+    (lambda: error(500, "oops", **{"retry-after": "0"}), "status 500", "oops", 3),
+    (lambda: Response("busy", 503, {"retry-after": "0", "set-cookie": "a=b; Path=/"}), "status 503", "busy", 3),
+    (Broken, "no connection", "", 3),
+    (lambda: error(400), "status 400", "no such model", 1),
+    (lambda: error(401, "\x1b[31m\n\u2028."), "status 401", ESCAPED, 1),
+    (lambda: error(404), "status 404", "no such model", 1),
+    *(  # a redirect is not followed
+        (
+            lambda status=status: Response("{}", status, {"location": "http://h/\x1b[2J"}),
+            f"status {status}",
+            r"it redirects to http://h/\x1b[2J",
+            1,
+        )
+        for status in (301, 302, 303, 307, 308)
+    ),
+    (lambda: Response("[" * 10**5, 418), "status 418", "[[[", 1),
+    (lambda: packed(b"not packed"), *NO_COMPLETION),
+    (lambda: packed(gzip.compress(b" " * (LARGEST + 1), 9)), *TOO_LARGE),
+    (lambda: Response(b" " * (LARGEST + 1)), *TOO_LARGE),
+]
+
+
+@pytest.mark.parametrize(("response", "failure", "text", "calls"), FAILURES)
+def test_a_response_that_is_no_reply_is_one_sentence(stub, tmp_path, monkeypatch, response, failure, text, calls):
+    """If it may be temporary, the call is tried again first, without a cookie of the response."""
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    stub.rule = after(2, FAILURES[kind])
+    stub.rule = after(100, response)
+    with pytest.raises(CallFailed) as caught:
+        with_endpoint(stub, tmp_path)
+    assert str(caught.value) == failure
+    assert text in caught.value.reply_text
+    assert caught.value.reply_text.isprintable()
+    assert isinstance(caught.value, CallRefused) == (failure == "status 400")
+    assert [headers["x-stainless-retry-count"] for headers in stub.headers] == ["0", "1", "2"][:calls]
+    assert not any("cookie" in headers for headers in stub.headers)
+
+
+@pytest.mark.parametrize("response", [each[0] for each in FAILURES if each[-1] == 3])
+def test_temporary_failures_are_tried_again(stub, tmp_path, monkeypatch, response):
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    stub.rule = after(2, response)
     found, calls = with_endpoint(stub, tmp_path)
     assert found.text == "Paris"
     assert len(stub.asked) == 3
     assert calls.took["last run"] == {"calls": 1, "from before": 0, "tried again": 1}
-    assert [headers["x-stainless-retry-count"] for headers in stub.headers] == ["0", "1", "2"]
-    stub.rule = after(100, FAILURES[kind])
-    with pytest.raises(CallFailed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
-        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request("other")))
-    assert len(stub.asked) == 6
-    assert caught.value.reply_text == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
-
-
-def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_KEY", "sk-secret")
-    with_endpoint(stub, tmp_path)
-    assert stub.keys == ["Bearer sk-secret"]
-    assert not any(b"sk-secret" in path.read_bytes() for path in tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("status", [400, 401, 404])
-def test_a_refused_request_is_not_retried(stub, tmp_path, status):
-    stub.rule = after(100, lambda: JSONResponse({"error": {"message": "no such model"}}, status))
-    with pytest.raises(CallFailed, match=f"status {status}") as caught:
-        with_endpoint(stub, tmp_path)
-    assert len(stub.asked) == 1
-    assert "no such model" in caught.value.reply_text
-    assert isinstance(caught.value, CallRefused) == (status == 400)
 
 
 @pytest.mark.parametrize(("remembers", "calls"), [(True, 1), (False, 2)])
@@ -205,13 +165,10 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
     assert calls.spent == found.prompt_tokens + found.reply_tokens
 
 
-def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
+def test_an_endpoint_that_is_slow_is_reported(stub, tmp_path):
     stub.delay = 0.5
     with pytest.raises(CallFailed, match="no reply in time"):
         with_endpoint(stub, tmp_path, timeout=0.05, retries=0)
-    stub.url = "http://127.0.0.1:9/v1"
-    with pytest.raises(CallFailed, match="no connection"):
-        with_endpoint(stub, tmp_path, retries=0)
 
 
 @pytest.mark.parametrize("proxy", ["http://user:password@127.0.0.1:x", "ftp://password@h", "socks5://password@h"])
@@ -231,28 +188,11 @@ def test_a_proxy_of_the_environment_is_used(stub, tmp_path, monkeypatch):
         with_endpoint(stub, tmp_path)
 
 
-def test_cookies_are_not_sent_back(stub, tmp_path):
-    stub.rule = after(1, lambda: JSONResponse({"error": "busy"}, 503, {"set-cookie": "a=b; Path=/"}))
-    with_endpoint(stub, tmp_path)
-    assert len(stub.headers) == 2
-    assert not any("cookie" in headers for headers in stub.headers)
-
-
-def test_no_more_at_once_than_allowed(stub, tmp_path):
-    stub.delay = 0.02
-
-    async def use(endpoint):
-        return await asyncio.gather(*(endpoint.ask(request(str(n))) for n in range(40)))
-
-    with_endpoint(stub, tmp_path, use, concurrent=5)
-    assert stub.most == 5
-
-
-@pytest.mark.parametrize(("calls", "per_minute", "least"), [(6, 600, 0.45), (1, None, 1.0)])
+@pytest.mark.parametrize(("calls", "per_minute", "least"), [(4, 1200, 0.13), (1, None, 0.3)])
 def test_calls_are_paced_as_the_user_and_the_endpoint_say(stub, tmp_path, calls, per_minute, least):
-    """Six calls at 600 a minute, of which the first may go at once; and one that is to be made a second later."""
+    """Four calls at 1,200 a minute, of which the first may go at once; and one to be made three tenths later."""
     if per_minute is None:
-        stub.rule = after(1, lambda: JSONResponse({}, 429, {"retry-after": "1"}))
+        stub.rule = after(1, lambda: JSONResponse({}, 429, {"retry-after": "0.3"}))
 
     async def use(endpoint):
         start = asyncio.get_running_loop().time()
@@ -261,6 +201,68 @@ def test_calls_are_paced_as_the_user_and_the_endpoint_say(stub, tmp_path, calls,
 
     waited, _ = with_endpoint(stub, tmp_path, use, per_minute=per_minute)
     assert waited >= least
+
+
+@pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"per_minute": 1}, 1)])
+def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
+    """The wait that an endpoint requests, and that for the next call of a minute."""
+    stub.rule = lambda body, before: JSONResponse({"error": "slow down"}, 429, {"retry-after": "45"})
+
+    async def use(endpoint):
+        calls = [asyncio.create_task(endpoint.ask(request(str(n)))) for n in range(1 + len(more))]
+        await asyncio.sleep(0.1)
+        start = asyncio.get_running_loop().time()
+        await endpoint.close()
+        assert asyncio.get_running_loop().time() - start < 5
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results, _ = with_endpoint(stub, tmp_path, use, **more)
+    assert len(stub.asked) == asked
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+
+
+def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monkeypatch, sums, capsys):
+    """The answer keeps its logprobs."""
+    monkeypatch.setenv("NO_KEY", KEY)
+    said = completion(f"it is {KEY} !", finish=KEY, top=[{"token": KEY, "logprob": -1.0}])
+    stub.rule = lambda body, before: said | {"model": KEY, "system_fingerprint": KEY}
+    found, _ = with_endpoint(stub, tmp_path)
+    assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
+    assert len(found.logprobs) == 4
+    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--key-variable", "NO_KEY"]
+    argv += ["--out", str(tmp_path / "out"), "--progress", "quiet"]
+    main(argv)
+    stub.rule = lambda body, before: JSONResponse({"error": f"no such key: {KEY}"}, 401, {"location": KEY})
+    assert main([*argv, "--judge", "llm", "--out", str(tmp_path / "other")]) == 2
+    printed = capsys.readouterr()
+    assert "no such key: [key]" in printed.err
+    assert KEY not in printed.out + printed.err
+    assert len(list((tmp_path / "out").iterdir())) > 3
+    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r", "ключ-длинный"])
+def test_a_key_that_no_header_can_hold_is_one_sentence(monkeypatch, tmp_path, key):
+    monkeypatch.setenv("NO_KEY", key)
+    with pytest.raises(BadInput, match="NO_KEY: the key has a line break or another") as caught:
+        with_endpoint(Stub(), tmp_path, None)
+    assert KEY not in str(caught.value)
+
+
+def test_an_unreadable_reply_is_paid_for(stub, tmp_path):
+    """With as many tokens as the request allows, so that a budget ends such calls, too."""
+    stub.rule = lambda body, before: JSONResponse({"choices": [], "usage": {"prompt_tokens": -(10**6)}})
+
+    async def use(endpoint):
+        with pytest.raises(CallFailed, match="unreadable reply"):
+            await endpoint.ask(request(max_tokens=50))
+
+    _, calls = with_endpoint(stub, tmp_path, use)
+    assert (calls.took["calls"], calls.took["reply tokens"]) == (1, 50)
+    assert calls.spent == calls.took["dollars"] == calls.took["prompt tokens"] + 50 >= 60
+    again = Calls(tmp_path / "calls.sqlite")
+    assert (again.spent, again.usage()["calls"]) == (calls.spent, 1)
+    again.close()
 
 
 def test_prices():

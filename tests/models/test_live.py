@@ -22,15 +22,10 @@ from tests.refusals import refusal_of
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
 
-@pytest.fixture
-def results():
-    """Tables and figures are made."""
-
-
 @pytest.fixture(autouse=True)
 def _quick(request, monkeypatch):
-    """They are not, where a test does not ask for them."""
-    if "results" not in request.fixturenames:
+    """Make no tables and figures, where a test does not ask for some."""
+    if "few_figures" not in request.fixturenames:
         monkeypatch.setattr("exaul.llm.live.results", lambda *_: None)
 
 
@@ -78,13 +73,16 @@ def adversarial(body):
     return body["messages"][0]["content"].startswith("You are an adversary")
 
 
+NUMBERS = count()  # for questions of which no two are equal
+
+
 def choosing(number, rule=USUAL):
     """An adversary that always chooses one number, or says something else; ``rule`` is of other requests."""
     return lambda body, before: completion(str(number)) if adversarial(body) else rule(body, before)
 
 
 @pytest.mark.parametrize("learner", ["exaul", "aci-rank"])
-def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, learner, results):
+def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, learner, few_figures):
     """The replay sweep of one trial over the log answers as often, and at the default size so does an Abstainer."""
     stub.rule = choosing(0)
     how = {"horizon": 40, "learner": learner, "grid": "logit", "alpha": 0.3, "arms": ARMS}
@@ -105,14 +103,18 @@ def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, lear
     assert found.manifest["left out"] == {}
 
 
-def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(stub, dialogue, tmp_path, results):
+def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(
+    stub, dialogue, tmp_path, few_figures, monkeypatch
+):
     """The other learners answer the same questions."""
-    stub.rule = choosing(1)
+    stub.rule, out = choosing(1), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("exaul.llm.live.results", lambda *_: None)
+        dialogue(horizon=8)
+    (out / "results" / "half").mkdir(parents=True)
     dialogue(horizon=8)
-    (tmp_path / "out" / "results" / "trials.csv").unlink()
-    (tmp_path / "out" / "results" / "half").touch()
-    dialogue(horizon=8)
-    assert (tmp_path / "out" / "results" / "trials.csv").exists()
+    assert (out / "results" / "trials.csv").exists()
+    assert not (out / "results" / "half").exists()
     dialogue(horizon=8, replay=True)
     names = set(pd.read_csv(tmp_path / "out" / "replay" / "trials.csv")["learner"])
     assert {"exaul", "ew", "exp3-ix", "no-abstention", "aci-rank"} <= names
@@ -122,10 +124,10 @@ def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(stub, d
 def test_the_adversary_sees_decisions_and_means_only(stub, dialogue):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
-    lines, _ = dialogue(horizon=25, candidates=7, shown=4, learner="answers")
+    lines, _ = dialogue(horizon=10, candidates=7, shown=4, learner="answers")
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
-    assert len(prompts) == 25
-    assert len({line["question"] for line in lines}) == 25
+    assert len(prompts) == 10
+    assert len({line["question"] for line in lines}) == 10
     for step, prompt in enumerate(prompts):
         before = lines[:step]
         candidates = re.findall(r"^(\d+): (.*)$", prompt, re.MULTILINE)
@@ -209,86 +211,97 @@ def test_a_user_asks_about_one_text_and_then_another(stub, dialogue):
     ]
 
 
-def test_the_model_may_forget_the_dialogue_so_far(stub, dialogue):
-    stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    dialogue(kind="user", horizon=6, turns=3, forget=True)
-    answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
-    assert all(len(messages) == 1 for messages in answering if "Reference" not in str(messages))
-
-
 @pytest.mark.usefixtures("constant_learners")
 def test_the_users_shift(stub, dialogue):
-    """After two questions each; the judge reads the text, for there are no right answers."""
+    """After two questions each; the judge reads the text, for there are no right answers. The model may forget."""
     stub.rule = asking(lambda turn: "SHIFT" if turn == 3 else f"What is said in turn {turn}?")
-    lines, found = dialogue(kind="user", horizon=8, learner="answers")
+    lines, found = dialogue(kind="user", horizon=8, learner="answers", forget=True)
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [2, 2, 2, 2]
     assert found.manifest["left out"] == {"shifts": 3}
     judged = [str(body) for body in stub.asked if "Reference answers" in str(body)]
     assert all("(none; the text above says what is right)" in prompt for prompt in judged)
     assert all(any(text in prompt for text in TEXTS) for prompt in judged)
+    answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
+    assert answering
+    assert all(len(messages) == 1 for messages in answering)
 
 
-def test_a_question_without_a_verdict_is_no_round(stub, dialogue, tmp_path):
+UNCLEAR = completion("Hard to say.")
+ANSWERLESS = {  # the side that asks, the rule, the rounds wanted and played, and why no more are played
+    "no round": ("adversary", choosing(0, by_pattern({r"is \d*[37] plus.*Reference answers": UNCLEAR})), 6, 6, ""),
+    "questions run out": (
+        *("adversary", choosing(0, by_pattern({"is 7 plus.*Reference answers": UNCLEAR}))),
+        *(12, 11, "all questions were asked"),
+    ),
+    "none in a row": (
+        *("user", asking(lambda turn: f"What? {next(NUMBERS)}", by_pattern({"Reference answers": UNCLEAR}))),
+        *(5, 0, "20 questions in a row were left out"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERLESS)
+def test_a_question_without_a_verdict_is_no_round(stub, dialogue, sums, tmp_path, case):
     """The log has the rounds alone."""
-    stub.rule = choosing(0, by_pattern({r"What is \d*3 plus.*Reference answers": completion("Hard to say.")}))
-    lines, found = dialogue(horizon=40, judge="llm")
-    assert len(lines) == len(pd.read_csv(tmp_path / "out" / "log.csv")) == 40
-    assert not any(re.search(r"What is \d*3 plus", line["question"]) for line in lines)
-    assert found.manifest["left out"]["no verdict"] >= 2
+    kind, stub.rule, horizon, rounds, stopped = ANSWERLESS[case]
+    more = {"questions": (str(sums),)} if kind == "adversary" else {}
+    lines, found = dialogue(kind=kind, horizon=horizon, judge="llm", **more)
+    assert len(lines) == rounds
+    assert found.manifest["stopped"] == stopped
+    assert found.manifest["left out"]["no verdict"] >= 1
+    assert not any("Hard to say" in str(line) for line in lines)
+    assert (tmp_path / "out" / "log.csv").exists() == (rounds > 0)
+    assert rounds == 0 or len(pd.read_csv(tmp_path / "out" / "log.csv")) == rounds
 
 
-def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, dialogue, tmp_path):
-    """To the transcript of a run in which nothing failed, byte for byte."""
-    stub.rule = choosing(1)
-    whole, _ = dialogue("whole", horizon=12)
-    _, found = dialogue("poor", horizon=12, budget=1e-4)
-    assert 0 < len(found.rounds) < 12
-    assert found.manifest["stopped"] == "the budget is reached"
-    working = stub.rule
-    count = len(stub.asked) + 20
-    stub.rule = lambda body, before: Response("no", 503) if len(stub.asked) > count else working(body, before)
-    lines, found = dialogue(horizon=12)
-    assert lines == whole[: len(lines)]
-    assert 0 < len(lines) < 12
-    assert found.manifest["stopped"].startswith("a call failed (status 503")
-    assert not (tmp_path / "out" / "results").exists()
+def test_a_run_that_stops_goes_on_to_the_same_transcript(stub, dialogue, tmp_path):
+    """As that of a run in which nothing failed, byte for byte. One that stops earlier leaves the log as it was."""
+    out, working = tmp_path / "out", choosing(1)
     stub.rule = working
-    dialogue(horizon=12)
+    whole, _ = dialogue("whole", horizon=8)
+    _, found = dialogue("poor", horizon=8, budget=1e-4)
+    assert 0 < len(found.rounds) < 8
+    assert found.manifest["stopped"] == "the budget is reached"
+    count = len(stub.asked) + 14
+    stub.rule = lambda body, before: Response("no", 503) if len(stub.asked) > count else working(body, before)
+    lines, found = dialogue(horizon=8)
+    assert lines == whole[: len(lines)]
+    assert 0 < len(lines) < 8
+    assert found.manifest["stopped"].startswith("a call failed (status 503")
+    assert not (out / "results").exists()
+    stub.rule = working
+    dialogue(horizon=8)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
+    with sqlite3.connect(out / "calls.sqlite") as file:
+        file.execute("DELETE FROM calls WHERE rowid > 10")
+    stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
+    stored = [(out / name).read_bytes() for name in ("log.csv", "manifest.json")]
+    _, found = dialogue(horizon=8)
+    assert 0 < len(found.rounds) < 8
+    assert summary(found).startswith(f"{len(found.rounds)} of 8 rounds: a call failed (status 503")
+    assert [(out / name).read_bytes() for name in ("log.csv", "manifest.json")] == stored
+    stub.rule = working
+    dialogue(horizon=8)
+    assert (out / "manifest.json").read_bytes() != stored[1]
 
 
 def test_a_refused_question_is_left_out_for_good(stub, dialogue):
     """Also where the endpoint thinks better of it: the same dialogue, byte for byte."""
-    refused = by_pattern({r"Question: What is \d*3 plus": JSONResponse({"error": {"message": "too long"}}, 400)})
+    refused = by_pattern({r"Question: What is \d*[37] plus": JSONResponse({"error": {"message": "too long"}}, 400)})
     stub.rule = choosing(1, lambda body, before: None if before else refused(body, before))
-    lines, found = dialogue(horizon=25)
+    lines, found = dialogue(horizon=10)
     assert found.manifest["left out"]["status 400"] >= 1
-    again, _ = dialogue(horizon=25)
+    again, _ = dialogue(horizon=10)
     assert lines == again
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "no such key"}}, 401)
-    _, stopped = dialogue(horizon=25)
-    assert len(stopped.rounds) == 25
-
-
-def test_questions_that_run_out_end_it(stub, dialogue):
-    stub.rule = choosing(0, by_pattern({"What is 7 plus.*Reference answers": completion("Hm.")}))
-    lines, found = dialogue(horizon=60, judge="llm")
-    assert found.manifest["stopped"] == "all questions were asked"
-    assert len(lines) == 59
-
-
-def test_a_judge_with_unreadable_verdicts_ends_it(stub, dialogue):
-    unreadable = by_pattern({"Reference answers": completion("Hm.")})
-    stub.rule = asking(lambda turn: f"What is it? {len(stub.asked)}", unreadable)
-    lines, found = dialogue(kind="user", horizon=5)
-    assert lines == []
-    assert found.manifest["stopped"] == "20 questions in a row were left out"
+    _, stopped = dialogue(horizon=10)
+    assert len(stopped.rounds) == 10
 
 
 def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
-    """The context of a question with answers; of a user's text nothing."""
+    """Of a question with answers."""
     path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
     path.write_text(json.dumps(row) + "\n")
@@ -298,44 +311,25 @@ def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
     assert "Text: A sum of twos." in asked["messages"][0]["content"]
 
 
-def test_stopped_before_where_it_was_it_leaves_the_log(stub, dialogue, tmp_path):
-    """And its manifest; the summary says how far it came."""
-    stub.rule = choosing(1)
-    dialogue(horizon=12)
-    log = (tmp_path / "out" / "log.csv").read_bytes()
-    with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
-        file.execute("DELETE FROM calls WHERE rowid > 14")
-    stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
-    manifest = (tmp_path / "out" / "manifest.json").read_bytes()
-    _, found = dialogue(horizon=12)
-    assert 0 < len(found.rounds) < 12
-    assert summary(found).startswith(f"{len(found.rounds)} of 12 rounds: a call failed (status 503")
-    assert (tmp_path / "out" / "log.csv").read_bytes() == log
-    assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
-    stub.rule = choosing(1)
-    dialogue(horizon=12)
-    assert (tmp_path / "out" / "manifest.json").read_bytes() != manifest
-
-
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, dialogue, pool, tmp_path, kills):
     stub.rule, stub.delay = choosing(1), 0.01
     argv = ["live", "adversary", "--questions", str(pool), "--endpoint", stub.url]
-    argv += ["--model", "m", "--horizon", "30", "--arms", "20", "--progress", "quiet", "--retries", "0"]
+    argv += ["--model", "m", "--horizon", "12", "--arms", "20", "--progress", "quiet", "--retries", "0"]
     chance = random.Random(1)
     for _ in range(kills):
         killed(stub, [*argv, "--out", str(tmp_path / "out")], chance.random() * 0.4)
     stub.delay = 0
     with (tmp_path / "out" / "transcript.jsonl").open("ab") as stream:
         stream.write(b'{"t": 1')  # half a line
-    dialogue(horizon=30)
+    dialogue(horizon=12)
     assert len(stub.asked) - len(stub.counts()) <= kills
-    dialogue("whole", horizon=30)
+    dialogue("whole", horizon=12)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
     (tmp_path / "out" / "transcript.jsonl").write_bytes(one.replace(b'"candidates": 20', b'"candidates": 19', 1))
     with pytest.raises(BadInput, match="round 1 differs from the stored one"):
-        dialogue(horizon=30)
+        dialogue(horizon=12)
 
 
 @pytest.mark.parametrize(
@@ -397,8 +391,13 @@ def test_a_dialogue_with_a_real_model(small_model, pool, texts, tmp_path, capsys
     """Every role by it; and again, without a call, to the same transcript."""
     flags = {"user": ["--contexts", str(texts), "--judge", "llm"], "adversary": ["--questions", str(pool)]}
     argv = ["live", kind, *flags[kind], "--endpoint", small_model, "--model", "small", "--horizon", str(rounds)]
-    argv += ["--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
+    argv += ["--arms", "20", "--candidates", "2", "--progress", "quiet", "--max-tokens", "8"]
     argv += ["--learner", "aci-rank", "--out", str(tmp_path / "out")]
+    if rounds == 1:  # a model of this size takes seconds to read the prompts of the paper
+        for role, text in {"adversary": "{history} {instructions}", "instructions": "Say a number."}.items():
+            (tmp_path / role).write_text(text)
+        argv += ["--extra", '{"max_tokens": 8}', "--prompt"]
+        argv += [f"{role}={tmp_path / role}" for role in ("adversary", "instructions")]
     assert main(argv) == 0
     printed = capsys.readouterr().out
     assert f"{rounds} of {rounds} rounds" in printed

@@ -1,27 +1,28 @@
-"""Replies that are not as they should be: a sentence, an unreadable reply that is counted, or the right result."""
+"""Bodies of replies that are not as they should be: unreadable and counted, or the right result."""
 
-import asyncio
 import copy
-import gzip
 import json
 import math
 import random
 
 import pandas as pd
 import pytest
-from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.llm.calls import CallFailed, Calls
+from exaul.llm.calls import Calls
 from exaul.llm.endpoint import Endpoint
-from exaul.llm.replies import LARGEST, MOST_TOKENS, Unreadable, likelihood, reply_of
-from tests.models.stub import Stub, completion, reply
-from tests.models.test_endpoint import read, request, with_endpoint
-from tests.models.test_exports import edit
+from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, likelihood, reply_of
+from tests.models.stub import completion, reply
+from tests.models.test_convert import edit
+from tests.models.test_endpoint import KEY
 
-KEY = "sk-very-secret"
 HUGE = 10**400
+
+
+def read(body):
+    """The reply of a body."""
+    return reply_of(json.dumps(body).encode(), lambda text: text)
 
 
 def edited(body, path, value):
@@ -32,6 +33,44 @@ def edited(body, path, value):
         node = node[step]
     node[path[-1]] = value
     return body
+
+
+TOKENS = [  # a text, the tokens of which it is made, and the answer with the numbers of its tokens
+    # reasoning, surrounding white space and the end token do not count
+    ("<think>no</think>\n\nParis", ["<think>", "no", "</think>", "\n\n", "Pa", "ris", ""], "Paris", [4, 5]),
+    ("Paris", ["<think>", "hm", "</think>", "\n", "Par", "is", ""], "Paris", [4, 5]),  # cut out by the server
+    ("Paris", ["<|channel|>", "final", "<|message|>", "Paris", "<|return|>"], "Paris", [3]),
+    ("The Seine", ["\u2581The", "\u2581Se", "ine"], "The Seine", [0, 1, 2]),
+    ("z\u0142", [*"z\u0142".encode()], "z\u0142", [0, 1, 2]),  # a letter may be cut between tokens
+    ("Paris", ["Lon", "don"], "Paris", []),  # changed by the server
+    ("<think>well, let me", ["<think>", "well,", " let", " me"], "", []),  # cut before it had an answer
+    ("", [], "", []),
+]
+
+
+@pytest.mark.parametrize(("content", "tokens", "text", "numbers"), TOKENS)
+def test_a_score_is_of_the_answers_own_tokens(content, tokens, text, numbers):
+    each = [{"token": "?", "bytes": [x]} if isinstance(x, int) else {"token": x, "bytes": None} for x in tokens]
+    content_of = [token | {"logprob": -n - 1.0} for n, token in enumerate(each)]
+    found = read(edited(completion(content), ("choices", 0, "logprobs"), {"content": content_of}))
+    assert (found.text, found.logprobs) == (text, [-n - 1.0 for n in numbers])
+    names = found.model, found.fingerprint, found.prompt_tokens, found.reply_tokens
+    assert names == ("stub-1", "fp", 10, len(content.split()))
+
+
+@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}])
+def test_a_model_without_logprobs_has_none(logprobs):
+    body = completion("Paris")
+    body["choices"][0]["logprobs"] = logprobs
+    assert read(body).logprobs == []
+    del body["choices"][0]["logprobs"], body["usage"]
+    assert read(body) == Reply("Paris", [], [], "stop", "stub-1", "fp", 0, 0)
+
+
+def test_a_refusal_is_one():
+    body = completion("", [])
+    body["choices"][0]["message"] |= {"content": None, "refusal": "I must not"}
+    assert read(body)[:4] == ("", [], [], "refusal")
 
 
 def name_of(value):
@@ -88,105 +127,6 @@ def test_unpaired_surrogates_and_escape_codes_are_escaped():
     assert len(found.logprobs) == 2
     assert (found.finish, found.model, found.fingerprint) == ("stop\\r", "\\x1b[31m\\ud800\\n", "\\x9b\\u2028")
     assert len(read(completion("x", model="\x1b" * 10**6)).model) < 300
-
-
-def packed(raw):
-    return Response(gzip.compress(raw, 9), 200, {"content-encoding": "gzip"})
-
-
-REDIRECTS = {
-    status: (lambda status=status: Response("{}", status, {"location": "http://h/\x1b[2J"}))
-    for status in (301, 302, 303, 307, 308)
-}
-FAILURES = [
-    *(
-        (response, f"status {status}", r"it redirects to http://h/\x1b[2J")
-        for status, response in REDIRECTS.items()
-    ),
-    (
-        lambda: Response("not packed", 200, {"content-encoding": "gzip"}),
-        "unreadable reply",
-        "it is not a chat completion",
-    ),
-    (lambda: packed(b" " * (LARGEST + 1)), "unreadable reply", "it has more than 16 MiB"),
-    (lambda: Response(b" " * (LARGEST + 1)), "unreadable reply", "it has more than 16 MiB"),
-    (lambda: Response("[" * 10**5, 500), "status 500", "[[["),
-    (lambda: JSONResponse({"error": {"message": "\x1b[31m\n\u2028."}}, 401), "status 401", "\\x1b[31m\\n\\u2028."),
-]
-
-
-@pytest.mark.parametrize(("response", "failure", "message"), FAILURES)
-def test_a_response_that_is_no_reply_is_one_sentence(stub, tmp_path, response, failure, message):
-    """After one call; a redirect is not followed."""
-    stub.rule = lambda body, before: response()
-    with pytest.raises(CallFailed) as caught:
-        with_endpoint(stub, tmp_path, retries=0)
-    assert str(caught.value) == failure
-    assert message in caught.value.reply_text
-    assert caught.value.reply_text.isprintable()
-    assert len(stub.asked) == 1
-
-
-def test_an_unreadable_reply_is_paid_for(stub, tmp_path):
-    """With as many tokens as the request allows, so that a budget ends such calls, too."""
-    stub.rule = lambda body, before: JSONResponse({"choices": [], "usage": {"prompt_tokens": -(10**6)}})
-
-    async def use(endpoint):
-        with pytest.raises(CallFailed, match="unreadable reply"):
-            await endpoint.ask(request(max_tokens=50))
-
-    _, calls = with_endpoint(stub, tmp_path, use)
-    assert (calls.took["calls"], calls.took["reply tokens"]) == (1, 50)
-    assert calls.spent == calls.took["dollars"] == calls.took["prompt tokens"] + 50 >= 60
-    again = Calls(tmp_path / "calls.sqlite")
-    assert (again.spent, again.usage()["calls"]) == (calls.spent, 1)
-    again.close()
-
-
-@pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"per_minute": 1}, 1)])
-def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
-    """The wait that an endpoint requests, and that for the next call of a minute."""
-    stub.rule = lambda body, before: JSONResponse({"error": "slow down"}, 429, {"retry-after": "45"})
-
-    async def use(endpoint):
-        calls = [asyncio.create_task(endpoint.ask(request(str(n)))) for n in range(1 + len(more))]
-        await asyncio.sleep(0.3)
-        start = asyncio.get_running_loop().time()
-        await endpoint.close()
-        assert asyncio.get_running_loop().time() - start < 5
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    results, _ = with_endpoint(stub, tmp_path, use, **more)
-    assert len(stub.asked) == asked
-    assert all(isinstance(result, asyncio.CancelledError) for result in results)
-
-
-def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monkeypatch, sums, capsys):
-    """The answer keeps its logprobs."""
-    monkeypatch.setenv("NO_KEY", KEY)
-    said = completion(f"it is {KEY} !", finish=KEY, top=[{"token": KEY, "logprob": -1.0}])
-    stub.rule = lambda body, before: said | {"model": KEY, "system_fingerprint": KEY}
-    found, _ = with_endpoint(stub, tmp_path)
-    assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
-    assert len(found.logprobs) == 4
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--key-variable", "NO_KEY"]
-    argv += ["--out", str(tmp_path / "out"), "--progress", "quiet"]
-    main(argv)
-    stub.rule = lambda body, before: JSONResponse({"error": f"no such key: {KEY}"}, 401, {"location": KEY})
-    assert main([*argv, "--judge", "llm", "--out", str(tmp_path / "other")]) == 2
-    printed = capsys.readouterr()
-    assert "no such key: [key]" in printed.err
-    assert KEY not in printed.out + printed.err
-    assert len(list((tmp_path / "out").iterdir())) > 3
-    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-
-
-@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r", "ключ-длинный"])
-def test_a_key_that_no_header_can_hold_is_one_sentence(monkeypatch, tmp_path, key):
-    monkeypatch.setenv("NO_KEY", key)
-    with pytest.raises(BadInput, match="NO_KEY: the key has a line break or another") as caught:
-        with_endpoint(Stub(), tmp_path, None)
-    assert KEY not in str(caught.value)
 
 
 def test_an_edited_file_of_calls_is_one_sentence(tmp_path):

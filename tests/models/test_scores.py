@@ -2,14 +2,12 @@
 
 import asyncio
 import math
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exaul.engine.checks import BadInput
 from exaul.llm.replies import scored_reply
 from exaul.llm.scores import column_of, scorer_of
 from tests.models.stub import completion
@@ -121,29 +119,3 @@ def test_a_webhook_scores(stub):
     url = f"{stub.url}/chat/completions"
     assert scored(url, []) == (0.25, [])
     assert stub.asked == [{"request": REQUEST, "reply": scored_reply(completion("Paris"))._asdict()}]
-
-
-def test_a_function_of_a_users_module_scores(tmp_path, monkeypatch):
-    (tmp_path / "mine_of_scores.py").write_text(
-        "async def half(request, reply, ask):\n    return .5\n\ndef plain(*_):\n    return .5\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert scored("mine_of_scores:half", []) == (0.5, [])
-    with pytest.raises(BadInput, match="score: mine_of_scores:plain is no asynchronous function"):
-        scorer_of("mine_of_scores:plain")
-    del sys.modules["mine_of_scores"]
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("logprobs", "score: 'logprobs' is unknown; it must be logprob, p-true"),
-        ("", "score: '' is unknown"),
-        ("no_such_module:f", "score: 'no_such_module:f' cannot be imported"),
-        ("ftp://host", "score: 'ftp://host' found"),
-        ("https://h/?key=1", "score: an address with a user name, query"),
-    ],
-)
-def test_bad_names(name, sentence):
-    with pytest.raises(BadInput, match=sentence.replace("?", r"\?")):
-        scorer_of(name)

@@ -1,6 +1,7 @@
 """Numbers beyond all bounds, and logs in every format."""
 
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -18,39 +19,72 @@ from exaul.engine.logs.log import Layout, load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, refused
 
 
+def write(name, text):
+    data = text.encode()
+    Path(name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+
+
+LONG = [{"score": 0.5, "error": 1, "text": "x" * 2**24}, {"score": 0.5, "error": 1}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rows"),
+    [
+        *(
+            (name, ROWS, 3)
+            for name in ("x.json.csv", "x.parquet.csv", "x.jsonl.CSV", "x", "x.csv.gz", "x.json.csv.gz")
+        ),
+        ("x.jsonl", '[{"score": 0.5, "error": 1}]', 1),  # an array
+        ("x.jsonl", ' [\n{"score": 0.5, "error": 1}\n]', 1),
+        ("x.json", "\ufeff\n " + json.dumps(LONG), 2),  # in a line that is longer than one of JSON lines may be
+        ("x.tsv", "score\terror\ttext\n0.5\t1\ta, b\n", 1),
+    ],
+    ids=range(10),
+)
+def test_the_last_ending_says_the_format(name, text, rows):
+    write(name, text)
+    records = load_log(name, Layout())
+    assert (records.scores[0], records.errors[0], len(records.scores)) == (0.5, 1, rows)
+
+
+GOOD = '{"score": 0.5, "error": 1}\n'
+NUMBER = "it must be a number in [0, 1]"
+SCALED = f"{NUMBER} (exaul convert table%s reads such scores)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        *(("x.jsonl", f'{{"score": 0.5, "error": {"9" * digits}}}\n', ["row 1: "]) for digits in (400, 5000)),
+        # a row of JSON lines is a line
+        *(("x.jsonl", f"{GOOD}\n\n{bad}\n", ["row 4: "]) for bad in ('{"score": 7, "error": 1}', "{", "[1]")),
+        ("x.csv", "score,error\n0.5,1\n7,1\n", ["row 2: "]),
+        ("x.json", f'[{GOOD}, {{"score": 2, "error": 0}}]', ["row 2: score is '2'; it must"]),
+        ("x.json", '[{"score": 0.5}, 3]', ["row 2: not a JSON object; each row must be one"]),
+        ("x.json", '[{"score": 0.5, "score": 1}]', ["x.json: not JSON (2 columns are named 'score'"]),
+        ("x.json", "[{}", ["x.json: not JSON (Expecting"]),
+        ("x.json", "[]", ["x.json: empty"]),
+        ("x.csv", "score,error\n,0\n", ["row 1: score is empty; it must be in [0, 1] (use --drop-missing to"]),
+        # Python would read 0_1 as 1
+        *(("x.csv", f"score,error\n{row}\n", ["row 1: ", NUMBER]) for row in ("0_1,1", "0.2_5,1", "0.5,0_1")),
+        # a score on another scale gets a hint
+        ("x.csv", "score,error\n7,0\n", ["score is '7'", SCALED % " --scale 0:10"]),
+        ("x.csv", "score,error\n85,0\n", ["score is '85'", SCALED % " --scale 0:100"]),
+        ("x.csv", "score,error\n5%,0\n", ["score is '5%'", SCALED % ""]),
+        ("x.csv", "score,error\n300,0\n", ["score is '300'", f"{NUMBER}\n"]),
+    ],
+    ids=range(19),
+)
+def test_the_row_of_what_is_no_number_is_named(name, text, words, capsys):
+    write(name, text)
+    refused(capsys, ["inspect", name], name, *words)
+
+
 def test_numbers_beyond_all_bounds(capsys):
     refused(capsys, ["plan", "--arms", str(2**64)], "arms: 18446744073709551616 found")
     refused(capsys, ["plan", "--arms", "9" * 350], "it must be from 2 to")
     refused(capsys, ["plan", "--arms", "9" * 5000])
     refused(capsys, ["sweep", "--trials", "9" * 350], "it must be from 1 to")
-    for digits in (400, 5000):
-        Path("big.jsonl").write_text(f'{{"score": 0.5, "error": {"9" * digits}}}\n')
-        refused(capsys, ["inspect", "big.jsonl"], "big.jsonl, row 1: ")
-
-
-def test_a_row_of_json_lines_is_a_line(capsys):
-    good, bad = '{"score": 0.5, "error": 1}', '{"score": 7, "error": 1}'
-    for text in (f"{good}\n\n\n{bad}\n", f"{good}\n\n\n{{\n", f"{good}\n\n\n[1]\n"):
-        Path("x.jsonl").write_text(text)
-        refused(capsys, ["inspect", "x.jsonl"], "x.jsonl, row 4: ")
-    Path("x.csv").write_text("score,error\n0.5,1\n7,1\n")
-    refused(capsys, ["inspect", "x.csv"], "x.csv, row 2: ")
-
-
-def test_underscores_do_not_group_digits(capsys):
-    """Python would read 0_1 as 1."""
-    for row in ("0_1,1", "0.2_5,1", "0.5,0_1"):
-        Path("x.csv").write_text(f"score,error\n{row}\n")
-        refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", "it must be a number in [0, 1]")
-
-
-@pytest.mark.parametrize(
-    ("cell", "scale"), [("7", " --scale 0:10"), ("85", " --scale 0:100"), ("5%", ""), ("300", None)]
-)
-def test_a_score_on_another_scale_gets_a_hint(cell, scale, capsys):
-    hint = "in [0, 1]\n" if scale is None else f"in [0, 1] (exaul convert table{scale} reads such scores)\n"
-    Path("x.csv").write_text(f"score,error\n{cell},0\n")
-    refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", f"score is {cell!r}; it must be a number", hint)
 
 
 def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
@@ -69,29 +103,6 @@ def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
         assert int(re.search(r"VmHWM:\s+(\d+) kB", done)[1]) < most * 1024
     Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,{cells},1\n")
     refused(capsys, ["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
-
-
-@pytest.mark.parametrize(
-    "name", ["x.json.csv", "x.parquet.csv", "x.jsonl.CSV", "jsonl", "x.csv.gz", "x.json.csv.gz"]
-)
-def test_the_last_ending_says_the_format(name):
-    data = gzip.compress(ROWS.encode()) if name.endswith("gz") else ROWS.encode()
-    Path(name).write_bytes(data)
-    assert len(load_log(name, Layout()).scores) == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("x.jsonl", '[{"score": 0.5, "error": 1}]'),  # an array
-        ("x.jsonl", ' [\n{"score": 0.5, "error": 1}\n]'),
-        ("x.tsv", "score\terror\ttext\n0.5\t1\ta, b\n"),
-    ],
-)
-def test_other_forms_of_rows(name, text):
-    Path(name).write_text(text)
-    records = load_log(name, Layout())
-    assert (records.scores.tolist(), records.errors.tolist()) == ([0.5], [1])
 
 
 def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -41,10 +40,10 @@ def test_a_path_with_a_line_break_is_one_line(capsys):
 
 
 def test_a_link_leads_to_the_folder(few_figures):
-    """To one that is there, and to one that is not."""
+    """To one that is there, or that is not; each command writes its folder in the same way."""
     assert main(["sweep", *SMALL, "--shard", "1/1", "--out", "one"]) == 0
     commands = ["sweep", *SMALL], ["inspect", "log.csv"], ["merge", "one"], ["rerun", "one/manifest.json"]
-    for argv, is_there in product(commands, (True, False)):
+    for argv, is_there in zip(commands, (True, False, True, False), strict=True):
         real, link = Path(f"{argv[0]}-{is_there}"), Path(f"link-{argv[0]}-{is_there}")
         if is_there:
             real.mkdir()
@@ -69,7 +68,7 @@ def test_links_in_a_circle(capsys):
     refused(capsys, ["inspect", "loop"], "loop: unreadable")
 
 
-@pytest.mark.parametrize("mask", [0o077, 0o027, 0o002])
+@pytest.mark.parametrize("mask", [0o077, 0o002])
 def test_modes_follow_the_umask(mask, few_figures):
     before = os.umask(mask)
     try:

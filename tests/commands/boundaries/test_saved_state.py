@@ -22,10 +22,6 @@ def test_an_interrupted_command_says_how_to_continue(capsys):
     assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
 
 
-def edited(about, **changes):
-    Path("out/manifest.json").write_text(json.dumps(about | changes))
-
-
 MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 
 
@@ -48,41 +44,48 @@ def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     del sys.modules["own"]
 
 
-@pytest.mark.parametrize(
-    "what", ["no part", "blocks", "another file", "a folder", "another state", "garbage", "bytes"]
-)
+def saved_with(path, name, array):
+    """Save the arrays of a state again, with another one; None: without it."""
+    arrays = {**np.load(path), name: array}
+    np.savez(path, **{each: array for each, array in arrays.items() if array is not None})
+
+
+def array_alone(path):
+    with path.open("wb") as stream:
+        np.save(stream, np.zeros(3))
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def of_another_sweep(path):
+    """Copy the state into the folder of a sweep that differs in its seed."""
+    Path("out").replace("first")
+    interrupted("--seed", "5")
+    shutil.copy(Path("first/batches") / path.name, path)
+
+
+NOT_ITS_OWN = {
+    "no part": (lambda path: saved_with(path, "0001", None), "changed since it was written"),
+    "blocks": (lambda path: saved_with(path, "blocks", np.array(-3)), "changed since it was written"),
+    "another file": (array_alone, "unreadable"),
+    "a folder": (lambda path: path.unlink() or path.mkdir(), "unreadable (Is a directory)"),
+    "another state": (of_another_sweep, "of another sweep: configuration: seed is 0 in it, 5 in"),
+    "garbage": (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(50)), "unreadable"),
+    "bytes": (flipped, ".npz: "),
+}
+
+
+@pytest.mark.parametrize("what", NOT_ITS_OWN)
 def test_a_state_that_is_not_its_own(what, capsys):
     interrupted()
     (path,) = Path("out/batches").iterdir()
-    arrays = dict(np.load(path))
-    words = "changed since it was written"
-    if what == "no part":
-        del arrays["0001"]
-        np.savez(path, **arrays)
-    elif what == "blocks":
-        np.savez(path, **arrays | {"blocks": np.array(-3)})
-    elif what == "another file":
-        np.save(path.with_suffix(".npy"), np.zeros(3))
-        path.with_suffix(".npy").replace(path)
-        words = "unreadable"
-    elif what == "a folder":
-        path.unlink()
-        path.mkdir()
-        words = "unreadable (Is a directory)"
-    elif what == "another state":
-        Path("out").replace("first")
-        interrupted("--seed", "5")
-        shutil.copy(Path("first/batches") / path.name, path)
-        words = "of another sweep: configuration: seed is 0 in it, 5 in"
-    elif what == "garbage":
-        path.write_bytes(b"PK\x03\x04" + bytes(50))
-        words = "unreadable"
-    else:
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-        words = f"{path.name}: "
-    refused(capsys, ["sweep", "--resume", "out"], words)
+    damage, words = NOT_ITS_OWN[what]
+    damage(path)
+    refused(capsys, ["sweep", "--resume", "out"], path.name if what == "bytes" else words)
 
 
 def test_files_in_the_way_of_results_stay(capsys, few_figures):
@@ -103,57 +106,12 @@ def test_files_in_the_way_of_results_stay(capsys, few_figures):
     assert main(["sweep", "--resume", "out"]) == 0
 
 
-WRONG = {
-    "configuration": (None, [], {}, {"seed": 1}, 3),
-    "end": (0, [], {}),
-    "start": (None, 3),
-    "sources": (None, {}, [], "x", [1], [{}]),
-    "left_out": ("1", [], 2.5, True),
-    "code": (None, {}, {"exaul": "x"}),
-    "versions": (None, {}, []),
-    "device": (None, "tpu"),
-}
-OF_SOURCE = {
-    "name": (None, 1, "x"),
-    "learners": (None, {}, "x", [{"learner": "ew", "backend": "native"}]),
-    "records": (None, [], [1], "x"),
-    "horizon": (None, "1500", 7, 1e300),
-    "segments": (None, 9),
-    "warm_start": (1, "x"),
-}
-VALUES = {
-    "environment": (None, 1, "nowhere", ["stochastic"]),
-    "logs": ([1], [None], "x", 5),
-    "seed": (2.5, "1", None, -1, True, 10**400),
-    "alphas": ([], ["a"], [2], None, 0.1, [0.1, 0.1], {"a": 1}),
-    "arms": (1, 1e9, "3", [3]),
-    "anytime": (1, "yes", None),
-    "learners": ([None], ["x:y:z"], [["exaul"]]),
-    "shard": (1, "2/1", "x"),
-    "step": ([], "x", 0.0, 1.5),
-    "warm_start": (1, [], "1.5"),
-    "tunables": (["x"], [1]),
-    "backend": (1, "x"),
-}
-
-
-def test_manifests_of_wrong_types(capsys, tmp_path):
-    """Each field gets each wrong value, in the manifests of a finished sweep, a stopped one and a shard."""
+def test_a_manifest_of_another_version_is_refused(capsys):
+    """Whatever is wrong in one; test_fuzz.test_each_value_of_a_manifest replaces each value."""
     about = interrupted()
-    cases = [({name: value}, {}) for name, values in WRONG.items() for value in values]
-    cases += [({}, {name: value}) for name, values in VALUES.items() for value in values]
-    cases += [({}, {"colour": "blue"})]
-    (source,) = about["sources"]
-    cases += [({"sources": [source | {name: value}]}, {}) for name, values in OF_SOURCE.items() for value in values]
-    for whole, part in cases:
-        configuration = about["configuration"] | part
-        edited(about, **({"configuration": configuration} | whole))
-        refused(capsys, ["sweep", "--resume", "out"])
-        refused(capsys, ["rerun", "out"])
-        refused(capsys, ["merge", "out"])
     jax, colour = about["versions"] | {"jax": "0.1"}, about["configuration"] | {"colour": "blue"}
     for change, words in (({"versions": jax}, "versions: jax is"), ({"configuration": colour}, "colour")):
-        edited(about, **change)
+        Path("out/manifest.json").write_text(json.dumps(about | change))
         refused(capsys, ["sweep", "--resume", "out"], words)
     for text in ("", "[]", "null", "3", '"x"', "{", "[" * 100_000, '{"configuration": {}}', "\x00", '{"a": NaN}'):
         Path("out/manifest.json").write_text(text)
@@ -187,31 +145,38 @@ def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
-@pytest.fixture
-def halfway():
-    """A folder ``out`` in which two of four batches have finished, and a state ``now.npz`` of all trials."""
-    interrupted()
-    (state,) = Path("out/batches").iterdir()
-    state.rename("now.npz")
-    shutil.rmtree("out")
-    fields = {"trials": 12, "horizon": 300, "arms": 20, "learners": ("exaul",)}
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A folder with ``out``, in which two of four batches have finished, and ``now.npz``; the result of all."""
+    fields, saved = {"trials": 12, "horizon": 300, "arms": 20, "learners": ("exaul",)}, []
+
+    def save(self, batch, arrays, real=SweepFolder.save):
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        saved.append(batch)
+        real(self, batch, arrays)
+
     with pytest.MonkeyPatch.context() as patch:
-        saved = []
-
-        def save(self, batch, arrays, real=SweepFolder.save):
-            if len(saved) == 2:
-                raise KeyboardInterrupt
-            saved.append(batch)
-            real(self, batch, arrays)
-
+        patch.chdir(folder := tmp_path_factory.mktemp("begun"))
+        interrupted()
+        (state,) = Path("out/batches").iterdir()
+        state.rename("now.npz")
+        shutil.rmtree("out")
         patch.setattr(SweepFolder, "save", save)
         with pytest.raises(KeyboardInterrupt):
             run(Sweep(**fields, out="out"), batches=4)
-    assert sorted(path.name for path in Path("out/batches").iterdir()) == [
+    assert sorted(path.name for path in (folder / "out/batches").iterdir()) == [
         "0-0000000-0000002.npz",
         "0-0000003-0000005.npz",
     ]
-    return run(Sweep(**fields))
+    return folder, run(Sweep(**fields))
+
+
+@pytest.fixture
+def halfway(begun):
+    """A copy of that folder, and the result."""
+    shutil.copytree(begun[0], ".", dirs_exist_ok=True)
+    return begun[1]
 
 
 def test_a_file_that_is_no_batch_is_named(halfway, capsys):

@@ -3,10 +3,10 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from exaul import Sweep, merge, run
-from exaul.commands.main import main
 from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
@@ -156,17 +156,14 @@ def test_what_makes_the_advice_less_sure_is_said(log, sentence):
 
 @pytest.mark.parametrize("errors", [[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.5, 0.25]])
 @pytest.mark.parametrize("scores", [[0.5, 0.5], [0.0, 1.0]])
-def test_two_records_are_enough_for_a_table(scores, errors):
-    table = advice.advice_table([Records("log", np.array(scores), np.array(errors), 0, None)], [0.1])
+def test_two_records_are_enough_for_a_table_and_one_has_no_halves(scores, errors):
+    log = Records("log", np.array(scores), np.array(errors), 0, None)
+    table = advice.advice_table([log], [0.1])
     assert len(table) == 2
     assert "log has only 2 records" in advice.describe(table)
-
-
-def test_one_record_has_no_halves_and_no_advice():
-    table = advice.advice_table([made_up(1)], [0.1])
+    table = advice.advice_table([log._replace(scores=log.scores[:1], errors=log.errors[:1])], [0.1])
     assert table.empty
-    assert advice.advised(table) == {}
-    assert advice.describe(table) == ""
+    assert (advice.advised(table), advice.describe(table)) == ({}, "")
 
 
 def test_the_advice_does_not_depend_on_trials_learners_seed_or_a_warm_start():
@@ -187,13 +184,11 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
 
 
 def test_an_adaptive_environment_has_no_advice(tmp_path):
-    assert run(Sweep(**SMALL, environment="always-wrong")).advice.empty
-    argv = ["--environment", "always-wrong", "--trials", "2", "--horizon", "300", "--learners", "exaul"]
-    assert main(["sweep", *argv, "--out", str(tmp_path / "out")]) == 0
+    assert run(Sweep(**SMALL, environment="always-wrong", out=str(tmp_path / "out"))).advice.empty
     assert not (tmp_path / "out" / "advice.csv").exists()
 
 
-def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path, capsys):
+def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path):
     rows = made_up(300)
     lines = [
         f"{score!r},{error!r}" for score, error in zip(rows.scores.tolist(), rows.errors.tolist(), strict=True)
@@ -205,7 +200,8 @@ def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path, capsys):
     for i in (1, 2):
         run(Sweep(**sweep, shard=f"{i}/2", out=str(tmp_path / f"{i}")))
     merged = merge([str(tmp_path / "1"), str(tmp_path / "2")])
-    assert merged.advice.equals(whole.advice)
+    for name in ("trials", "curves", "advice"):
+        pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name), check_exact=True)
     assert advice.describe(whole.advice) in merged.summary()
 
 

@@ -37,23 +37,25 @@ def test_formats_hold_the_same_records(tmp_path, name):
     assert one.scores.tolist() == [0.0, 0.5]
 
 
-def test_scores_are_read_to_the_last_bit(tmp_path):
-    scores = np.random.default_rng(0).random(2000)
-    path = write(tmp_path / "x.csv", pd.DataFrame({"score": scores, "error": 0}))
-    assert (load_log(path, Layout()).scores == scores).all()
+SPELLINGS = "0", "1", "true", "False", "TRUE", "0.25", "1.0"
 
 
-def test_labels_in_every_spelling(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("s,wrong\n" + "\n".join(f"0.5,{x}" for x in ("0", "1", "true", "False", "TRUE", "0.25", "1.0")))
-    assert load_log(str(path), Layout(score="s", error="wrong")).errors.tolist() == [0, 1, 1, 0, 1, 0.25, 1]
-    assert load_log(str(path), Layout(score="s", correct="wrong")).errors.tolist() == [1, 0, 0, 1, 0, 0.75, 0]
+def test_scores_are_read_to_the_last_bit_and_labels_in_every_spelling(tmp_path):
+    scores, path = np.random.default_rng(0).random(2100), tmp_path / "x.csv"
+    write(path, pd.DataFrame({"s": scores, "wrong": SPELLINGS * 300}))
+    errors = np.tile([0, 1, 1, 0, 1, 0.25, 1], 300)
+    for label, expected in (("error", errors), ("correct", 1 - errors)):
+        records = load_log(str(path), Layout(score="s", **{label: "wrong"}))
+        assert (records.scores == scores).all()
+        assert (records.errors == expected).all()
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"score": 0.5, "error": true}\n{"score": 1, "error": 0.5}\n')
     assert load_log(str(lines), Layout()).errors.tolist() == [1, 0.5]
 
 
-def test_missing_cells_are_left_out_and_counted(tmp_path):
+def test_missing_cells_are_left_out_and_counted_and_a_folder_is_no_log(tmp_path):
+    with pytest.raises(BadInput, match="a folder"):
+        load_log(str(tmp_path), Layout())
     path = tmp_path / "x.csv"
     path.write_text("score,error\n0.5,1\n,0\n0.25,\n0.75,0\n")
     with pytest.raises(BadInput, match=r"x\.csv, row 2: score is empty"):
@@ -72,22 +74,18 @@ def test_selection_splits_at_names_not_at_values(tmp_path):
     assert parse_log(str(odd)) == (odd, {})
 
 
+RATES = {"triviaqa-like": 0.15, "nq-like": 0.35, "consistency-like": 0.30, "mmlu-probability": 0.19}
+
+
 @pytest.mark.parametrize("name", PROFILES)
-def test_profiles_are_the_same_on_every_call(name):
+def test_a_profile_is_the_same_on_every_call_and_has_its_error_rate(name):
+    """Hoeffding over 100,000 records: fails by chance below 1e-6."""
     one, other = load_profile(name), load_profile(name)
     assert (one.scores == other.scores).all()
     assert (one.errors == other.errors).all()
     assert ((one.scores >= 0) & (one.scores <= 1)).all()
     assert not name.endswith("-like") or PROFILES[name].description.startswith("synthetic")
-
-
-@pytest.mark.parametrize(
-    ("name", "rate"),
-    [("triviaqa-like", 0.15), ("nq-like", 0.35), ("consistency-like", 0.30), ("mmlu-probability", 0.19)],
-)
-def test_error_rates_of_profiles(name, rate):
-    """Hoeffding over 100,000 records: fails by chance below 1e-6."""
-    assert abs(load_profile(name).errors.mean() - rate) < 0.0086
+    assert abs(one.errors.mean() - RATES.get(name, one.errors.mean())) < 0.0086
 
 
 def test_real_logs(data):
@@ -96,11 +94,6 @@ def test_real_logs(data):
     assert records.name == "mcq-msp-llm:dataset=mmlu,model=gpt-4-turbo"
     assert len(records.scores) > 5000
     assert abs(records.errors.mean() - 0.19) < 0.005
-
-
-def bad(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +125,10 @@ def bad(path, content):
     ],
 )
 def test_bad_logs(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput, match=message) as caught:
-        load_log(bad(tmp_path / name, content), Layout())
+        load_log(str(path), Layout())
     assert "\n" not in str(caught.value)
 
 
@@ -155,8 +150,3 @@ def test_parquet_files_of_other_tools(tmp_path):
     parquet.write_table(pyarrow.table({"score": text, "error": [1]}), path)
     with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(.*UTF8"):
         load_log(str(path), Layout())
-
-
-def test_a_folder_is_no_log(tmp_path):
-    with pytest.raises(BadInput, match="a folder"):
-        load_log(str(tmp_path), Layout())

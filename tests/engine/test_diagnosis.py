@@ -6,14 +6,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pyarrow import parquet
+from scipy.stats import hypergeom
 
+from exaul import BadInput
 from exaul.commands.main import main
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import WORDS, Categories, diagnose
-from exaul.engine.logs.log import Layout, Records, load_log
+from exaul.engine.logs.diagnosis import (
+    WORDS,
+    Categories,
+    PooledColumn,
+    _pools,
+    categories,
+    chance,
+    diagnose,
+    pooled,
+)
+from exaul.engine.logs.log import Layout, Records, load_log, load_rows
 from exaul.kernels.metrics import best_coverage, every_threshold
 
 ROWS = 4000
+IDS = np.arange(ROWS)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +39,7 @@ def clean(seed=0):
     rng = np.random.default_rng(seed)
     scores = rng.random(ROWS) ** 0.5
     error = (rng.random(ROWS) > scores).astype(int)
-    prompt, id = np.array(["cot", "verb"])[rng.integers(0, 2, ROWS)], np.arange(ROWS)
+    prompt, id = np.array(["cot", "verb"])[rng.integers(0, 2, ROWS)], IDS
     return pd.DataFrame({"score": scores, "error": error, "prompt": prompt, "id": id})
 
 
@@ -35,20 +48,6 @@ def prompts_of_other_scores():
     table = clean()
     blind = table["prompt"] == "cot"
     return table.assign(score=table["score"].where(~blind, np.random.default_rng(1).random(ROWS) ** 0.25))
-
-
-def many_subjects():
-    """One of 57 subjects is wrong more often."""
-    table = clean().assign(subject=lambda table: table["id"] % 57)
-    return table.assign(error=table["error"] | (table["subject"] == 3))
-
-
-def uncertainties():
-    return clean().assign(score=lambda table: 1 - table["score"])
-
-
-def yes_or_no():
-    return clean().assign(score=lambda table: (table["score"] > 0.7).astype(int))
 
 
 def wrong_tops():
@@ -61,11 +60,6 @@ def wrong_tops():
 def later_is_harder():
     table = clean()
     return table.assign(error=table["error"].where(table.index < ROWS / 2, (table["error"] | table["id"] % 3 < 1)))
-
-
-def one_bad_tenth():
-    table = clean()
-    return table.assign(error=table["error"].where((table["id"] < 2400) | (table["id"] >= 2800), 1))
 
 
 def later_scores_say_less():
@@ -83,66 +77,75 @@ def tied_at_one():
     return table
 
 
-def asked_again():
-    """Half of the questions are asked twice, with other answers and scores."""
-    return clean().assign(id=lambda table: table["id"] % (0.75 * ROWS))
-
-
-def scores_again():
-    """Half of the rows are there twice; no column says so."""
-    table = clean().drop(columns="id")
-    return pd.concat([table, table.head(ROWS // 2)]).sample(frac=1, random_state=0)
-
-
-DEFECTS = {  # log: its only defects, and what the first sentence says
-    clean: ([], ""),
-    prompts_of_other_scores: (
+DEFECTS = {  # a log, its only defects, and what the first sentence says
+    "none": (clean, [], ""),
+    "prompts of other scores": (
+        prompts_of_other_scores,
         ["pools"],
         r"this log pools 2 values of prompt \(error rate 0\.\d+ to 0\.\d+; at alpha = 0\.\d+, a threshold for verb "
         r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*:\n  "
         r"exaul inspect log.csv --each prompt$",
     ),
-    many_subjects: (
+    "one of 57 subjects is wrong more often": (
+        lambda: clean().assign(subject=IDS % 57, error=lambda table: table["error"] | (table["subject"] == 3)),
         ["pools"],
         r"this log pools 57 values of subject \(error rate 0\.\d+ to 1\.000",
     ),
-    uncertainties: (
+    "uncertainties": (
+        lambda: clean().assign(score=lambda table: 1 - table["score"]),
         ["inverted"],
         r"the score is inverted: .* probability 0\.[12]\d, where chance is 0\.50\. Is it an uncertainty\?",
     ),
-    yes_or_no: (
+    "yes or no": (
+        lambda: clean().assign(score=lambda table: (table["score"] > 0.7).astype(int)),
         ["coarse"],
         r"the score has only the values 0 and 1: a threshold answers all records, those with 1, or",
     ),
-    wrong_tops: (
+    "wrong tops": (
+        wrong_tops,
         ["top"],
         r"of the 400 records that score at least 0\.9\d+, 98\.0% are wrong, of the next 800 \d.*; without them, "
         r"[1-9][\d.]+% would be answerable at alpha = 0\.2, now 0\.0%",
     ),
-    later_is_harder: (["drift"], r"the log drifts: [\d.]+% are wrong in its first 5 tenths, [\d.]+% elsewhere"),
-    one_bad_tenth: (["drift"], r"the log drifts: 100\.0% are wrong in tenth 7 of the log, 3\d\.\d% elsewhere"),
-    later_scores_say_less: (
+    "later is harder": (
+        later_is_harder,
+        ["drift"],
+        r"the log drifts: [\d.]+% are wrong in its first 5 tenths, [\d.]+% elsewhere",
+    ),
+    "one bad tenth": (
+        lambda: clean().assign(error=lambda table: table["error"].where((IDS < 2400) | (IDS >= 2800), 1)),
+        ["drift"],
+        r"the log drifts: 100\.0% are wrong in tenth 7 of the log, 3\d\.\d% elsewhere",
+    ),
+    "later scores say less": (
+        later_scores_say_less,
         ["drift"],
         r"the log drifts: of those that score at least 0\.\d+, [\d.]+% are wrong in its first 5 tenths, .*:\n  "
         r"exaul sweep --logs log.csv --environment replay$",
     ),
-    tied_at_one: (
+    "tied at one": (
+        tied_at_one,
         ["ties"],
         r"above alpha = 0\.1: 800 records \(20\.0%\) share the score 1 and 10\.5% of them are wrong; .*; "
         r"--alphas 0\.105 answers 20\.2%",
     ),
-    asked_again: (["repeats"], r"4000 rows ask 3\d+ questions \(column id"),
-    scores_again: (
+    "half of the questions are asked twice, with other answers and scores": (
+        lambda: clean().assign(id=IDS % (0.75 * ROWS)),
+        ["repeats"],
+        r"4000 rows ask 3\d+ questions \(column id",
+    ),
+    "half of the rows are there twice, and no column says so": (
+        lambda: pd.concat([clean(), clean().head(ROWS // 2)]).drop(columns="id").sample(frac=1, random_state=0),
         ["repeats"],
         r"100\.0% of \d+ pairs of rows with one score have one label, [4-7]\d\.\d% of pairs",
     ),
 }
 
 
-@pytest.mark.parametrize("make", DEFECTS, ids=lambda make: make.__name__)
-def test_each_defect_is_found_alone(make, capsys):
+@pytest.mark.parametrize("name", DEFECTS)
+def test_each_defect_is_found_alone(name, capsys):
+    make, words, first = DEFECTS[name]
     make().to_csv("log.csv", index=False)
-    words, first = DEFECTS[make]
     assert main(["inspect", "log.csv"]) == 0
     found = capsys.readouterr().out.split("above 0.999")[1].split("\nthe lowest score to")[0].split("\n\n")[1:]
     assert len(found) == len(words), found
@@ -201,13 +204,6 @@ def test_findings_come_in_order_of_importance(capsys):
     assert len(words) > 2
 
 
-def test_a_command_in_a_finding_names_the_columns(capsys):
-    later_is_harder().rename(columns={"score": "score_a", "error": "wrong"}).to_csv("log.csv", index=False)
-    assert main(["inspect", "log.csv", "--error", "wrong", "--score", "score_a", "--drop-missing"]) == 0
-    flags = "--score score_a --error wrong --drop-missing"
-    assert f"exaul sweep --logs log.csv {flags} --environment replay\n" in capsys.readouterr().out
-
-
 def test_a_table_of_all_traces(capsys):
     """Its shares are those of each trace alone, of a folder and of the values of a column."""
     Path("logs").mkdir()
@@ -249,9 +245,171 @@ def test_a_table_of_all_traces(capsys):
         assert list(row.values())[1:6] == pytest.approx(expected)
 
 
+def test_a_command_in_a_finding_names_the_columns(capsys):
+    later_is_harder().rename(columns={"score": "score_a", "error": "wrong"}).to_csv("log.csv", index=False)
+    assert main(["inspect", "log.csv", "--error", "wrong", "--score", "score_a", "--drop-missing"]) == 0
+    flags = "--score score_a --error wrong --drop-missing"
+    assert f"exaul sweep --logs log.csv {flags} --environment replay\n" in capsys.readouterr().out
+
+
 def test_several_scores_show_their_defects(capsys):
     wrong_tops().rename(columns={"score": "score_a"}).assign(score_b=0.5).to_csv("log.csv", index=False)
     assert main(["inspect", "log.csv"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("score")]
     assert [line.split()[0] for line in lines] == ["score", "score_a", "score_b"]
     assert ["top" in line.split() for line in lines] == [False, True, False]
+
+
+@pytest.fixture
+def table():
+    """Errors that depend on the model alone: .2, .4, .6."""
+    rng = np.random.default_rng(0)
+    model = np.arange(ROWS) % 3
+    error = (rng.random(ROWS) < 0.2 * (1 + model)).astype(int)
+    columns = {
+        "score": rng.random(ROWS),
+        "error": error,
+        "model": np.array(["a", "b, c", "ä"])[model],
+        "fold": rng.integers(0, 5, ROWS),  # changes nothing
+        "row": np.arange(ROWS),
+        "text": [f"question {i}" for i in range(ROWS)],
+        "logprob": rng.normal(size=ROWS),
+        "score_2": np.where(error, 0.25, 0.75),
+        "level": np.where(error + rng.integers(0, 2, ROWS) > 1, 0.5, 1.5),  # an amount
+        "judged": np.where(error, "wrong", "right"),  # the label by another name
+        "tag": np.where(np.arange(ROWS) < 29, "rare", "usual"),
+        "empty": "",
+        "half": np.where(np.arange(ROWS) % 2, "", np.array(["x", "y"])[model // 2]),
+    }
+    columns["error"][:29] = 1
+    columns["judged"][:29] = "wrong"
+    return pd.DataFrame(columns)
+
+
+def write(path, table):
+    if path.suffix == ".parquet":
+        table.assign(nested=[[1, 2]] * len(table)).to_parquet(path, row_group_size=1000)
+    elif path.suffix == ".jsonl":
+        table.assign(nested=[[1, 2]] * len(table)).to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, index=False)
+    return str(path)
+
+
+def columns_of(log, layout=Layout()):  # noqa: B008
+    records, rows = load_rows(log, layout)
+    return pooled(categories(log, layout).columns, records, rows, [0.1, 0.2])
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
+def test_only_columns_that_change_the_error_rate_are_reported(name, table, tmp_path):
+    found = columns_of(write(tmp_path / name, table))
+    assert [(one.column, one.values) for one in found] == [("model", 3), ("half", 2)]
+    rates = table.groupby("model")["error"].mean()
+    assert found[0][2:4] == (rates.min(), rates.max())
+
+
+def sides(rise):
+    """A log of two sides, of which one is wrong more often."""
+    rng, side = np.random.default_rng(0), np.arange(40_000) % 2
+    error = (rng.random(40_000) < 0.3 + rise * side).astype(int)
+    return pd.DataFrame({"score": rng.random(40_000), "error": error, "side": side})
+
+
+def units(count):
+    """Units, 20 of which are always wrong, and the others now and then."""
+    rows, rng = np.arange(10_000), np.random.default_rng(0)
+    error = (rows % count < 20) | (rows % 7 == 0)
+    return pd.DataFrame({"score": rng.random(10_000), "error": error, "unit": rows % count})
+
+
+ROWS_READ = {  # a log made of the table, what is selected of it, and the columns that are reported
+    "within a model nothing differs": (lambda table: table, ":model=a", []),
+    "within a half only models do": (lambda table: table, ":half=x", ["model"]),
+    "rows without a score": (
+        lambda table: table.assign(score=table["score"].where(table["model"] == "a")),
+        "",
+        [],
+    ),
+    "few rows": (lambda table: table.groupby("model").head(25), "", []),
+    "a small difference": (lambda table: sides(0.04), "", []),
+    "a larger one": (lambda table: sides(0.07), "", ["side"]),
+    "an identifier": (lambda table: units(201), "", []),
+    "as many values as a column may have": (lambda table: units(200), "", ["unit"]),
+    "ratings, above or below their mean": (
+        lambda table: table.drop(columns="judged").assign(error=table["error"] / 4 + 0.5),
+        "",
+        ["model", "half"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROWS_READ)
+def test_a_column_is_reported_for_the_rows_that_are_read(case, table, tmp_path):
+    made, selected, columns = ROWS_READ[case]
+    log = write(tmp_path / "x.csv", made(table))
+    found = columns_of(f"{log}{selected}", Layout(drop_missing=True))
+    assert [one.column for one in found] == columns
+
+
+def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monkeypatch):
+    """A long text that is there in every row takes little; as many different ones do not fit."""
+    long = "p" * 100_000, "q" * 100_000
+    table["prompt"] = [long[model == "a"] for model in table["model"]]
+    table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
+    log = write(tmp_path / "x.parquet", table)
+    read, once = [], files._parquet_table
+    monkeypatch.setattr(files, "host_memory", lambda: 2_000_000)
+    monkeypatch.setattr(files, "_parquet_table", lambda stored, names: read.extend(names) or once(stored, names))
+    assert "prompt" in [one.column for one in columns_of(log)]
+    assert "fold" in read
+    assert not {"page", "nested"} & set(read)
+
+
+def test_a_column_that_cannot_be_read_is_left_out(table, tmp_path):
+    """That of models is an index, which pandas keeps apart; bytes of another one are broken."""
+    path = tmp_path / "x.parquet"
+    write(path, table.set_index("model"))
+    chunks = [parquet.read_metadata(path).row_group(0).column(i) for i in range(table.shape[1])]
+    with path.open("r+b") as stream:
+        stream.seek(next(chunk.dictionary_page_offset for chunk in chunks if chunk.path_in_schema == "half"))
+        stream.write(b"\xff" * 30)
+    with pytest.raises(BadInput, match="unreadable"):
+        files.read(path, ["half"])
+    assert [one.column for one in columns_of(str(path))] == ["model"]
+
+
+def test_chance_is_that_of_fishers_exact_test_or_a_little_more():
+    rng = np.random.default_rng(0)
+    for every in rng.integers(1, 5000, 300):
+        all_high, count = rng.integers(0, every + 1, 2)
+        high = rng.integers(max(0, count + all_high - every), min(count, all_high) + 1)
+        law = hypergeom(every, all_high, count)
+        exact = min(1.0, 2 * min(law.cdf(high), law.sf(high - 1)))
+        found = chance(high, count, all_high, every)
+        assert exact * (1 - 1e-9) <= found <= (1 if exact > 1e-5 else 1.06 * exact + 1e-300)
+
+
+def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
+    assert main(["inspect", write(tmp_path / "x.csv", table)]) == 0
+    said = next(part for part in capsys.readouterr().out.split("\n\n") if "pools" in part)
+    low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
+    assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
+    assert said.endswith(f"look at each with:\n  exaul inspect {tmp_path / 'x.csv'} --each model half")
+    assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
+    assert "pools" not in capsys.readouterr().out
+
+
+def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tmp_path):
+    """Values that are ranges of scores differ in what they answer, but need no threshold of their own."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(ROWS)
+    table = {"score": scores, "error": (rng.random(ROWS) > scores).astype(int), "range": scores > 0.7}
+    (column,) = columns_of(write(tmp_path / "x.csv", pd.DataFrame(table)))
+    assert (column.column, column.gain) == ("range", None)
+
+
+def test_many_columns_are_counted():
+    many = [PooledColumn(f"c{i}", 2, 0.1, 0.9, None) for i in range(6)]
+    said = _pools([*many[:3], PooledColumn("b", 2, 0.1, 0.9, None), *many[4:]])
+    assert "2 of b (0.100 to 0.900), those of 2 more columns: what holds for all" in said

@@ -102,19 +102,20 @@ def test_a_worker_that_is_killed_costs_its_batches_alone(tmp_path, whole):
 
 
 def test_a_batch_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
+    """Workers see no folder: the counts of a batch come back with its future, and only this process writes."""
     out = tmp_path / "out"
 
     def failing(k, run_batch):
         if k == 2:
             raise OSError("gone")
-        return run_batch()
+        before = sorted(out.rglob("*"))
+        found = run_batch()
+        assert sorted(out.rglob("*")) == before
+        return found
 
-    with pytest.raises(
-        BatchFailed,
-        match=r"^trials 3 to 5 of triviaqa-like: OSError: gone; 3 of 4 batches are done and kept; continue with: ",
-    ) as x:
+    said = r"^trials 3 to 5 of triviaqa-like: OSError: gone; 3 of 4 batches are done and kept; continue with: .*\Z"
+    with pytest.raises(BatchFailed, match=said):
         run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), batches=4)
-    assert "\n" not in str(x.value)
     assert not (out / "trials.csv").exists()
     executor = Inline()
     same(resume(str(out), executor=executor, batches=4), whole)
@@ -138,19 +139,6 @@ def test_a_sweep_may_go_on_elsewhere(tmp_path, whole):
                 run(Sweep(**SMALL, out=str(out)), executor=first(), batches=4)
         assert len(list(out.glob("batches/*.npz"))) == 2
         same(resume(str(out), executor=second(), batches=1), whole)
-
-
-def test_workers_see_no_folder(tmp_path, whole):
-    """The counts of a batch come back with its future; only this process writes."""
-    out = tmp_path / "out"
-
-    def watching(k, run_batch):
-        before = sorted(out.rglob("*"))
-        found = run_batch()
-        assert sorted(out.rglob("*")) == before
-        return found
-
-    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), batches=3), whole)
 
 
 @pytest.mark.parametrize("where", ["executor", "here"])
@@ -199,23 +187,20 @@ def test_workers_on_different_devices_are_refused(whole):
         run(Sweep(**SMALL), executor=Inline(other), batches=2)
 
 
-def test_traces_run_on_workers(tmp_path):
-    """All batches of all traces are sent at once."""
-    rng = np.random.default_rng(0)
-    for name in "ab":
-        score = rng.random(200)
-        pd.DataFrame({"score": score, "error": rng.random(200) > score}).astype({"error": int}).to_csv(
-            tmp_path / f"{name}.csv", index=False
-        )
-    sweep = Sweep(**SMALL, logs=str(tmp_path))
-    executor = Inline()
-    one, other = run(sweep), run(sweep, executor=executor, batches=2)
-    assert executor.sent == 4
-    same(one, other)
-    pd.testing.assert_frame_equal(one.traces, other.traces, check_exact=True)
+def test_traces_run_on_workers_which_read_them_for_each_run(tmp_path):
+    """All batches of all traces are sent at once. A cluster outlives a sweep, and a log may change between two."""
+    sweep, executor, rng = Sweep(**SMALL, logs=str(tmp_path)), Inline(), np.random.default_rng(0)
+    for sent in (4, 8):
+        for name in "ab":
+            rows = (f"{score},{int(rng.random() > score)}" for score in rng.random(200))
+            (tmp_path / f"{name}.csv").write_text("\n".join(["score,error", *rows]))
+        one, other = run(sweep), run(sweep, executor=executor, batches=2)
+        assert executor.sent == sent
+        same(one, other)
+        pd.testing.assert_frame_equal(one.traces, other.traces, check_exact=True)
 
 
-def test_impossible_flags_are_one_sentence(tmp_path, capsys):
+def test_an_executor_that_cannot_be_used_is_refused(tmp_path):
     sweep = Sweep(**SMALL)
     with pytest.raises(BadInput, match=r"batches: 0 found; it must be from 1"):
         run(sweep, batches=0)
@@ -228,13 +213,6 @@ def test_impossible_flags_are_one_sentence(tmp_path, capsys):
     assert resume(str(tmp_path / "done"), executor=Inline()) is None
     with pytest.raises(BadInput, match="records: given together with an executor"):
         run(sweep, [], executor=Inline(), batches=2)
-    for flags, sentence in (
-        (["--ray", "auto", "--dask", "local"], "ray: given together with dask"),
-        (["--ray", "auto", "--batches", "0"], "batches: 0 found"),
-        (["--parts", "3"], "unrecognized arguments: --parts 3"),
-    ):
-        assert main(["sweep", *flags]) == 2
-        assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("library", ["ray", "dask"])
@@ -354,12 +332,3 @@ def test_a_dask_worker_that_is_killed(tmp_path):
         same(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
     assert killed
     assert not (Path(out) / "batches").exists()
-
-
-def test_a_worker_reads_its_logs_again_for_each_run(tmp_path):
-    """A cluster outlives a sweep, and a log may change between two."""
-    log, executor = tmp_path / "log.csv", Inline()
-    sweep = Sweep(**SMALL, logs=str(log))
-    for wrong in (0, 1):
-        log.write_text(f"score,error\n0.5,{wrong}\n0.9,0\n" * 1)
-        same(run(sweep, executor=executor, batches=2), run(sweep))

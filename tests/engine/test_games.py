@@ -1,94 +1,125 @@
-"""``play_in`` plays the trials of a sweep in a program of the user's own, against every environment."""
+"""A user program plays the trials of a sweep with ``play_in``, and a sweep takes ``Learner`` objects."""
 
-import inspect
+import sys
+import types
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import exaul
-from exaul import BadInput, Sweep, run
+from exaul import Sweep, run
+from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from tests.games import ENVIRONMENTS
+from exaul.kernels.learners import exaul as exaul_module
+from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.play import Decision
+from tests.games import ENVIRONMENTS, LEARNERS
+from tests.kernels.test_testing import Share
 
 T, ARMS, TRIALS, ALPHA = 600, 40, 3, 0.2
 TUNED = {
     "adversary-history": {"groups": "score", "knows": "rates", "temperature": 0.1},
     "adversary-omniscient": {"objective": "risk", "patience": 0.5},
 }
+SMALL = {"trials": 2, "horizon": 300, "arms": 20}
+mine = LEARNERS["exaul"]._replace(risk_bound=None)
+share = Learner(feedback="bandit", rule=Own(Share))
+no_rates = mine._replace(rates=None, anytime=None)
 
 
-def logs(count):
+@jax.tree_util.register_static
+class Peeker(Share):
+    """Abstains until it sees an error."""
+
+    def decide(self, state, params, cut, u):
+        return state, Decision(state > 0.5, state)
+
+    def learn(self, state, params, cut, decision, error):
+        return jnp.maximum(state, error)
+
+
+peeks, sees = (Learner(feedback=feedback, rule=Own(Peeker)) for feedback in ("bandit", "full"))
+
+PLAYED = [  # an environment and a learner: each program compiles for seconds
+    ("stochastic", "exaul"),
+    ("gradual-shift", "aci-rank"),  # of the shifts, which differ in ``choose_pool``: see ``test_environments.py``
+    ("replay", "aci-rank"),
+    ("replay", share),
+    ("adversary-history", "exaul"),
+    ("adversary-history", share),
+    ("adversary-omniscient", "exaul"),
+    ("interactive", "exaul"),
+    ("always-wrong", "aci-rank"),
+]
+
+
+def logs(count, rows=500):
     """Scores and errors of some logs, the second harder."""
     rng = np.random.default_rng(0)
     scores = [
-        np.where(rng.random(500) < 0.3, rng.integers(0, 6, 500) / 5, rng.beta(4, 1, 500)) for _ in range(count)
+        np.where(rng.random(rows) < 0.3, rng.integers(0, 6, rows) / 5, rng.beta(4, 1, rows)) for _ in range(count)
     ]
-    errors = [(rng.random(500) > f ** (0.3 + i)).astype(np.float64) for i, f in enumerate(scores)]
+    errors = [(rng.random(rows) > f ** (0.3 + i)).astype(np.float64) for i, f in enumerate(scores)]
     return scores, errors
 
 
-EVERY = {  # environments in which every kind of learner plays; one does in the others
-    "stochastic": ("exaul", "exp3-ix", "aci-rank", "ew"),
-    "adversary-history": ("exaul", "exp3-ix", "aci-rank"),
-}
-CASES = [(name, {}) for name in ENVIRONMENTS] + list(TUNED.items())
-
-
-@pytest.mark.parametrize(("name", "tunables"), CASES)
-def test_games_are_the_trials_of_a_sweep(name, tunables):
-    scores, errors = logs(ENVIRONMENTS[name].sources)
-    horizon = 500 if name == "replay" else T
-    grid = exaul.grid("uniform", ARMS)
-    game, pool = exaul.environment(name, scores, errors, grid, horizon=horizon, seed=7, tunables=tunables)
+@pytest.mark.parametrize(("name", "of"), PLAYED)
+def test_games_are_the_trials_of_a_sweep(name, of):
+    """``tests/kernels/test_rows.py`` plays every learner."""
+    scores, errors = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500)
+    tunables = TUNED.get(name, {})
+    game, pool = exaul.environment(
+        name, scores, errors, exaul.grid("uniform", ARMS), horizon=T, seed=7, tunables=tunables
+    )
     if tunables.get("groups") == "score":
         bins = (len(np.unique(np.minimum(f * 10, 9).astype(int))) for f in scores)
         assert len(pool.records.group_sizes) == sum(bins) > 2
-    learners = ("exaul",) if tunables else EVERY.get(name, ("exaul",))
+    learner, params = exaul.make(of, ARMS, alpha=ALPHA, horizon=T)
+
+    def play(key):
+        answers, cuts, wrong = exaul.play_in(learner, params, game, pool, key, T)
+        errors = jax.numpy.where(answers, wrong, 0.0).sum()
+        return answers.sum(), errors, exaul.regret(learner, params, cuts, wrong, answers)[-1]
+
+    answered, wrong, regret = jax.jit(jax.vmap(play))(exaul.keys(7, TRIALS))
     values = [f"{key}={value}" for key, value in tunables.items()]
-    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": horizon, "seed": 7}
-    sweep = Sweep(environment=name, learners=learners, tunables=values, **numbers)
-    logs_of_sweep = [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
-    trials = run(sweep, logs_of_sweep).trials
-    for of in learners:
-        learner, params = exaul.make(of, ARMS, alpha=ALPHA, horizon=horizon)
-        play = jax.jit(jax.vmap(lambda key, x=(learner, params): exaul.play_in(*x, game, pool, key, horizon)))
-        answers, cuts, wrong = map(np.asarray, play(exaul.keys(7, TRIALS)))
-        expected = trials[trials["learner"] == of]
-        np.testing.assert_array_equal(answers.sum(axis=1), expected["answered"])
-        np.testing.assert_allclose((answers * wrong).sum(axis=1), expected["fdr"] * expected["answered"], atol=1e-9)
-        regret = jax.vmap(lambda *x, of=(learner, params): exaul.regret(*of, *x))(cuts, wrong, answers)[:, -1]
-        np.testing.assert_allclose(regret, expected["regret"], atol=1e-8)
+    numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": T, "seed": 7}
+    records = [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
+    trials = run(Sweep(environment=name, learners=(of,), tunables=values, **numbers), records).trials
+    np.testing.assert_array_equal(answered, trials["answered"])
+    assert ((answered > 0) & (answered < T)).all()
+    np.testing.assert_allclose(wrong, trials["fdr"] * trials["answered"], atol=1e-9)
+    np.testing.assert_allclose(regret, trials["regret"], atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "anytime"), [("gradual-shift", True), ("adversary-omniscient", False)])
-def test_any_number_is_an_axis(name, anytime):
-    """``vmap`` over rates and keys is a loop of single games, also at falling rates; so is ``shard_map``."""
-    scores, errors = logs(2)
-    game, pool = exaul.environment(name, scores, errors, exaul.grid("uniform", ARMS), horizon=T)
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T, anytime=anytime)
-    keys, etas = exaul.keys(0, [5, 9]), np.multiply.outer([0.5, 2.0], params.eta)
+@pytest.mark.parametrize("name", ["replay", "adversary-history"])
+def test_any_number_is_an_axis(name):
+    """``vmap`` over keys, and rates that fall or tunables, is a loop of single games; so is ``shard_map``."""
+    records, fall = logs(ENVIRONMENTS[name].sources, T), name == "replay"
+    game, pool = exaul.environment(name, *records, exaul.grid("uniform", ARMS), horizon=T)
+    learner, params = exaul.make("exaul" if fall else "aci-rank", ARMS, alpha=ALPHA, horizon=T, anytime=fall)
 
-    def play(key, eta):
-        mine = params._replace(eta=eta)
-        answers, cuts, wrong = exaul.play_in(learner, mine, game, pool, key, T)
-        return answers, exaul.regret(learner, mine, cuts, wrong, answers)
+    def play(key, number):
+        if fall:
+            return exaul.play_in(learner, params._replace(eta=number), game, pool, key, T)
+        which = [x.name for x in game.environment.tunables].index("temperature")
+        asked = pool._replace(tunables=jax.numpy.asarray(pool.tunables).at[which].set(number))
+        answers, cuts, wrong = exaul.play_in(learner, params, game, asked, key, T)
+        return answers, cuts, exaul.regret(learner, params, cuts, wrong, answers)
 
-    together = jax.jit(jax.vmap(play))(keys, etas)
+    numbers = np.multiply.outer([0.5, 2.0, 2.0], params.eta) if fall else np.array([0.1, 1.0, 1.0])
+    given = exaul.keys(0, [5, 5, 9]), numbers
     mesh, axis = jax.sharding.Mesh(jax.devices(), ("x",)), jax.sharding.PartitionSpec("x")
-    on_devices = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(keys, etas)
-    jax.tree.map(np.testing.assert_array_equal, together, on_devices)
-    for k in range(2):
-        one = jax.jit(play)(jax.tree.map(lambda x, k=k: x[k], keys), etas[k])
-        jax.tree.map(lambda x, y, k=k: np.testing.assert_array_equal(x[k], y), together, one)
-
-
-@pytest.mark.parametrize("function", [exaul.play_in, exaul.regret], ids=["play_in", "regret"])
-def test_nothing_is_played_in_float32(function):
-    count = len(inspect.signature(function).parameters)
-    with jax.enable_x64(False), pytest.raises(BadInput, match=r"^JAX computes in float32"):
-        function(*[None] * count)
+    together = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(*given)
+    alone = jax.jit(play)
+    games = [alone(*jax.tree.map(lambda x, k=k: x[k], given)) for k in range(3)]
+    jax.tree.map(lambda found, *each: np.testing.assert_array_equal(found, each), together, *games)
+    answers, cuts, _ = map(np.asarray, together)
+    changed = answers if fall else cuts
+    assert (changed[0] != changed[1]).any()  # by the number alone
 
 
 def test_a_grid_of_quantiles_may_be_traced():
@@ -96,35 +127,26 @@ def test_a_grid_of_quantiles_may_be_traced():
     for arms in (2, 10, 700):
         grid = jax.jit(partial(exaul.grid, "quantile", arms))(scores)
         np.testing.assert_array_equal(grid, exaul.grid("quantile", arms, scores))
-    with pytest.raises(BadInput, match=r"^scores: traced by JAX, but how many are"):
-        jax.jit(partial(exaul.grid, "log", 10))(scores)
-    with pytest.raises(BadInput, match=r"^log: not given, and aci-rank-from-log starts from one; give grid="):
-        exaul.make("aci-rank-from-log", ARMS, alpha=ALPHA)
 
 
-def test_tunables_may_be_an_axis():
-    scores, errors = logs(2)
-    game, pool = exaul.environment("adversary-history", scores, errors, exaul.grid("uniform", ARMS))
-    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
-    key = jax.tree.map(lambda x: x[0], exaul.keys(0, 1))
-    numbers = np.repeat(pool.tunables[None], 2, axis=0)
-    numbers[1, [x.name for x in game.environment.tunables].index("temperature")] = 1.0
-    play = jax.vmap(lambda x: exaul.play_in(learner, params, game, pool._replace(tunables=x), key, T)[1])
-    cuts = np.asarray(play(numbers))
-    assert (cuts[0] != cuts[1]).any()
+def test_an_object_is_run_under_its_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    sys.modules["__main__"].again = mine
+    sweep = Sweep(learners=["ew", exaul_module.exaul, mine], **SMALL)
+    assert sweep.learners == ("ew", "exaul", f"{__name__}:mine")
+    assert Sweep(learners=mine).learners == (f"{__name__}:mine",)
+    trials = run(sweep).trials
+    by_learner = [trials[trials["learner"] == name]["loss"].tolist() for name in sweep.learners]
+    assert by_learner[1] == by_learner[2] != by_learner[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "given", "sentence"),
-    [
-        ("nothing", 1, {}, "^environment: 'nothing' is unknown"),
-        ("single-shift", 1, {}, r"^scores: 1 found; it must be 2 arrays"),
-        ("stochastic", 2, {}, r"^scores: 2 found; it must be 1 array,"),
-        ("stochastic", 1, {"tunables": {"groups": "score"}}, r"^tunables: stochastic has no tunable 'groups'"),
-        ("adversary-history", 2, {"tunables": {"temperature": 9}}, r"^tunables: temperature=9 found"),
-        ("adversary-omniscient", 2, {}, "^horizon: not given"),
-    ],
-)
-def test_bad_input_is_one_sentence(name, count, given, sentence):
-    with pytest.raises(BadInput, match=sentence):
-        exaul.environment(name, *logs(count), exaul.grid("uniform", ARMS), **given)
+def test_a_program_of_one_file_has_its_learner_in_main(monkeypatch):
+    alone = mine._replace(rate="step")
+    monkeypatch.setattr(sys.modules["__main__"], "mine", alone, raising=False)
+    assert Sweep(learners=[alone]).learners == ("__main__:mine",)
+    assert registry.resolve("learners", "__main__:mine", registry.LEARNERS, (type(mine),)) is alone
+
+
+def test_a_sweep_hides_the_errors_that_a_learner_declares_not_to_see():
+    swept = run(Sweep(learners=[peeks, sees], **SMALL)).trials["answered"]
+    assert (swept > 0).tolist() == [False] * 2 + [True] * 2

@@ -169,7 +169,7 @@ def test_commands_that_simulate_nothing_import_nothing_heavy(tmp_path):
 
 
 SWEEP = """
-import sys
+import json, sys
 {first}
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
@@ -184,13 +184,13 @@ def stop(*given):
 SweepFolder.save_state = stop  # the first save; the sweep goes on from it, and saves again
 main(["sweep", "--trials", "3", "--horizon", "3300", "--save-every", "0", "--out", "{out}"])
 status = main(["sweep", "--resume", "{out}", "--save-every", "0"])
-print("imported:", *sorted({{"jax", "jaxlib", "chex", "optax"}} & set(sys.modules)))
+print(json.dumps({{name: getattr(module, "__file__", None) for name, module in sys.modules.items()}}))
 raise SystemExit(status)
 """
 
 
 def swept(tmp_path, out, first="", **variables):
-    """What a sweep, stopped and resumed in a process of its own, printed in its last line, and its tables."""
+    """The modules that a sweep has imported, stopped and resumed in a process of its own, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     env |= {"PYTHONPATH": str(ROOT), **variables}
     program = SWEEP.format(first=first, out=out)
@@ -201,35 +201,25 @@ def swept(tmp_path, out, first="", **variables):
         return done.stderr, None
     tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]
     manifest = json.loads((tmp_path / out / "manifest.json").read_text())
-    return done.stdout.splitlines()[-1].split()[1:], (tables, manifest["device"], manifest["versions"])
+    return json.loads(done.stdout.splitlines()[-1]), (tables, manifest["device"], manifest["versions"])
 
 
 def test_a_sweep_on_a_cpu_needs_no_jax(tmp_path):
     """It is the sweep of a process that has JAX; what asks for devices is asked of JAX."""
-    imported, without = swept(tmp_path, "without")
-    assert imported == []
-    imported, of_cpu = swept(tmp_path, "cpu", JAX_PLATFORMS="cpu")
-    assert imported == []
-    imported, has_jax = swept(tmp_path, "with", first="import jax")
-    assert "jax" in imported
+    modules, without = swept(tmp_path, "without")
+    more, of_cpu = swept(tmp_path, "cpu", JAX_PLATFORMS="cpu")
+    assert not {"jax", "jaxlib", "chex", "optax"} & {*modules, *more}
+    more, has_jax = swept(tmp_path, "with", first="import jax")
+    assert "jax" in more
     assert without == of_cpu == has_jax
-    imported, _ = swept(tmp_path, "two", XLA_FLAGS="--xla_force_host_platform_device_count=2")
-    assert "jax" in imported
+    more, _ = swept(tmp_path, "two", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert "jax" in more
     sentence, _ = swept(tmp_path, "gpu", JAX_PLATFORMS="no-such")
     assert sentence.startswith("exaul: JAX_PLATFORMS: 'no-such' found; JAX finds no such device here")
-
-
-def test_no_file_is_imported_under_two_names(tmp_path):
-    """The links ``engine`` and ``kernels`` are on the path, and must not be imported."""
-    code = "import json, sys, exaul\n"
-    code += "exaul.run(exaul.Sweep(trials=2, horizon=300, arms=20, out='out'))\n"
-    code += "print(json.dumps([[k, getattr(m, '__file__', None)] for k, m in sys.modules.items()]))"
-    modules = python(code, folder=tmp_path)
-    names = {name.split(".")[0] for name, _ in modules}
-    assert "exaul" in names
-    assert not names & {"engine", "kernels"}
-    own = [(name, os.path.realpath(file)) for name, file in modules if file and name.split(".")[0] == "exaul"]
-    assert len({file for _, file in own}) == len(own) > 40
+    # the links ``engine`` and ``kernels`` are on the path; by them, a file would be imported under two names
+    assert not {name.split(".")[0] for name in modules} & {"engine", "kernels"}
+    own = [os.path.realpath(file) for name, file in modules.items() if file and name.split(".")[0] == "exaul"]
+    assert len(set(own)) == len(own) > 40
 
 
 def worked_examples():

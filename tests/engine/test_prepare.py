@@ -16,22 +16,25 @@ from tests.games import (
     ENVIRONMENT_CASES,
     LEARNERS,
     LEARNING,
-    OBLIVIOUS,
     PAIRS,
     tuning_of,
 )
-from tests.refusals import refusal_of
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 
 
 @pytest.mark.parametrize("case", ENVIRONMENT_CASES)
-def test_the_default_learners_are_those_that_the_environment_allows(case):
-    prepared = prepare(Sweep(**SMALL, **ENVIRONMENT_CASES[case]))
+def test_learners_and_tunables_are_by_default_those_of_the_environment(case):
+    given = ENVIRONMENT_CASES[case]
+    prepared = prepare(Sweep(**SMALL, **given))
     names = [learner.name for learner in prepared.learners]
     usual = [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
     assert names == [*usual, FROM_LOG]
     assert prepared.is_adaptive == (case in ADAPTIVE_CASES)
+    values = given.get("tunables", ())
+    assert prepared.environment_name == given["environment"] + (f":{','.join(values)}" if values else "")
+    if prepared.is_adaptive:
+        assert prepared.tunable_values.tolist() == list(tuning_of(case).values())
 
 
 @pytest.mark.parametrize("where", BACKENDS)
@@ -53,25 +56,6 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
                 prepare(sweep)
 
 
-@pytest.mark.parametrize("case", ADAPTIVE_CASES)
-def test_tunables_have_their_defaults_or_the_given_values(case):
-    prepared = prepare(Sweep(**SMALL, **ADAPTIVE_CASES[case]))
-    assert prepared.tunable_values.tolist() == list(tuning_of(case).values())
-    values = ADAPTIVE_CASES[case].get("tunables", ())
-    assert prepared.environment_name == ADAPTIVE_CASES[case]["environment"] + (
-        f":{','.join(values)}" if values else ""
-    )
-
-
-def test_a_sweep_is_data_and_imports_nothing():
-    """A user's name and a log are looked up when the sweep is prepared."""
-    sweep = Sweep(learners=("absent:mine",), logs=("absent.csv",), **SMALL)
-    with pytest.raises(BadInput, match="'absent:mine' cannot be imported"):
-        prepare(sweep)
-    with pytest.raises(BadInput, match=r"absent.csv: no such file"):
-        prepare(Sweep(logs=("absent.csv",), **SMALL))
-
-
 @pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
 def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_path):
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
@@ -83,30 +67,6 @@ def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_pat
     ]
     assert about["sources"][0]["learners"] == result.manifest["sources"][0]["learners"] == learners
     assert [learner["learner"] for learner in learners] == LEARNING[:1]
-
-
-BAD = {
-    "adversary-omniscient patience=2": "patience=2 found; it must be a number from 0 to 1",
-    "adversary-omniscient memory=0": "memory=0 found; it must be a number from 0.001 to 0.5",
-    "adversary-omniscient patience=nan": "patience=nan found; it must be a number from 0 to 1",
-    "adversary-omniscient patience=much": "patience=much found; it must be a number from 0 to 1",
-    "adversary-omniscient objective=loss": "objective=loss found; it must be one of trust, risk, regret",
-    "adversary-omniscient patients=0.5": "adversary-omniscient has no tunable 'patients'; it has: ",
-    "adversary-omniscient patience": "'patience' found; it must be NAME=VALUE",
-    "adversary-omniscient patience=": "'patience=' found; it must be NAME=VALUE",
-    "adversary-omniscient =0.5": "'=0.5' found; it must be NAME=VALUE",
-    "adversary-omniscient patience=0.1 patience=0.2": "patience is given twice",
-    "always-wrong patience=0.5": "always-wrong has no tunable 'patience'; it has: none",
-} | {f"{name} patience=0.5": f"{name} has no tunable 'patience'; it has: none" for name in OBLIVIOUS}
-
-
-@pytest.mark.parametrize("flags", BAD)
-def test_bad_values_of_tunables_are_one_line(flags, capsys, tmp_path):
-    environment, *values = flags.split()
-    out = tmp_path / "out"
-    argv = ["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]
-    assert refusal_of(argv, capsys).startswith(f"exaul: tunables: {BAD[flags]}")
-    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", [name for name, x in ADAPTIVE.items() if x.tunables])

@@ -28,21 +28,8 @@ def test_checkpoints_are_counted_or_listed_or_even_in_log_t():
     late = even[even > 100]
     np.testing.assert_allclose(np.diff(np.log(late)), np.log(3000) / 199, atol=0.02)
     assert checkpoints("log", horizon=1) == [1]
-
-
-def test_a_list_may_be_longer_than_a_trace():
-    """Without a horizon, traces may have different ones."""
-    sweep = Sweep(checkpoints=(50, 10**6), environment="replay", trials=2, arms=20)
-    prepared = prepare(sweep)
-    assert prepared.checkpoints.tolist() == [50, prepared.horizon]
-
-
-@pytest.mark.parametrize(
-    "given", [0, "0", "-1", "1.5", "\u00b2", "", (), ("log", "5"), (5, 3001), 2**31, True, (5, None), "linear"]
-)
-def test_other_checkpoints_are_refused(given):
-    with pytest.raises(BadInput, match=r"^checkpoints: .*it must be"):
-        Sweep(horizon=3000, checkpoints=given)
+    replayed = prepare(Sweep(checkpoints=(50, 10**6), environment="replay", trials=2, arms=20))
+    assert replayed.checkpoints.tolist() == [50, replayed.horizon]  # without a horizon, traces may have others
 
 
 def test_the_points_of_a_curve_do_not_change_it():
@@ -67,11 +54,8 @@ def test_a_curve_of_regret_and_its_bound(anytime):
     assert (curve["regret_q95"] <= curve["regret_bound"]).all()
     learner, params = exaul.make("exaul", 20, alpha=0.3, horizon=SMALL["horizon"], anytime=anytime)
     np.testing.assert_array_equal(curve["regret_bound"], exaul.regret_bound(learner, params, curve["t"]))
-
-
-def test_late_feedback_has_no_bound_of_regret():
-    curves = run(Sweep(**SMALL | {"learners": ("exaul",)}, delay=5)).curves
-    assert curves["regret_bound"].isna().all()
+    late = run(replace(sweep, learners=("exaul",), delay=5)).curves
+    assert late["regret_bound"].isna().all()
 
 
 def test_the_slope_is_that_of_the_mean_and_its_interval_covers_it():
@@ -98,12 +82,6 @@ def test_regret_of_exaul_grows_as_its_theorem_says():
     )
     slope = np.polyfit(np.log(within["t"]), np.log(within["regret_mean"]), 1)[0]
     assert slope < 0.45
-
-
-@pytest.mark.parametrize("horizons", [[], [100], [100, 100]])
-def test_a_slope_needs_two_horizons(horizons):
-    with pytest.raises(BadInput, match=r"^horizons: "):
-        regret_scaling(Sweep(), horizons)
 
 
 def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):

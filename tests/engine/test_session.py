@@ -14,14 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import BadInput, Sweep, merge, resume, run
+from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
-from exaul.engine import manifest
 from exaul.engine import run as sweeps
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
-from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
-from exaul.engine.run import Mismatch
+from exaul.engine.registry import LEARNERS
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
 from tests.conftest import draw_few_figures
@@ -79,49 +77,51 @@ def stop_at_first_save(sweep, out):
     stop_at(SweepFolder, "save_state", sweep, out, after=SweepFolder.save_state, save_every=0)
 
 
+LATE = {"feedback_rate": 0.3, "delay": 300}
+
+
 @pytest.mark.parametrize(
-    ("environment", "backend", "more"),
+    ("environment", "more"),
     [
-        ("single-shift", None, {}),
-        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER_LEARNERS)}),
-        ("replay", "dense", {"learners": ("exaul", "best-fixed")}),
-        ("gradual-shift", "rows", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
-        ("adversary-history", None, {"learners": ("exaul",)}),
-        (
-            "stochastic",
-            None,
-            {"learners": ("exaul", "aci-rank", "ew"), "feedback_rate": 0.3, "delay": 300},
-        ),
-        pytest.param(
-            *("adversary-history", None, {"learners": ("aci-rank",), "feedback_rate": 0.3, "delay": 300}),
-            marks=pytest.mark.slow,
-        ),
+        ("single-shift", {"learners": tuple(LEARNERS)}),
+        ("replay", {"backend": "dense", "learners": ("exaul", "best-fixed")}),
+        ("gradual-shift", {"backend": "rows", "learners": ("exaul", "exp3-ix")}),
+        ("adversary-history", {"learners": ("exaul",)}),
+        ("stochastic", {"learners": ("exaul", "aci-rank", "ew")} | LATE),
+        pytest.param("adversary-history", {"learners": ("aci-rank",)} | LATE, marks=pytest.mark.slow),
     ],
 )
 def test_stopped_at_every_save_it_comes_to_the_same_bits(
-    environment, backend, more, tmp_path, monkeypatch, small_chunks, few_figures
+    environment, more, tmp_path, monkeypatch, small_chunks, few_figures
 ):
-    sweep = GAME | LONG | {"environment": environment, "backend": backend} | more
+    """A batch with a saved state is not cut anew: the free memory may be another when a sweep is resumed."""
+    sweep = GAME | LONG | {"environment": environment} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     stop_at_first_save(sweep, tmp_path / "parts")
-    save, stops = SweepFolder.save_state, []
+    save, stops, sizes, real = SweepFolder.save_state, [], set(), sweeps.simulate_batch
 
     def saved(self, *given):
         save(self, *given)
         stops.append(given[0])
         raise Stop
 
+    def simulate(prepared, *given):
+        sizes.add(len(prepared.trials))
+        return real(prepared, *given)
+
     monkeypatch.setattr(SweepFolder, "save_state", saved)
+    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(BadInput, match="not empty"):
         run(Sweep(**sweep, out=str(tmp_path / "parts")))
     for _ in range(100):
         assert len(list((tmp_path / "parts").glob("batches/now-*.npz"))) == 1
         try:
-            assert resume(str(tmp_path / "parts"), save_every=0) is not None
+            assert resume(str(tmp_path / "parts"), save_every=0, batches=5) is not None
             break
         except Stop:
             pass
     assert len(stops) >= 2
+    assert sizes == {GAME["trials"]}
     assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
 
 
@@ -182,11 +182,12 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, w
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
-def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, few_figures):
-    """Nor does it matter into how many the rest is cut."""
-    out, simulated, real = tmp_path / "out", [], sweeps.simulate_batch
+def test_finished_batches_are_kept_with_their_curves(tmp_path, monkeypatch, whole, few_figures):
+    """The curves are there while it runs; and it does not matter into how many batches the rest is cut."""
+    out, simulated, seen, real = tmp_path / "out", [], [], sweeps.simulate_batch
 
     def simulate(prepared, *given):
+        seen.append((out / "curves.csv").exists())
         if len(simulated) == 2:
             raise Stop
         simulated.append(list(prepared.trials))
@@ -194,51 +195,18 @@ def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, whole, 
 
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(Stop):
-        run(Sweep(**GAME, out=str(out)), batches=5)
+        run(Sweep(**GAME, out=str(out)), batches=5, save_every=0)
     assert simulated == [[0], [1]]
+    assert seen == [False, True, True]
+    saved = tables.load(out / "curves.csv")
+    simulated[:] = []
+    pd.testing.assert_frame_equal(saved, run(Sweep(**GAME | {"trials": 2})).curves, check_exact=True)
     assert len(list(out.glob("batches/*.npz"))) == 2
     simulated[:] = []
     resume(str(out), batches=2)
     assert simulated == [[2, 3, 4]]
     assert files_in(out)[0].keys() == files_in(whole)[0].keys()
     assert files_in(out) == files_in(whole)
-
-
-def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatch):
-    out, seen, real = tmp_path / "out", [], sweeps.simulate_batch
-
-    def simulate(prepared, *given):
-        seen.append((out / "curves.csv").exists())
-        if len(seen) == 3:
-            raise Stop
-        return real(prepared, *given)
-
-    monkeypatch.setattr(sweeps, "simulate_batch", simulate)
-    with pytest.raises(Stop):
-        run(Sweep(**GAME | {"learners": ("exaul",)}, out=str(out)), batches=5, save_every=0)
-    assert seen == [False, True, True]
-    saved = tables.load(out / "curves.csv")
-    monkeypatch.undo()
-    whole = run(Sweep(**GAME | {"learners": ("exaul",), "trials": 2}))
-    pd.testing.assert_frame_equal(saved, whole.curves, check_exact=True)
-
-
-@pytest.mark.parametrize("environment", ["stochastic", "adversary-history"])
-def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monkeypatch, small_chunks, few_figures):
-    """The free memory may be another when a sweep is resumed; the state of hours must not be lost for it."""
-    sweep = GAME | LONG | {"environment": environment, "learners": ("exaul",)}
-    run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    out = tmp_path / "out"
-    stop_at_first_save(sweep, out)
-    simulated, real = [], sweeps.simulate_batch
-    monkeypatch.setattr(
-        sweeps,
-        "simulate_batch",
-        lambda ready, *given: (simulated.append(len(ready.trials)), real(ready, *given))[1],
-    )
-    resume(str(out), batches=5)
-    assert simulated == [5]
-    assert files_in(out) == files_in(tmp_path / "whole")
 
 
 def test_one_process_a_folder(tmp_path):
@@ -276,53 +244,18 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch,
     assert files_in(out) == files_in(tmp_path / "whole")
 
 
-def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
-    # in stochastic, the whole alone is compared in the order of the log
-    game = GAME | {"environment": "single-shift"}
-    known = run(Sweep(**game, out=str(tmp_path / "whole")))
-    for i in (1, 2, 3):
-        run(Sweep(**game, shard=f"{i}/3", out=str(tmp_path / f"part{i}")))
-    parts = [str(tmp_path / f"part{i}") for i in (3, 1, 2)]
-    assert main(["merge", *parts, "--out", str(tmp_path / "merged")]) == 0
-    whole, about = files_in(tmp_path / "whole")
-    merged, merged_about = files_in(tmp_path / "merged")
-    assert merged == whole
-    assert merged_about == about
-    assert merge(parts).summary() == known.summary()
-    capsys.readouterr()
-    for wrong, words in (
-        (parts[:2], "trial 1 is missing"),
-        (parts[1:], "trial 3 is missing"),
-        ([*parts, parts[0]], "trial 3 is given twice"),
-    ):
-        assert main(["merge", *wrong, "--out", str(tmp_path / "no")]) == 1
-        assert words in capsys.readouterr().err
-        assert not (tmp_path / "no").exists()
-    run(Sweep(**game | {"seed": 1}, shard="2/3", out=str(tmp_path / "other")))
-    with pytest.raises(Mismatch, match="seed"):
-        merge([parts[0], parts[1], str(tmp_path / "other")], None)
-    with pytest.raises(BadInput, match="only a sweep with --shard"):
-        merge([str(tmp_path / "whole")], None)
-
-
-def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys):
+def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys, few_figures):
     run(Sweep(**GAME, environment="gradual-shift", learners=("exaul",), out=str(tmp_path / "one")))
     manifest = tmp_path / "one" / "manifest.json"
     assert main(["rerun", str(manifest), "--out", str(tmp_path / "two")]) == 0
     assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
     about = json.loads(manifest.read_text())
+    assert about["code"].keys() == {"exaul"}
     about["versions"]["numpy"] = "1.0"
     manifest.write_text(json.dumps(about))
     assert main(["rerun", str(manifest), "--out", str(tmp_path / "three")]) == 2
     assert "versions: numpy is" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()
-
-
-def test_code_is_hashed_for_a_folder_only(tmp_path, monkeypatch, few_figures):
-    small = {"learners": ("ew",), "trials": 1, "horizon": 10}
-    monkeypatch.setattr(manifest, "engine_hash", lambda: "hash")
-    assert run(Sweep(**small)).manifest["code"] is None
-    assert run(Sweep(**small, out=str(tmp_path / "out"))).manifest["code"] == {"exaul": "hash"}
 
 
 def test_progress_as_json_lines(capsys):

@@ -41,28 +41,20 @@ def test_answerable_is_the_mean_over_segments(records, segments, expected):
     assert found == pytest.approx(expected)
 
 
-def of_answerable(result):
-    return table_of(result.summary(theory=True), "of answerable")["of answerable"]
-
-
-def test_a_trial_that_answers_more_than_can_be_counts_as_all():
-    result = run(Sweep(**SMALL, learners=("no-abstention", "always-abstain")), [EASY])
-    assert of_answerable(result) == ["100%", "0%"]
-
-
 @pytest.mark.parametrize(
-    ("environment", "records"),
-    [("gradual-shift", [EASY, HARD]), ("always-wrong", [EASY]), ("stochastic", [HOPELESS])],
+    ("fields", "records", "shares"),
+    [
+        ({"learners": ("no-abstention", "always-abstain")}, [EASY], ["100%", "0%"]),  # it answers more than can be
+        ({"environment": "gradual-shift"}, [EASY, HARD], ["-"]),
+        ({"environment": "always-wrong"}, [EASY], ["-"]),
+        ({}, [HOPELESS], ["-"]),
+        # of a log that is replayed only the rounds count that are reached: those of right answers
+        ({"environment": "replay", "horizon": 50, "learners": "no-abstention"}, [EASY], ["100%"]),
+    ],
 )
-def test_the_share_of_answerable_is_empty_if_zero_or_unknown(environment, records):
-    result = run(Sweep(**SMALL, environment=environment, learners=("always-abstain",)), records)
-    assert of_answerable(result) == ["-"]
-
-
-def test_of_a_log_that_is_replayed_only_the_rounds_count_that_are_reached():
-    result = run(Sweep(trials=1, arms=20, horizon=50, environment="replay", learners=("no-abstention",)), [EASY])
-    assert EASY.errors.mean() > 0
-    assert of_answerable(result) == ["100%"]
+def test_the_share_of_answerable_is_empty_if_zero_or_unknown(fields, records, shares):
+    text = run(Sweep(**SMALL | {"learners": "always-abstain"} | fields), records).summary(theory=True)
+    assert table_of(text, "of answerable")["of answerable"] == shares
 
 
 def table_of(text, title):
@@ -75,12 +67,12 @@ def table_of(text, title):
 
 
 def test_the_default_tables_fit_80_columns_and_their_numbers_align():
-    """A block for each alpha; only there is the advised learner marked."""
+    """A block of the means of the trials for each alpha; only there is the advised learner marked."""
     result = run(Sweep(**SMALL, alphas=(0.05, 0.123)))
     parts = summarize(result.trials, advised={0.05: "aci-rank"}).split("\n\n")
     assert parts[0] == "target: at most 5% of the shown answers are wrong (FDR <= alpha = 0.05)"
     assert parts[2] == "target: at most 12.3% of the shown answers are wrong (FDR <= alpha = 0.123)"
-    for number in (1, 3):
+    for number, alpha in ((1, 0.05), (3, 0.123)):
         lines = parts[number].splitlines()
         assert max(map(len, lines)) <= 80
         assert len(set(map(len, lines))) == 1
@@ -89,19 +81,15 @@ def test_the_default_tables_fit_80_columns_and_their_numbers_align():
         assert list(table) == ["learner", "FDR", "answered", "below target", "target, at most"]
         for cells in table.values():
             assert len({len(cell.strip("%").partition(".")[2]) for cell in cells if cell != "-"}) <= 1
-
-
-def test_the_default_table_has_the_means_of_the_trials():
-    result = run(Sweep(**SMALL, alphas=(0.1,)))
-    table, trials = table_of(result.summary(), "answered"), result.trials.groupby("learner", sort=False)
-    assert table["learner"] == list(trials.groups)
-    for n, (_, rows) in enumerate(trials):
-        fdr, met = rows["fdr"].mean(), (rows["fdr"].isna() | (rows["fdr"] <= 0.1)).mean()
-        assert table["FDR"][n] == ("-" if rows["fdr"].isna().all() else f"{fdr:.2%}")
-        assert table["answered"][n] == f"{(rows['answered'] / 600).mean():.1%}"
-        assert table["below target"][n] == f"{met:.0%}"
-        limit = rows["risk_bound"].mean()
-        assert table["target, at most"][n] == ("-" if np.isnan(limit) else f"{np.ceil(limit):.0f}")
+        trials = result.trials[result.trials["alpha"] == alpha].groupby("learner", sort=False)
+        assert table["learner"] == list(trials.groups)
+        for n, (_, rows) in enumerate(trials):
+            fdr, met = rows["fdr"].mean(), (rows["fdr"].isna() | (rows["fdr"] <= alpha)).mean()
+            assert table["FDR"][n] == ("-" if rows["fdr"].isna().all() else f"{fdr:.2%}")
+            assert table["answered"][n] == f"{(rows['answered'] / 600).mean():.1%}"
+            assert table["below target"][n] == f"{met:.0%}"
+            limit = rows["risk_bound"].mean()
+            assert table["target, at most"][n] == ("-" if np.isnan(limit) else f"{np.ceil(limit):.0f}")
 
 
 def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
@@ -133,15 +121,12 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
     assert [float(cell) for cell in table["regret"]] == [round(x, 1) for x in means]
     assert set(table["Lemma 1"]) == {"held"}
+    in_80_columns = table_of(result.summary(80, theory=True), "Lemma 1")
+    assert list(in_80_columns) == ["learner", "alpha", "lambda", "FDR", "Lemma 1", "of R_T", "bound"]
     assert dict(zip(table["learner"], table["of R_T"], strict=True)) == {
         name: "-" if trials[trials["learner"] == name]["risk_bound"].isna().all() else "held"
         for name in table["learner"]
     }
-
-
-def test_in_80_columns_theory_says_which_bounds_hold():
-    table = table_of(run(Sweep(**SMALL)).summary(80, theory=True), "Lemma 1")
-    assert list(table) == ["learner", "alpha", "lambda", "FDR", "Lemma 1", "of R_T", "bound"]
 
 
 def test_a_broken_bound_is_counted_and_printed_without_theory():
@@ -194,22 +179,21 @@ def test_theory_says_where_and_on_what():
     assert describe_backends(manifest, listed) == said
 
 
-@pytest.mark.parametrize(
-    ("horizon", "times"), [(None, "once"), (40, "at most once"), (250, "2.5 times")], ids=["all", "few", "many"]
-)
+@pytest.mark.parametrize(("horizon", "times"), [(None, "once"), (40, "at most once"), (250, "2.5 times")])
 def test_the_summary_says_how_often_a_record_is_used(horizon, times):
     result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("aci-rank",)), [EASY])
     rounds = horizon or 100
     assert result.manifest["sources"][0]["horizon"] == rounds
     said = f"easy, 100 rows: 1 trial of {rounds} questions, each row {times}, in random order"
     assert said in result.summary().splitlines()
-    assert "each row" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
 
 
-def test_the_default_rounds_of_a_shift_use_no_record_twice():
+def test_by_default_a_shift_uses_no_record_twice_and_of_a_profile_it_is_not_said():
     short = EASY._replace(scores=EASY.scores[:30], errors=EASY.errors[:30])
-    given = {"trials": 1, "arms": 20, "learners": ("aci-rank",), "environment": "single-shift"}
-    assert run(Sweep(**given), [EASY, short]).manifest["sources"][0]["horizon"] == 60
+    given = {"trials": 1, "arms": 20, "learners": ("aci-rank",)}
+    shift = run(Sweep(**given, environment="single-shift"), [EASY, short])
+    assert shift.manifest["sources"][0]["horizon"] == 60
+    assert "each row" not in run(Sweep(**given, horizon=20)).summary()
 
 
 def test_a_table_for_a_paper():

@@ -1,0 +1,229 @@
+"""What cannot be used is refused with one sentence: by functions, and by the command before it writes a file."""
+
+import inspect
+import math
+import re
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import exaul
+from exaul import Abstainer, BadInput, Sweep, regret_scaling, run
+from exaul.engine.simulation.prepare import prepare
+from tests.engine import test_games as games
+from tests.engine.test_traces import FLAGS, write
+from tests.games import OBLIVIOUS
+from tests.refusals import refusal_of
+
+REFIT = "experiments.rivals.refit:refit"
+SHARE = f"{games.__name__}:share"
+SMALL = {"trials": 2, "horizon": 300, "arms": 20, "learners": "aci-rank"}
+NO_COUNT = "reserve: given, but exaul cannot count"
+CHECKPOINTS = 0, "0", "-1", "1.5", "\u00b2", "", (), ("log", "5"), (5, 301), 2**31, True, (5, None), "linear"
+SWEEPS = [  # fields
+    ({"feedback_rate": 0.0}, r"feedback_rate: 0\.0 found; it must be in \(0, 1\]"),
+    ({"flips": (0.5, 0.5)}, r"flips: .* whose sum is below 1"),
+    ({"flips": (0.1,)}, "flips: .* two numbers"),
+    ({"missing": "maybe"}, "missing: 'maybe' is unknown; one of skip, wrong, right"),
+    ({"reserve": True, "feedback_rate": 0.5}, "reserve: given, but answers that never get feedback"),
+    ({"missing": "right", "bias": 3.0}, "missing: 'right' found; if the aim corrects"),
+    ({"reserve": True, "delay": 3, "learners": "exaul"}, NO_COUNT),
+    ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; it cannot learn from delayed or"),
+    ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
+    ({"eta": 0.1}, "^eta: given, but none of the learners has it: aci-rank$"),
+    ({"gamma": 0.1, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$"),
+    ({"steps": (0.1,), "learners": "exaul"}, "^steps: given, but none of the learners has it: exaul$"),
+    ({"eta_scales": ()}, r"^eta_scales: \(\) found; it must be at least one"),
+    ({"eta_scales": (0,)}, r"^eta_scales: 0\.0 found; it must be"),
+    ({"eta_scales": (1e200,), "gamma_scales": (1e200,)}, r"^gamma_scales: 1e\+200 found; it must be smaller"),
+    ({"steps": (2,)}, r"^steps: 2\.0 found; it must be in \(0, 1\]"),
+    ({"eta_scales": (2, 2)}, r"^eta_scales: 2\.0 is given twice"),
+    ({"eta_scales": (2,), "eta": 0.1}, "^eta_scales: given together with eta"),
+    ({"eta_scales": (2,), "gamma": 0.1}, "^eta_scales: given together with gamma"),
+    *(({"checkpoints": given}, r"^checkpoints: .*it must be") for given in CHECKPOINTS),
+    ({"learners": [games.mine._replace(rate="step")]}, "^learners: a Learner found that is no global of a mod"),
+    ({"learners": [5]}, "^learners: 5 found; it must be a string"),
+    ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*has no masses"),
+    ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*cannot learn"),
+    ({"learners": [games.no_rates]}, "has weights and no rates"),
+]
+ABSTAINERS = [
+    ({"learner": "ew"}, "learner: 'ew' is unknown; one of aci-rank, exaul"),
+    ({"learner": "exaul"}, "horizon: missing; exaul needs it"),
+    ({"horizon": 0}, "horizon: 0"),
+    ({"alpha": 0}, "alpha: 0"),
+    ({"alhpa": 0.1}, "alhpa"),
+    ({"reserve": True, "missing": "wrong", "learner": "exaul", "horizon": 9}, NO_COUNT),
+    ({"audit": 0.0}, r"audit: 0\.0 found; it must be in \(0, 1\]"),
+    ({"audit": 0.1, "missing": "right"}, "audit: given, but all audited answers get feedback"),
+    *(
+        ({name: "x"}, "score, error, correct, drop_missing: given without warm_start")
+        for name in ("score", "error", "correct")
+    ),
+]
+PAST = [  # a log that an Abstainer starts from
+    (3, "warm_start: 3 found; it must be a file, a DataFrame, or scores and errors"),
+    (([0.5, 2.0], [0, 1]), r"warm_start: scores\[1\] is 2.0; it must be a number in \[0, 1\]"),
+    (([0.5, 0.2], [0, math.nan]), r"warm_start: errors\[1\] is nan; it must be a number in \[0, 1\]"),
+    (([0.5], [0, 1]), "warm_start: 1 scores and 2 errors; there must be as many, at least one"),
+    (([], []), "warm_start: 0 scores and 0 errors; there must be as many, at least one"),
+    ([(0.3, 1), (0.4, 0)], "warm_start: .* found; it must be a file, a DataFrame, or scores and errors"),
+    (pd.DataFrame([[0.5, 1, 2, 2]], columns=["score", "error", "a", "a"]), "warm_start: two columns have one name"),
+    ((["a"], [0]), "warm_start: scores are"),
+    ("nowhere.csv", "nowhere.csv"),
+    (pd.DataFrame({"score": [0.5]}), "warm_start"),
+    (pd.DataFrame({"score": [0.5, 3], "error": [1, 0]}), "warm_start"),
+]
+ENVIRONMENTS = [  # name, number of logs, and more
+    ("nothing", 1, {}, "^environment: 'nothing' is unknown"),
+    ("single-shift", 1, {}, r"^scores: 1 found; it must be 2 arrays"),
+    ("stochastic", 2, {}, r"^scores: 2 found; it must be 1 array,"),
+    ("stochastic", 1, {"tunables": {"groups": "score"}}, r"^tunables: stochastic has no tunable 'groups'"),
+    ("adversary-history", 2, {"tunables": {"temperature": 9}}, r"^tunables: temperature=9 found"),
+    ("adversary-omniscient", 2, {}, "^horizon: not given"),
+]
+PLAYED = [  # what ``play`` is given in place of a game
+    ("cuts", [0.5, 0.9], r"^cuts: 'float64' found; it must be integers, as exaul.cuts"),
+    ("cuts", [0, 1], r"^cuts: \[0\] found; it must be from 1 to 19"),
+    ("cuts", [1, 20], r"^cuts: \[20\] found; it must be from 1 to 19"),
+    ("errors", [1.0, np.nan], r"^errors: \[nan\] found; it must be from 0 to 1"),
+    ("uniforms", [-0.1, 0.5], r"^uniforms: \[-0.1\] found; it must be from 0 to 1"),
+    ("uniforms", [0.5], r"^cuts, errors, uniforms: .*; it must be \[T\] each"),
+]
+GAME = {"cuts": np.array([1, 19]), "errors": np.array([0.0, 1.0]), "uniforms": np.array([0.0, 0.5])}
+
+
+def sweep(fields):
+    return run(Sweep(**SMALL | fields))
+
+
+def environment(name, count, more):
+    """An environment of some logs."""
+    return exaul.environment(name, *games.logs(count), exaul.grid("uniform", 40), **more)
+
+
+def play(rates=1.0, **game):
+    """Play a game of the first learner, whose eta is multiplied."""
+    learner, params = exaul.make("exaul", 20, alpha=0.1, horizon=300)
+    return exaul.play(learner, params._replace(eta=params.eta * rates), **GAME | game)
+
+
+def in_float32(function):
+    """Call a function where JAX computes in float32."""
+    with jax.enable_x64(False):
+        function(*[None] * len(inspect.signature(function).parameters))
+
+
+def traced(name):
+    """Make a grid of scores that JAX traces."""
+    return jax.jit(partial(exaul.grid, name, 10))(games.logs(1)[0][0])
+
+
+CALLS = [
+    *((partial(sweep, fields), sentence) for fields, sentence in SWEEPS),
+    *((partial(Abstainer, **fields), sentence) for fields, sentence in ABSTAINERS),
+    *((partial(Abstainer, alpha=0.1, warm_start=log), sentence) for log, sentence in PAST),
+    *((partial(environment, *given), sentence) for *given, sentence in ENVIRONMENTS),
+    *((partial(play, **{name: np.array(value)}), sentence) for name, value, sentence in PLAYED),
+    (lambda: jax.jit(lambda cuts: play(cuts=cuts))(GAME["errors"]), "must be integers"),  # types are known
+    (lambda: play(np.ones(2), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta: \(2,\) found; it must be \[\] or"),
+    *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
+    (lambda: traced("log"), r"^scores: traced by JAX, but how many are"),
+    (lambda: exaul.cuts([0.0, 1.0], [np.nan]), r"^scores: \[nan\] found"),
+    (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*increasing"),
+    (lambda: exaul.grid("uniform", 1), "^arms: 1 found"),
+    (lambda: exaul.make("exaul", grid=[0, 1], alpha=0.1, horizon=9, log=([0.5], [1])), "does not start from"),
+    (lambda: exaul.make("aci-rank-from-log", 40, alpha=0.1), "^log: not given, .*starts from one; give grid="),
+    (lambda: exaul.make(games.no_rates, alpha=0.1, horizon=9), "^eta: not given"),
+    *((partial(regret_scaling, Sweep(), x), r"^horizons: ") for x in ([], [100], [100, 100])),
+    # a sweep is data: what it names is looked up when it is prepared
+    (partial(prepare, Sweep(**SMALL | {"learners": ("absent:mine",)})), "'absent:mine' cannot be imported"),
+    (partial(prepare, Sweep(**SMALL, logs=("absent.csv",))), r"absent.csv: no such file"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), CALLS, ids=[f"{n}: {x[1][:30]}" for n, x in enumerate(CALLS)])
+def test_a_function_refuses_in_one_sentence(call, sentence):
+    with pytest.raises(BadInput, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_refused_above_is_otherwise_accepted():
+    assert play().shape == (2,)
+    assert traced("quantile").shape == (10,)
+
+
+OMNISCIENT = "--environment adversary-omniscient --tunables"
+BAD = {  # LOGS is a folder of one log, which is LOG
+    f"{OMNISCIENT} patience=2": "tunables: patience=2 found; it must be a number from 0 to 1",
+    f"{OMNISCIENT} memory=0": "tunables: memory=0 found; it must be a number from 0.001 to 0.5",
+    f"{OMNISCIENT} patience=nan": "tunables: patience=nan found; it must be a number from 0 to 1",
+    f"{OMNISCIENT} patience=much": "tunables: patience=much found; it must be a number from 0 to 1",
+    f"{OMNISCIENT} objective=loss": "tunables: objective=loss found; it must be one of trust, risk, regret",
+    f"{OMNISCIENT} patients=0.5": "tunables: adversary-omniscient has no tunable 'patients'; it has: ",
+    f"{OMNISCIENT} patience": "tunables: 'patience' found; it must be NAME=VALUE",
+    f"{OMNISCIENT} patience=": "tunables: 'patience=' found; it must be NAME=VALUE",
+    f"{OMNISCIENT} =0.5": "tunables: '=0.5' found; it must be NAME=VALUE",
+    f"{OMNISCIENT} patience=0.1 patience=0.2": "tunables: patience is given twice",
+    **{
+        f"--environment {name} --tunables patience=0.5": f"tunables: {name} has no tunable 'patience'; it has: none"
+        for name in ("always-wrong", *OBLIVIOUS)
+    },
+    "--environment adversary-history --learners best-fixed": "learners: ",
+    "--environment adversary-history --group topic": "group: ",
+    "--environment adversary-history --sources nq-like": "sources: ",
+    **{f"--environment {name}": "environment: " for name in ("own:number", "own:absent", "absent:own", "own:")},
+    "--logs LOGS --each model nothing": "each: no log has a column 'nothing'",
+    "--logs LOG --each model model": "each: model is given twice",
+    "--logs LOG --each model --least 500": "least: 500 found; no trace has that many records",
+    "--logs LOG --least 5": "least: given, but this is one sweep",
+    "--logs LOG --each model --least 0": "least: 0 found; it must be from 1 to",
+    "--each model": "logs: none given; a sweep over traces needs",
+    "--logs LOG --each model --score grade": ".*log.csv: no column 'grade' or beginning with it; the log has",
+    "--logs LOG --each model --error wrong": ".*log.csv: no column 'wrong'; the log has",
+    "--logs LOG:model=x --each model": ".*log.csv: no row with model=x",
+    "--logs LOG:kind=x --each model": ".*log.csv: no column 'kind'",
+    "--logs LOGS --environment single-shift": "environment: single-shift found; it needs 2 traces that differ only",
+    "--logs LOGS --environment interactive": "environment: interactive found; a sweep over traces needs",
+    "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
+    "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
+    "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
+    "--logs LOGS --score model": ".*row 1: model is",
+    "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
+    "--logs LOG --each model --out LOGS": "out: .* is not empty",
+    **{
+        f"--logs rows.csv --warm-start {x}": rf"warm_start: '{x}' found; it must be a log, or a fraction in \(0"
+        for x in ("1.5", "0", "nan")
+    },
+    "--logs rows.csv --warm-start 0.0001": "warm_start: 0.0001 found; of the 40 records of rows, that leaves none",
+    "--logs rows.csv --warm-start nowhere.csv": ".*nowhere.csv",
+    "--logs rows.csv --warm-start bad.csv": ".*bad.csv",
+    "--grid log": "grid: log found; it has the scores of a log from the past",
+    "--ray auto --dask local": "ray: given together with dask",
+    "--ray auto --batches 0": "batches: 0 found",
+    "--parts 3": ".*unrecognized arguments: --parts 3",
+}
+
+
+@pytest.mark.parametrize("flags", BAD)
+def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("logs/log.csv", rows=150)
+    Path("empty").mkdir()
+    for name, text in {
+        "own.py": "number = 3\n",
+        "odd.csv": 'score,error,model\n0.5,1,"a,b=c"\n',
+        "rows.csv": "score,error\n" + "0.5,1\n0.7,0\n" * 20,
+        "bad.csv": "score,error\n0.5,1\n1.5,0\n",
+    }.items():
+        Path(name).write_text(text)
+    argv = flags.replace("LOGS", "logs").replace("LOG", "logs/log.csv").split()
+    before = sorted(Path.cwd().rglob("*"))
+    said = refusal_of(["sweep", *FLAGS, "--out", "out", *argv], capsys)
+    assert re.match(f"exaul: {BAD[flags]}", said)
+    assert [path for path in sorted(Path.cwd().rglob("*")) if "__pycache__" not in path.parts] == before

@@ -1,17 +1,14 @@
 """What is released: the source distribution, the wheel, and what runs where the wheel is installed."""
 
 import email
-import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tomllib
-import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -19,6 +16,7 @@ import pytest
 
 import exaul
 from exaul import Abstainer
+from tests.services import service
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -54,10 +52,15 @@ def files():
     return [path for path in paths if (ROOT / path).is_file()]
 
 
-def build(source, out, *flags):
-    command = [sys.executable, "-m", "hatchling", "build", *flags, "-d", str(out)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+def output(command, folder, env=None):
+    """Return what a program prints."""
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def build(source, out, *flags):
+    output([sys.executable, "-m", "hatchling", "build", *flags, "-d", str(out)], source)
     return out
 
 
@@ -78,11 +81,6 @@ def released(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sdist(released):
-    return released / f"{NAME}.tar.gz"
-
-
-@pytest.fixture(scope="module")
 def wheel(released):
     return released / f"{NAME}-py3-none-any.whl"
 
@@ -98,18 +96,15 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     assert names >= set(DATA)
 
 
-def test_the_source_distribution_has_the_checkout_without_links(sdist):
-    with tarfile.open(sdist) as archive:
+def test_the_source_distribution_has_the_checkout_and_builds_the_same_wheel(released, wheel, tmp_path):
+    with tarfile.open(released / f"{NAME}.tar.gz") as archive:
         members = archive.getmembers()
-    assert all(member.isfile() for member in members)
+        archive.extractall(tmp_path, filter="data")
+    assert all(member.isfile() for member in members)  # and no link
     names = {member.name.removeprefix(f"{NAME}/") for member in members}
     for_developers = {path for path in files() if path.parts[0].startswith(".")}
     assert names == {path.as_posix() for path in set(files()) - for_developers} | {"PKG-INFO", ".gitignore"}
 
-
-def test_the_source_distribution_builds_the_same_wheel(sdist, wheel, tmp_path):
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
     build(tmp_path / NAME, tmp_path / "again", "-t", "wheel")
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
 
@@ -122,9 +117,9 @@ def test_the_metadata_say_what_the_project_is(wheel):
     assert (fields["Author"], fields["Author-email"]) == ("The exaul developers", None)
     assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert fields["Summary"] == PROJECT["description"]
+    assert fields.get_all("Project-URL") is None  # there is no public address
     assert set(fields["Keywords"].split(",")) == set(PROJECT["keywords"])
     assert set(fields.get_all("Classifier")) == set(PROJECT["classifiers"])  # hatchling refuses unknown ones
-    assert fields.get_all("Project-URL") is None  # there is no public address
     assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     required = [each for each in fields.get_all("Requires-Dist") if "extra ==" not in each]
     assert len(required) == len(PROJECT["dependencies"])
@@ -140,19 +135,6 @@ def test_the_citation_is_of_this_version():
     assert re.findall(r"^  - (\w[\w ]+)$", text, re.MULTILINE) == PROJECT["keywords"]
 
 
-def run_code(code, folder, path):
-    """Return the output of a program whose path has some folders before the installed packages."""
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "JAX_PLATFORMS": "cpu"}
-    return output([sys.executable, "-c", code], folder, env).split()
-
-
-def output(command, folder, env=None):
-    """Return what a program prints."""
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_no_module_of_the_wheel_imports_a_package_of_others(wheel, tmp_path):
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -160,7 +142,8 @@ def test_no_module_of_the_wheel_imports_a_package_of_others(wheel, tmp_path):
     for other in LINKS:
         (site / other).mkdir()
         (site / other / "__init__.py").write_text(OTHER)
-    file, modules = run_code(IMPORT_ALL, tmp_path, [site])
+    env = os.environ | {"PYTHONPATH": str(site), "JAX_PLATFORMS": "cpu"}
+    file, modules = output([sys.executable, "-c", IMPORT_ALL], tmp_path, env).split()
     assert Path(file).parent == site / "exaul"
     assert int(modules) > 100
 
@@ -211,22 +194,13 @@ class Environment:
         """Return what an installed program prints."""
         return output([self.programs / program, *argv], self.folder, self.env)
 
-    def check_serve(self):
+    def check_serve(self, state):
         """Start the service, ask for one decision, and end it."""
-        command = [self.programs / "exaul", "serve", "--state", "state.sqlite", "--port", "0"]
-        with subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                address = process.stdout.readline().split()[-1]
-                body = json.dumps({"score": 0.9}).encode()
-                request = urllib.request.Request(f"{address}/v1/decide", body, {"Content-Type": "application/json"})
-                with urllib.request.urlopen(request, timeout=60) as reply:
-                    assert set(json.load(reply)) >= {"id", "answer", "probability"}
-                with urllib.request.urlopen(f"{address}/", timeout=60) as page:
-                    assert b"<html" in page.read()
-            finally:
-                process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-        assert "same decisions: yes" in self.run("exaul", "journal", "verify", "state.sqlite")
+        command = [self.programs / "exaul", "serve", "--state", state, "--port", "0"]
+        with service(command, self.folder, self.env) as ask:
+            assert set(ask("/v1/decide", {"score": 0.9})) >= {"id", "answer", "probability"}
+            assert b"<html" in ask("/")
+        assert "same decisions: yes" in self.run("exaul", "journal", "verify", state)
 
 
 def other_package(name, folder):
@@ -242,11 +216,17 @@ def other_package(name, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_both_main_jobs_run_where_the_wheel_is_installed(version, wheel, tmp_path):
+def test_the_wheel_runs_where_it_is_installed(version, wheel, tmp_path):
+    """First the small installation, by the commands of docs/online.md, with a wheel in the place of the clone."""
     assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
     environment = Environment(tmp_path, interpreter(version))
+    environment.install("--no-deps", wheel)
+    environment.install("numpy", "numba")
+    code = "from exaul import Abstainer; a = Abstainer(seed=1); print(a.decide(0.9, id='x').probability)"
+    assert float(environment.run("python", "-c", code)) == Abstainer(seed=1).decide(0.9, id="x").probability
+    environment.install("fastapi", "uvicorn", "prometheus-client", "httpx2")
+    environment.check_serve("small.sqlite")
     environment.install(f"{wheel}[serve]", *(other_package(name, tmp_path) for name in LINKS))
-    environment.run("python", "-c", "from exaul import Abstainer; print(Abstainer(seed=1).decide(0.9))")
     owners = "import engine, kernels, exaul; print(engine.OWNER, kernels.OWNER, exaul.__file__)"
     printed = environment.run("python", "-c", owners)
     assert printed.count("somebody else") == 2
@@ -254,17 +234,4 @@ def test_both_main_jobs_run_where_the_wheel_is_installed(version, wheel, tmp_pat
     flags = ["--trials", "2", "--horizon", "500", "--arms", "20", "--out", "results"]
     assert "aci-rank" in environment.run("exaul", "sweep", *flags)
     assert (tmp_path / "results" / "manifest.json").exists()
-    environment.check_serve()
-
-
-@pytest.mark.slow
-def test_the_small_installation_decides_and_serves(wheel, tmp_path):
-    """The commands of docs/online.md, with a wheel in the place of the clone."""
-    environment = Environment(tmp_path, interpreter("{}.{}".format(*sys.version_info)))
-    environment.install("--no-deps", wheel)
-    environment.install("numpy", "numba")
-    code = "from exaul import Abstainer; a = Abstainer(seed=1); print(a.decide(0.9, id='x').probability)"
-    printed = environment.run("python", "-c", code)
-    assert float(printed) == Abstainer(seed=1).decide(0.9, id="x").probability
-    environment.install("fastapi", "uvicorn", "prometheus-client", "httpx2")
-    environment.check_serve()
+    environment.check_serve("state.sqlite")

@@ -15,7 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import exaul
+from exaul import Sweep
 from exaul.commands.main import main
+from exaul.engine.results import figures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +52,11 @@ def run(command, small):
     assert main(words) == 0, command
 
 
+def smaller(**fields):
+    """A sweep of a program whose output is not shown."""
+    return Sweep(**{"trials": 2, "arms": 20, "horizon": 300} | fields)
+
+
 def one_line(text):
     """An output without its breaks of lines, and without sizes, which depend on the machine."""
     return " ".join(re.sub(r"[\d.]+ [MG]iB", "", text).split())
@@ -56,8 +64,12 @@ def one_line(text):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, few_figures):
-    """A folder with what the pages take for granted: the examples, logs of the reader, tables of other tools."""
+    """A folder with what the pages take for granted: the examples, logs of the reader, tables of other tools.
+
+    Figures, of which no page shows one, are not written: that takes longer than all else.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(figures, "save", lambda figure, path: None)
     shutil.copytree(ROOT / "examples", "examples")
     rng = np.random.default_rng(0)
     columns = {"model": ["a", "b"] * 25, "dataset": "c", "score_exact": rng.random(50)}
@@ -76,11 +88,13 @@ CASES = [(page, False) for page in PAGES] + [
 
 
 @pytest.mark.parametrize(("page", "long"), CASES, ids=lambda of: getattr(of, "stem", None))
-def test_a_page_prints_what_it_shows(page, long, folder, capsys):
+def test_a_page_prints_what_it_shows(page, long, folder, capsys, monkeypatch):
     """Its blocks run in their order; those in LONG only if ``long``. Three dots are what an output leaves out."""
     scope, printed = {"__name__": "page"}, []
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
     for (language, text), (after, _) in pairwise([*found, ("end", "")]):
+        is_shown = after in ("", "text")
+        monkeypatch.setattr(exaul, "Sweep", Sweep if is_shown else smaller)
         if re.search(LONG, text) and not long:
             printed.append(None)
         elif language in ("", "text") and not re.search(EXCEPTIONS, text):
@@ -96,7 +110,7 @@ def test_a_page_prints_what_it_shows(page, long, folder, capsys):
         elif language == "sh":
             for command in re.sub(r"^#.*\n", "", text.replace("\\\n", " "), flags=re.MULTILINE).splitlines():
                 if not re.search(EXCEPTIONS, command):
-                    run(command, small=after not in ("", "text"))
+                    run(command, small=not is_shown)
         printed.append(one_line(capsys.readouterr().out))
 
 

@@ -3,15 +3,15 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import urllib.request
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from tests.services import service
 
 ROOT = Path(__file__).parents[1]
 SMALL = ("numpy",)
@@ -65,6 +65,7 @@ from exaul.commands.main import main
 for learner in learners:
     assert main(["journal", "verify", f"{learner}.sqlite"]) == 0
 """
+ENTRY = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
 
 
 @cache
@@ -117,15 +118,8 @@ def test_abstainers_need_numpy_alone(tmp_path):
 @pytest.mark.parametrize("argv", ["sweep", "inspect log.csv", "journal export s.sqlite log.csv"])
 def test_what_needs_more_says_so_in_one_line(argv, tmp_path):
     (tmp_path / "log.csv").write_text("score,error\n0.5,1\n")
-    code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
-    printed = run(code, tmp_path, *argv.split(), status=2)
+    printed = run(ENTRY, tmp_path, *argv.split(), status=2)
     assert re.fullmatch(r"exaul: (jax|pandas): not installed; .*\n", printed), printed
-
-
-def ask(address, body):
-    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        return json.load(reply)
 
 
 def test_the_service_imports_the_extra_serve_alone(tmp_path):
@@ -135,22 +129,14 @@ def test_the_service_imports_the_extra_serve_alone(tmp_path):
 
 @pytest.mark.slow
 def test_the_service_and_its_gateway_need_the_extra_serve_alone(stub, tmp_path):
-    code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
-    flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", stub.url]
-    flags += ["--warm-start", "log.csv"]
+    flags = "--state s.sqlite --port 0 --warm-start log.csv --upstream"
     (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
-    program = command(code, (*SMALL, *SERVING), *flags)
-    with subprocess.Popen(program, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            address = process.stdout.readline().split()[-1]
-            assert ask(f"{address}/v1/decide", {"score": 0.9})["answer"]
-            question = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
-            reply = ask(f"{address}/v1/chat/completions", question)
-            assert reply["choices"][0]["message"]["content"] == "Paris"
-            assert ask(f"{address}/v1/feedback", {"id": reply["exaul"]["id"], "thumb": "up"})["accepted"]
-            for page in ("/", "/metrics", "/v1/overview"):
-                with urllib.request.urlopen(address + page, timeout=60) as opened:
-                    assert opened.read()
-        finally:
-            process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    program = command(ENTRY, (*SMALL, *SERVING), "serve", *flags.split(), stub.url)
+    with service(program, tmp_path, environment()) as ask:
+        assert ask("/v1/decide", {"score": 0.9})["answer"]
+        question = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
+        reply = ask("/v1/chat/completions", question)
+        assert reply["choices"][0]["message"]["content"] == "Paris"
+        assert ask("/v1/feedback", {"id": reply["exaul"]["id"], "thumb": "up"})["accepted"]
+        for page in ("/", "/metrics", "/v1/overview"):
+            assert ask(page)

@@ -10,6 +10,7 @@ from benchmarks.__main__ import TOGETHER, main
 from benchmarks.peers import PEERS, PeerCase
 from exaul.engine.simulation import schedule
 from tests import games
+from tests.refusals import refusal_of
 
 
 @pytest.fixture
@@ -98,12 +99,19 @@ def test_exponents_of_scaling():
     assert [row["exponent"] for row in scaling.exponents(rows)] == pytest.approx([0.5, 0])
 
 
-@pytest.mark.parametrize("argv", [[], ["throughput", "--slow"], ["speed"]])
-def test_bad_flags_are_one_line_and_status_2(argv, capsys):
-    assert main(argv) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "required"),
+        (["throughput", "--slow"], "--slow"),
+        (["speed"], "speed"),
+        *((["gpu", "--minutes", x], "minutes: ") for x in ("0", "-1", "nan")),
+        (["gpu", "--minutes", "1"], "benchmarks: gpu: no GPU is found (JAX computes on cpu: cpu)"),
+    ],
+)
+def test_what_cannot_run_is_one_line(argv, words, monkeypatch, capsys):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # which the command sets
+    assert words in refusal_of(argv, capsys, main)
 
 
 def test_the_page_has_a_place_for_every_table():

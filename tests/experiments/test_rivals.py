@@ -23,13 +23,13 @@ def simulate_aci(thresholds, scores, errors, alpha):
 
 def simulate_csa(thresholds, scores, errors, alpha):
     """Before each block, take the lowest threshold whose mean wealth over bets suffices; all labels are seen."""
-    answers, errors = scores[:, None] >= thresholds[:-1], errors[:, None]  # [T, H - 1]; [T, 1]
+    answers = (scores[:, None] >= thresholds[:-1]).astype(float)  # [T, H - 1]
     held, decisions = np.inf, []
     for t, score in enumerate(scores):
         if t % ROUNDS == 0:
-            right, wrong = answers[:t] * (1 - errors[:t]), answers[:t] * errors[:t]
+            right, wrong = (1 - errors[:t]) @ answers[:t], errors[:t] @ answers[:t]
             gains = [right * np.log(1 + b * alpha / (1 - alpha)) + wrong * np.log(1 - b) for b in csa.BETS]
-            wealth = np.logaddexp.reduce(np.sum(gains, axis=1)) - np.log(len(csa.BETS))
+            wealth = np.logaddexp.reduce(gains) - np.log(len(csa.BETS))
             held = min(thresholds[:-1][wealth >= np.log((len(thresholds) - 1) / 0.05)], default=np.inf)
         decisions.append(score >= held)
     return np.array(decisions)

@@ -155,21 +155,9 @@ def choose(condition, one, other):
     return AciRankState(*(np.where(condition, x, y) for x, y in zip(one, other, strict=True)))
 
 
-def all_wrong(t, game, coin):
-    return 1.0, 1.0
-
-
-def right_then_wrong(t, game, coin):
-    return 1.0, float(t > 300)
-
-
 def wrong_at_the_edge(t, game, coin):
     """The lowest rank that is answered is wrong; every other round has the highest rank that is not."""
     return 1 - game.state.share + (1e-12 if t % 2 else 0.0), 1.0
-
-
-def wrong_where_it_answers(t, game, coin):
-    return coin, coin > 1 - game.state.share
 
 
 def wrong_once_it_owes_nothing(t, game, coin):
@@ -182,35 +170,23 @@ def ranks_that_move(t, game, coin):
     return np.where(t // 40 % 2, 1 - coin / 50, coin / 2), float(t // 40 % 2)
 
 
-def saw_tooth(t, game, coin):
-    return coin, float(t // 150 % 2)
-
-
-def just_above_the_aim(t, game, coin):
-    return 1.0, np.minimum(1.0, game.of.alpha * 1.01)
-
-
-def partly_wrong(t, game, coin):
-    return 1 - coin**3, coin**2
-
-
 def silent_then_wrong(t, game, coin):
     """Ranks of 0 until the share has drifted to its limit, then wrong answers."""
     return np.where((t < 200) | (t % 100 < 80), 0.0, 1.0), 1.0
 
 
-ADVERSARIES = (
-    all_wrong,
-    right_then_wrong,
-    wrong_at_the_edge,
-    wrong_where_it_answers,
-    wrong_once_it_owes_nothing,
-    ranks_that_move,
-    saw_tooth,
-    just_above_the_aim,
-    partly_wrong,
-    silent_then_wrong,
-)
+ADVERSARIES = {  # the rank of a round and its error; ``coin`` is uniform
+    "all wrong": lambda t, game, coin: (1.0, 1.0),
+    "right, then wrong": lambda t, game, coin: (1.0, float(t > 300)),
+    "wrong at the edge": wrong_at_the_edge,
+    "wrong where it answers": lambda t, game, coin: (coin, coin > 1 - game.state.share),
+    "wrong once it owes nothing": wrong_once_it_owes_nothing,
+    "ranks that move": ranks_that_move,
+    "saw tooth": lambda t, game, coin: (coin, float(t // 150 % 2)),
+    "just above the aim": lambda t, game, coin: (1.0, np.minimum(1.0, game.of.alpha * 1.01)),
+    "partly wrong": lambda t, game, coin: (1 - coin**3, coin**2),
+    "silent, then wrong": silent_then_wrong,
+}
 
 
 def decide_one(share, high):
@@ -256,7 +232,7 @@ def test_w1_no_sequence_exceeds_the_bound(adversary):
     game = Games(draw_settings(rng, 200, late=False), rng)
     silence = np.zeros(200)
     for t in range(1200):
-        game.play(*adversary(t, game, rng.random(200)))
+        game.play(*ADVERSARIES[adversary](t, game, rng.random(200)))
         share = game.state.share
         assert (game.excess <= ROUNDING).all()
         assert (game.excess_of_stretches <= ROUNDING).all()
@@ -269,57 +245,24 @@ def test_w1_no_sequence_exceeds_the_bound(adversary):
 def test_d1_d2_m1_no_delay_exceeds_the_bounds(adversary):
     """Up to 100 open answers, in five orders, with and without a reserve, with abstentions of a weight below 1."""
     rng = np.random.default_rng(2)
-    game = Games(draw_settings(rng, 200), rng)
-    luck = rng.choice([0.0, 0.05, 0.5], 200)
-    for t in range(800):
-        high, error = adversary(t, game, rng.random(200))
-        game.play(high, error, luck)
+    game = Games(draw_settings(rng, 100), rng)
+    luck = rng.choice([0.0, 0.05, 0.5], 100)
+    for t in range(600):
+        game.play(*ADVERSARIES[adversary](t, game, rng.random(100)), luck)
         assert (game.excess <= ROUNDING).all()
-    if adversary is all_wrong:  # D1 needs its term
+    if adversary == "all wrong":  # D1 needs its term
         assert game.most_open.max() == 100
         assert (game.risk - game.bound)[~game.of.reserve].max() > 90
 
 
-def climb(rng, rule=RULE, rounds=150, games=120, generations=20):
-    """Search for sequences that exceed a bound: the best tenth of the games is kept, changed and played again.
-
-    Returns the largest excess of each generation.
-    """
-    kind, coin = rng.integers(0, 3, (rounds, games)), rng.random((3, rounds, games))
-    of, found = draw_settings(rng, games)._replace(first=rng.choice([0.1, SHARE, 1.0], games)), []
-    for _ in range(generations):
-        game, excess = Games(of, rng, rule), np.full(games, -np.inf)
-        for t in range(rounds):
-            high = np.choose(kind[t], [0.0, 1 - game.state.share + 1e-12, 1.0])  # below the edge, above, highest
-            game.play(high, np.where(coin[0, t] < 0.5, coin[0, t] < 0.25, coin[1, t]), coin[2, t])
-            excess = np.maximum(excess, game.excess)
-        found.append(excess.max())
-        parents = np.resize(np.argsort(-excess)[: games // 10], games)
-        of = Settings(*(x[parents] for x in of))
-        changes = rng.random((rounds, games)) < rng.choice([0.0, 0.02, 0.2], games)
-        kind = np.where(changes, rng.integers(0, 3, kind.shape), kind[:, parents])
-        coin = np.where(changes, rng.random(coin.shape), coin[:, :, parents])
-    return np.array(found)
-
-
-def test_hill_climbing_finds_no_sequence_that_exceeds_a_bound():
-    """It comes within .1 wrong answers of a bound; against the refuted variant it succeeds."""
-    found = climb(np.random.default_rng(3))
-    assert found.max() <= ROUNDING
-    assert found.max() > -0.1
-    assert climb(np.random.default_rng(3), Rule(decide_not_strictly, learn_with_a_floor)).max() > 5
-
-
-@pytest.mark.parametrize("first", [SHARE, 1.0])
-def test_w1_is_tight(first):
+def test_w1_is_tight():
     """If all is wrong, R_T is more than 85% of the bound at alpha up to .2, after 50 rounds and after 20,000."""
-    game, at = Games(at_once([0.005, 0.02, 0.1, 0.2], first), np.random.default_rng(4)), {}
+    first = np.array([SHARE, 1.0] * 4)
+    game = Games(at_once(np.repeat([0.005, 0.02, 0.1, 0.2], 2), first), np.random.default_rng(4))
     for t in range(1, 20_001):
         game.play(1.0, 1.0)
-        if t in (50, 20_000):
-            at[t] = game.risk / game.bound
-    assert (np.array(list(at.values())) > 0.85).all()
-    assert (game.risk[:2] / game.bound[:2] > 0.98).all()
+        assert t not in (50, 20_000) or (game.risk > 0.85 * game.bound).all()
+    assert (game.risk > 0.98 * game.bound)[:4].all()
 
 
 def test_w1_of_a_stretch_is_tight():
@@ -363,8 +306,7 @@ class Audited(NamedTuple):
     silent: Any  # their number
 
 
-@pytest.fixture(scope="module")
-def audited():
+def play_audits():
     """Play 15,000 rounds, 60 seeds, alpha .1: abstentions weigh q, 1, or the estimate; q is .02 and .05."""
     shape, alpha = (3, 2, 60), 0.1
     rng, q = np.random.default_rng(8), np.array([0.02, 0.05])[:, None]
@@ -405,20 +347,21 @@ def mean_exceeds(audited, abstained):
     return (audited.risk.mean(axis=2) > (1 - alpha) * most[..., 0]), (bound / q).mean(axis=2)
 
 
-def test_m1_audits_and_rare_feedback(audited):
-    """The learned risk is within its bound in each game, and so is the mean of R_T; it fails once in 250,000."""
+def test_m1_audits_and_rare_feedback():
+    """The learned risk is within its bound in each game, and so is the mean of R_T; it fails once in 250,000.
+
+    But with weight 1 the mean of R_T is far above what A / 200 allows: A / (200 q) is needed.
+    """
+    audited = play_audits()
+    risk = audited.risk.mean(axis=2)
     assert (audited.learned_risk <= SHARE / STEP + 0.9 + audited.abstained / DRIFTS + ROUNDING).all()
     exceeds, bound = mean_exceeds(audited, audited.abstained)
     assert not exceeds[[0, 2]].any()
-    assert (audited.risk.mean(axis=2) > 0.85 * bound)[[0, 2]].all()  # not by far
-
-
-def test_a_drift_that_is_not_weighed_breaks_the_bound_of_audits(audited):
-    """The mutant has weight 1: the mean of R_T is far above what A / 200 allows, and A / (200 q) is needed."""
-    weighed = audited.silent * np.array([0.02, 0.05])[:, None]
-    assert mean_exceeds(audited, weighed)[0][1].all()
-    assert (audited.risk.mean(axis=2) > 2 * mean_exceeds(audited, weighed)[1])[1].all()
-    assert not mean_exceeds(audited, weighed)[0][0].any()
+    assert (risk > 0.85 * bound)[[0, 2]].all()  # not by far
+    exceeds, bound = mean_exceeds(audited, audited.silent * np.array([0.02, 0.05])[:, None])
+    assert not exceeds[0].any()
+    assert exceeds[1].all()
+    assert (risk > 2 * bound)[1].all()
 
 
 def share_of_log(cuts, errors, counts, alpha):

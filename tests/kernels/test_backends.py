@@ -100,11 +100,9 @@ def compare_with_dense(name, where, *case, **more):
 
 
 QUICK = [  # scores, T, H, streams, rates, ratings: T not a multiple of a block, and less than one
-    ("continuous", 3300, 1000, COPIES, "constant", False),
-    ("levels", 3300, 1000, 1, "constant", False),
-    ("one level", 700, 1000, COPIES, "constant", False),
+    ("mixed", 3300, 1000, COPIES, "constant", False),
+    ("mixed", 600, 2, 1, "by block", True),
     ("ends", 100, 1000, COPIES, "constant", False),
-    ("continuous", 600, 2, COPIES, "by block", True),
 ]
 LONG = [  # own and shared records, at the rates with which their loops compute weights anew most and least often
     ("mixed", 8192, arms, streams, rates, False)

@@ -1,12 +1,11 @@
 """The limit of the FDR from audits: each step of F1 in docs/proofs.md, its numbers, and impostors."""
 
 import math
-from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -53,6 +52,7 @@ def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips,
 
 
 @given(share=st.floats(0.001, 0.999), error=st.floats(0, 1))
+@example(share=0.3, error=0.5)
 def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, error):
     """Convexity of the logarithm of the mean of exp(-l a e) in e; an equality for e of 0 and 1."""
     own = mixture(share, TRUE)
@@ -60,20 +60,16 @@ def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, e
     assert (factor <= 1 + 1e-9).all()
     if error in (0, 1):
         assert factor == pytest.approx(1, abs=1e-9)
-
-
-def test_a_rating_between_lowers_the_mean():
-    own = mixture(0.3, TRUE)
-    assert ((1 - 0.3 + 0.3 * np.exp(-own.found_wrong * 0.5)) * np.exp(own.wrong * 0.5) < 1 - 1e-6).all()
+    if (share, error) == (0.3, 0.5):
+        assert (factor < 1 - 1e-6).all()
 
 
 @given(share=st.floats(0.001, 1), given_flips=flips)
 def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, given_flips):
     own = mixture(share, given_flips)
-    assert (own.found_wrong > 0).all()
-    assert (own.wrong > own.right).all()
-    assert (own.right >= 0).all()
     assert np.isfinite(own).all()
+    assert (own.found_wrong > 0).all()
+    assert ((own.wrong > own.right) & (own.right >= 0)).all()
 
 
 @settings(max_examples=300)
@@ -107,8 +103,7 @@ def test_without_flips_right_answers_change_nothing():
     assert min(limits) > 30 / 0.05
 
 
-@cache
-def exceeded(share, delta, most):
+def exceeded(share, delta, most=8000):
     """As ``exceeding``, for the limit of F1."""
     found = np.arange(int(share * most + 12 * math.sqrt(share * most)) + 20)
     return exceeding(share, most, np.array([wrong_limit(N, 10**9, share, TRUE, delta) for N in found]))
@@ -135,12 +130,12 @@ def exceeding(share, most, limits):
 @pytest.mark.parametrize(("share", "delta"), [(0.05, 0.05), (0.3, 0.05), (0.05, 0.2), (0.9, 0.05)])
 def test_the_limit_is_exceeded_at_some_time_with_probability_delta_at_most(share, delta):
     """Exactly, without sampling. It is not far below delta either: .024, .033, .119, .035."""
-    assert 0.4 * delta < exceeded(share, delta, 8000) <= delta
+    assert 0.4 * delta < exceeded(share, delta) <= delta
 
 
 def test_impostors_are_exceeded_at_some_time():
     """A limit for 20 times the delta, and the exact limit at one number of wrong answers, fixed beforehand."""
-    assert exceeded(0.05, 0.999, 8000) > 0.5
+    assert exceeded(0.05, 0.999) > 0.5
     limits, W = [], 0
     for N in range(700):
         while binom.cdf(N, W + 1, 0.05) > 0.05:
@@ -156,13 +151,13 @@ def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games(
     """
     rng, games, rounds, share, given_flips = np.random.default_rng(0), 500, 2000, 0.3, (0.02, 0.3)
     above = np.zeros(2)
+    n = np.arange(1, rounds + 1)
     for _ in range(games):
         wrong = rng.random(rounds) < 0.3
         found = (rng.random(rounds) < share) & (rng.random(rounds) < np.where(wrong, 0.7, 0.02))
         N, W = np.cumsum(found), np.cumsum(wrong)
         for index, assumed in enumerate((given_flips, TRUE)):
             own = mixture(share, assumed)
-            n = np.arange(1, rounds + 1)
             logs = np.outer(n - W, own.right) + np.outer(W, own.wrong) - np.outer(N, own.found_wrong)
             above[index] += bool((np.exp(logs).mean(1) >= 20).any())
     assert above[0] <= 40

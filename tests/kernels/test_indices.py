@@ -47,6 +47,5 @@ def test_indices_are_within_their_arrays(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("how", [{"feedback_rate": 0.5, "delay": 3}, {"flips": (0.1, 0.1)}])
-def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get(how):
-    run_sweep((OWN,), **how)
+def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get():
+    run_sweep((OWN,), feedback_rate=0.5, delay=3, flips=(0.1, 0.1))

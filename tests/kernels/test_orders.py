@@ -5,7 +5,7 @@ Each case of a test of uniformity has the same share of ``RATE``, and each of it
 (binomial, Poisson). So for independent uniform orders any test of a run fails with a probability below 1e-6.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,6 @@ SIZES = [
 WHOLE = [5, 16, 33, 64, 65, 500, 1000, 1023, 1024, 1025, 4096, 4097, 65536, 65537, 100_000]
 SOURCES = ["trials", "laps", "pools", "both laps"]
 SMALLEST = range(3, 41)  # all ordered triples are counted
-CASES = len(SIZES) * len(SOURCES) + len(SMALLEST) + len(WHOLE)
-TIMES = [1, pytest.param(30, marks=pytest.mark.slow)]
 
 NUMPY = compile_orders(lambda function: function, np.where, uniforms._word)
 JAX = compile_orders(lambda function: function, jnp.where, uniforms._word)
@@ -226,15 +224,15 @@ def pairs_and_places(x, shape):
         yield "order of the first three", chi_square(np.bincount(patterns, minlength=8), chances)
 
 
-def of_a_source(name, shape, count):
-    size = shape.size
+def of_a_source(name, shape, times):
+    size, count = shape.size, KEYS * times
     places = [0, 1, min(2, size - 1), size // 2, size - 1, min(1 << shape.shift, size - 1)]
     return dict(pairs_and_places(numbers_at(*source(name, count), shape, places), shape))
 
 
-def of_triples(shape, per_triple):
+def of_triples(shape, times):
     """All ordered triples of the first three records."""
-    size = shape.size
+    size, per_triple = shape.size, TRIPLES * times
     largest = SMALLEST[-1] * (SMALLEST[-1] - 1) * (SMALLEST[-1] - 2)
     (first, second), laps = source("trials", largest * per_triple)
     count = max(size * (size - 1) * (size - 2) * per_triple, KEYS)
@@ -318,51 +316,39 @@ def of_whole_orders(shape, times):
             yield name, both_tails(total[name] * less, number * freedom)
 
 
-def unlikely(found):
-    """Return the cases whose probability is at most its share of the rate."""
-    share = RATE / CASES / len(found)
+KINDS = {name: partial(of_a_source, name) for name in SOURCES} | {"triples": of_triples, "whole": of_whole_orders}
+CASES = [(name, size) for name in SOURCES for size in SIZES]
+CASES += [("triples", size) for size in SMALLEST] + [("whole", size) for size in WHOLE]
+
+
+def unlikely(kind, shape, times=1):
+    """The statistics whose probability is at most its share of the rate."""
+    found = dict(KINDS[kind](shape, times))
+    share = RATE / len(CASES) / len(found)
     return {name: p for name, p in found.items() if not p > share}
 
 
-@pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("size", SIZES)
-def test_places_are_uniform_and_neighbours_independent(size, name, times):
-    assert unlikely(of_a_source(name, order_shape(size), KEYS * times)) == {}
-
-
-@pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("size", SMALLEST)
-def test_the_first_three_records_are_any_three(size, times):
-    assert unlikely(of_triples(order_shape(size), TRIPLES * times)) == {}
-
-
-@pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("size", WHOLE)
-def test_whole_orders_have_no_visible_structure(size, times):
-    assert unlikely(dict(of_whole_orders(order_shape(size), times))) == {}
-
-
-def few(**sizes):
-    """(passes, size) of tests that should fail."""
-    return [(int(name[1:]), size) for name, many in sizes.items() for size in many]
+@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "size"), CASES)
+def test_orders_are_uniform(kind, size, times):
+    """Places, and neighbours among independent orders; the first three records; whole orders."""
+    assert unlikely(kind, order_shape(size), times) == {}
 
 
 PAIRS = [size for size in SIZES if 4 <= size <= 5000 and size not in (1000, 1023)]  # are visible after 2 passes
+TOO_FEW = {  # passes by kind, and sizes at which they are seen
+    ("trials", 1): SIZES[2:],
+    ("trials", 2): PAIRS,
+    ("trials", 3): (5, 6, 7, 8, 9, 12, 16, 17),
+    ("triples", 2): (4, 5, 6, 16, 17, 39),
+    ("triples", 3): (5, 8),
+    ("triples", 4): (6, 7),
+    ("whole", 1): (65_536, 65_537, 100_000),
+    ("whole", 2): (33, 1000, 1023, 1024, 1025, 4096, 4097),
+    ("whole", 3): (64, 65),
+}
 
 
-@pytest.mark.parametrize(("passes", "size"), few(_1=SIZES[2:], _2=PAIRS, _3=(5, 6, 7, 8, 9, 12, 16, 17)))
-def test_too_few_passes_are_seen_at_places(passes, size):
-    assert unlikely(of_a_source("trials", order_shape(size)._replace(passes=passes), KEYS))
-
-
-@pytest.mark.parametrize(("passes", "size"), few(_2=(4, 5, 6, 16, 17, 39), _3=(5, 8), _4=(6, 7)))
-def test_too_few_passes_are_seen_in_triples(passes, size):
-    assert unlikely(of_triples(order_shape(size)._replace(passes=passes), TRIPLES))
-
-
-@pytest.mark.parametrize(
-    ("passes", "size"), few(_1=(65_536, 65_537, 100_000), _2=(33, 1000, 1023, 1024, 1025, 4096, 4097), _3=(64, 65))
-)
-def test_too_few_passes_are_seen_in_whole_orders(passes, size):
-    assert unlikely(dict(of_whole_orders(order_shape(size)._replace(passes=passes), 1)))
+@pytest.mark.parametrize(("kind", "passes", "size"), [(*key, size) for key, of in TOO_FEW.items() for size in of])
+def test_too_few_passes_are_seen(kind, passes, size):
+    assert unlikely(kind, order_shape(size)._replace(passes=passes))

@@ -4,7 +4,6 @@ from functools import partial
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -96,11 +95,12 @@ def test_nothing_underflows_at_any_rate():
     learner, params, cuts, errors = made("ew", eta=50.0)
     losses, state = np.zeros(ARMS, np.longdouble), learner.init(params)
     answer_cost, abstain_cost = play.loss_costs(params)
+    decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
     for t in range(100):
-        state, decision = learner.decide(state, params, cuts[t], 0.5)
+        state, decision = decide(state, params, cuts[t], 0.5)
         w = np.exp(50 * (losses.min() - losses))
         np.testing.assert_allclose(float(decision.P), float(w[: cuts[t]].sum() / w.sum()), atol=1e-12)
-        state = learner.learn(state, params, cuts[t], decision, errors[t])
+        state = learn(state, params, cuts[t], decision, errors[t])
         losses += np.where(np.arange(ARMS) < cuts[t], answer_cost * errors[t], abstain_cost)
 
 
@@ -135,18 +135,13 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
 
 
-def test_cuts_are_traced():
-    grid, (scores, _) = exaul.grid("logit", ARMS), records()
-    np.testing.assert_array_equal(
-        jax.jit(exaul.cuts)(jnp.asarray(grid), jnp.asarray(scores)), exaul.cuts(grid, scores)
-    )
-
-
 def test_one_program_for_all_numbers():
     chex.clear_trace_counter()
     play = jax.jit(chex.assert_max_traces(lambda *given: exaul.play(*given), n=1), static_argnums=0)
     for alpha in (0.1, 0.2, 0.3):
         play(*made(alpha=alpha), drawn(1)[0])
+    grid, (scores, _) = exaul.grid("logit", ARMS), records()
+    np.testing.assert_array_equal(jax.jit(exaul.cuts)(grid, scores), exaul.cuts(grid, scores))  # traced, too
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from exaul.serving import configuration
 from exaul.serving.http.application import app
-from tests.models.stub import completion, served
+from tests.models.stub import Stub, completion, served
 from tests.serving.http.apps import ABSTAIN, CONFIGURATION, KEY, SECRET, gateway
 
 
@@ -18,6 +18,31 @@ def _constant_learners_of_all():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(configuration, "LEARNERS", (*configuration.LEARNERS, *places))
         yield
+
+
+@pytest.fixture(scope="session")
+def endpoints():
+    """Two endpoints that listen until the end: to start and stop them takes longer than most tests."""
+    with served() as first, served() as second:
+        yield first, second
+
+
+def renewed(endpoint):
+    """An endpoint that was asked nothing yet."""
+    vars(endpoint).update(vars(Stub()) | {"url": endpoint.url})
+    return endpoint
+
+
+@pytest.fixture
+def stub(endpoints):
+    """An endpoint that replies at once."""
+    return renewed(endpoints[0])
+
+
+@pytest.fixture
+def other(endpoints):
+    """Another endpoint."""
+    return renewed(endpoints[1])
 
 
 @pytest.fixture
@@ -33,30 +58,27 @@ def town(stub):
 
 
 @pytest.fixture(scope="module")
-def withholding(tmp_path_factory):
-    """An endpoint, and a gateway with its key that withholds every answer it decides on."""
-    with pytest.MonkeyPatch.context() as patch, served() as endpoint:
+def withholder(endpoints, tmp_path_factory):
+    """A gateway with the endpoint's key that withholds every answer it decides on."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UPSTREAM_KEY", KEY)
-        folder = tmp_path_factory.mktemp("withholding")
-        with gateway(folder, endpoint.url, ABSTAIN, upstream_key_variable="UPSTREAM_KEY") as client:
-            yield endpoint, client
+        how = {"upstream_key_variable": "UPSTREAM_KEY", "port": None}
+        with gateway(tmp_path_factory.mktemp("withholder"), endpoints[0].url, ABSTAIN, **how) as client:
+            yield client
 
 
 @pytest.fixture
-def undecided(withholding):
-    """The same, and that it decided nothing."""
-    endpoint, client = withholding
-    endpoint.asked.clear()
-    endpoint.keys.clear()
-    before = client.questions()
-    yield endpoint, client
-    assert client.questions() == before
+def undecided(stub, withholder):
+    """An endpoint and that gateway, which decides nothing."""
+    before = withholder.questions()
+    yield stub, withholder
+    assert withholder.questions() == before
 
 
 @pytest.fixture
 def gate(stub, tmp_path):
     """Gateways before the endpoint, which go on with one journal."""
-    return partial(gateway, tmp_path, stub.url)
+    return partial(gateway, tmp_path, stub.url, port=None)
 
 
 @pytest.fixture

@@ -71,35 +71,6 @@ def test_reading_does_not_change_which_keys_were_used_last(service, tmp_path, mo
     assert ([row["key"] for row in overview["keys"]], overview["total"]) == (["d", "b", "a"], 5)
 
 
-def test_what_changes_nothing_is_no_change(service):
-    shown = next(decision.id for decision in iter(lambda: service.decide(1.0), None) if decision.answer)
-    before = service.changes
-    outcomes = [service.feedback(shown, error) for error in (1, 1, 0)]
-    assert (outcomes, service.changes) == (["counted", "repeated", "repeated"], before + 1)
-    outcomes = [service.withdraw(id) for id in (shown, shown, "unknown")]
-    assert (outcomes, service.changes) == (["withdrawn", "withdrawn", "unknown"], before + 2)
-    assert (service.feedback(shown, 1), service.changes) == ("withdrawn", before + 2)
-    withheld = next(decision.id for decision in iter(lambda: service.decide(0.0), None) if not decision.answer)
-    assert service.feedback(withheld, 1) == "withheld"  # kept, but no learner has it
-    assert {row["id"]: row["error"] for row in service.overview()["latest"]}[withheld] is None
-
-
-def test_a_fault_leaves_everything_as_it_was(service, tmp_path):
-    still_open = use(service, 40)
-    before, changes = service.overview(), service.changes
-    (tmp_path / "state").rename(tmp_path / "aside")
-    for call in (lambda: service.decide(0.5, "a"), lambda: service.feedback(still_open[0], 1)):
-        with pytest.raises(OSError, match="state"):
-            call()
-    with pytest.raises(OSError, match="state"):
-        service.check_usable()
-    (tmp_path / "aside").rename(tmp_path / "state")
-    service.check_usable()
-    assert for_json(service.overview()) == for_json(before)
-    assert service.changes == changes
-    assert service.feedback(still_open[0], 1) == "counted"
-
-
 @pytest.mark.parametrize(
     ("texts", "audit", "kept"), [(None, 1.0, 2), ("none", 1.0, 0), (None, None, 0), ("all", None, 2)]
 )

@@ -1,12 +1,15 @@
 """The overview: computed once for all that wait for it, and not sent again while nothing has changed."""
 
 import asyncio
+import json
 import time
 
 import httpx2
+import pytest
 from starlette.testclient import TestClient
 
 from exaul.serving.http.application import app
+from tests.serving.http.apps import CONFIGURATION, answered
 
 
 def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
@@ -32,21 +35,45 @@ def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
 
 
 def test_an_overview_that_has_not_changed_is_not_sent_again(tmp_path):
-    with TestClient(app(tmp_path / "state", learner="aci-rank")) as client:
+    """Numbers in it that are not defined are null."""
+    with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
+        tag = ""
 
-        def ask(tag):
+        def changed():
+            """Whether the overview is sent again to a client that has the latest one."""
+            nonlocal tag
             reply = client.get("/v1/overview", headers={"If-None-Match": tag})
-            assert (reply.status_code == 304) == (reply.headers["etag"] == tag.removeprefix("W/"))
-            assert bool(reply.text) == (reply.status_code == 200)
-            return reply.headers["etag"]
+            assert (reply.status_code == 304) == (reply.headers["etag"] == tag)
+            if reply.status_code == 200:
+                json.loads(reply.text, parse_constant=pytest.fail)
+            else:
+                assert not reply.text
+            known, tag = tag, reply.headers["etag"]
+            return tag != known
 
-        tag = ask("")
-        assert ask(tag) == ask(f"W/{tag}") == tag  # a proxy that compresses makes it weak
-        id = client.post("/v1/decide", json={"score": 0.5}).json()["id"]
-        changed = ask(tag)
-        assert changed != tag
-        client.post("/v1/decide", json={"score": 0.5, "id": id})
-        client.post("/v1/feedback", json={"id": "never", "error": 1})
-        assert ask(changed) == changed
+        def outcome(path, **body):
+            return client.post(f"/v1/{path}", json=body).json()["reason"]
+
+        assert [changed(), changed()] == [True, False]
+        weak = client.get("/v1/overview", headers={"If-None-Match": f"W/{tag}"})  # by a proxy that compresses
+        assert (weak.status_code, weak.headers["etag"]) == (304, tag)
+        id = answered(client, key="a")
+        assert changed()
+        client.post("/v1/decide", json={"score": 1, "key": "a", "id": id})  # the same decision again
+        assert not changed()
+        for expected, changes, path, body in (
+            ("unknown", False, "feedback", {"id": "never", "error": 1}),
+            ("counted", True, "feedback", {"id": id, "error": 1}),
+            ("repeated", False, "feedback", {"id": id, "error": 0}),
+            ("withdrawn", True, "withdraw", {"id": id}),
+            ("withdrawn", False, "withdraw", {"id": id}),
+            ("withdrawn", False, "feedback", {"id": id, "error": 1}),
+            ("unknown", False, "withdraw", {"id": "never"}),
+        ):
+            assert (outcome(path, **body), changed()) == (expected, changes)
+        withheld = answered(client, answer=False, score=0)
+        assert outcome("feedback", id=withheld, error=1) == "withheld"  # kept, but no learner has it
+        rows = {row["id"]: row["error"] for row in client.get("/v1/overview").json()["latest"]}
+        assert (rows[id], rows[withheld]) == (1.0, None)
     with TestClient(app(tmp_path / "state")) as client:  # the number of changes begins at 0 again
-        assert ask(changed) not in (tag, changed)
+        assert changed()

@@ -52,9 +52,10 @@ class ServiceMachine(RuleBasedStateMachine):
     def decide(self, score, key, id):
         body = {"score": score} | ({"key": key} if key else {}) | ({"id": id} if id is not None else {})
         if id in self.decisions:
-            same = self.decisions[id][:2] == (score, key)
-            reply = self.post("/v1/decide", body, 200 if same else 409)
-            assert not same or reply == self.decisions[id][2] | {"repeated": True}
+            if self.decisions[id][:2] == (score, key):
+                assert self.post("/v1/decide", body) == self.decisions[id][2] | {"repeated": True}
+            else:
+                assert self.post("/v1/decide", body, 409)["error"]["param"] == "id"
             return id
         reply = self.post("/v1/decide", body)
         assert id in (None, reply["id"])
@@ -73,14 +74,11 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule(id=ids)
     def decide_again(self, id):
-        score, key, reply, _ = self.decisions[id]
-        assert self.post("/v1/decide", {"score": score, "key": key, "id": id}) == reply | {"repeated": True}
+        self.decide(*self.decisions[id][:2], id)
 
     @rule(id=ids, score=scores, key=keys)
     def decide_with_a_used_id(self, id, score, key):
-        if self.decisions[id][:2] != (score, key):
-            error = self.post("/v1/decide", {"score": score, "key": key, "id": id}, 409)["error"]
-            assert error["param"] == "id"
+        self.decide(score, key, id)
 
     def outcome(self, id, rating):
         """What feedback (or, without a rating, a withdrawal) must return; changes the model."""

@@ -33,13 +33,17 @@ ROUTES = {  # method, path, body: scopes, of which each is enough
 OPEN = ("GET", "/", None), ("GET", "/healthz", None), ("GET", "/readyz", None), ("GET", "/openapi.json", None)
 
 
+def write(path, *lines):
+    """A file of tokens that its owner alone can read."""
+    path.touch(0o600)
+    path.write_text("\n".join(lines))
+    return path
+
+
 @pytest.fixture
 def source(tmp_path):
     lines = [f"{scope} {secret}" for scope, secret in SECRETS.items()]
-    path = tmp_path / "tokens"
-    path.write_text("\n".join(["# three services", "", *lines, f"{','.join(SCOPES)} {ALL}"]))
-    path.chmod(0o600)
-    return path
+    return write(tmp_path / "tokens", "# three services", "", *lines, f"{','.join(SCOPES)} {ALL}")
 
 
 @pytest.fixture
@@ -65,35 +69,24 @@ def test_a_route_needs_its_scope(client):
         reply = request(client, route, f"Bearer {secret}")
         assert reply.status_code == (200 if scope in scopes else 403)
         if scope not in scopes:
-            assert reply.json()["error"]["type"] == "permission_error"
-            assert reply.json()["error"]["message"] == f"the token lacks the scope {scopes[0]}"
-        assert request(client, route, f"bearer {ALL}").status_code == 200
+            error = reply.json()["error"]
+            assert error["type"] == "permission_error"
+            assert error["message"] == f"the token lacks the scope {scopes[0]}"
+    assert {request(client, route, f"bearer {ALL}").status_code for route in ROUTES} == {200}
 
 
 def test_every_other_route_is_known_to_be_open(client):
     """A new route is in ROUTES, or was decided to be open."""
     urls = {re.sub(r"\{.*", "", route.path) for route in client.app.routes if hasattr(route, "path")}
     assert urls == {url for _, url, _ in (*ROUTES, *OPEN)}
-    for route in OPEN:
-        assert request(client, route).status_code == 200
+    assert {request(client, route).status_code for route in OPEN} == {200}
 
 
-WRONG = [
-    None,
-    "",
-    "Bearer",
-    "Bearer ",
-    f"Basic {ALL}",
-    f"Token {ALL}",
-    ALL,
-    f"Bearer {ALL}x",
-    f"Bearer {ALL[:-1]}",
-    f"Bearer {ALL.upper()}",
-    f"Bearer {ALL}, Bearer {ALL}",
-    f"Bearer é{ALL}".encode(),
-    b"Bearer \xff\xfe",
+WRONG = (  # values of the header Authorization
+    *(None, "", "Bearer", "Bearer ", f"Basic {ALL}", f"Token {ALL}", ALL, f"Bearer {ALL}x", f"Bearer {ALL[:-1]}"),
+    *(f"Bearer {ALL.upper()}", f"Bearer {ALL}, Bearer {ALL}", f"Bearer é{ALL}".encode(), b"Bearer \xff\xfe"),
     "Bearer " + "x" * 8000,
-]
+)
 
 
 def test_a_wrong_token_is_refused_everywhere(client):
@@ -102,56 +95,54 @@ def test_a_wrong_token_is_refused_everywhere(client):
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"
         assert reply.json()["error"]["type"] == "authentication_error"
-
-
-def test_a_token_in_the_query_or_body_is_no_token(client):
-    for name in ("token", "access_token", "authorization", "api_key"):
+    for name in ("token", "access_token", "authorization", "api_key"):  # nor is one in the query or the body taken
         assert request(client, ("GET", "/v1/keys", None), path=f"?{name}={ALL}").status_code == 401
-    reply = client.post("/v1/decide", json={"score": 1, "token": ALL})
-    assert reply.status_code == 401
+    assert client.post("/v1/decide", json={"score": 1, "token": ALL}).status_code == 401
 
 
-@pytest.mark.parametrize("authorization", [None, "Bearer wrong-0123456789abcdef"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_without_a_token_the_body_is_not_read(source, route, authorization):
+@pytest.mark.parametrize("authorization", [None, b"Bearer wrong-0123456789abcdef"])
+def test_without_a_token_the_body_is_not_read(source, authorization):
     """The reply is complete before the body is asked for, all of which is read then.
 
     Else the system may discard the reply before the client reads it.
     """
-    method, url, _ = route
     headers = [(b"host", b"a"), (b"content-type", b"application/json"), (b"content-length", b"%d" % BODY_BYTES)]
-    headers += [(b"authorization", authorization.encode())] if authorization else []
-    scope = {"type": "http", "method": method, "path": url, "query_string": b"", "headers": headers}
-    events, parts = [], [{"type": "http.request", "body": bytes(9), "more_body": more} for more in (False, True)]
-
-    async def receive():
-        events.append("receive")
-        return parts.pop()
-
-    async def send(message):
-        events.append(message.get("status", bool(message.get("body"))))
+    headers += [(b"authorization", authorization)] if authorization else []
+    scope = {"type": "http", "query_string": b"", "headers": headers}
 
     async def application(*_):
         raise AssertionError("it must not be called")
 
-    asyncio.run(Guard(application, Tokens(str(source)), None)(scope, receive, send))
-    assert events == [401, True, "receive", "receive", False]
+    for method, url, _ in ROUTES:
+        events, parts = (
+            [],
+            [{"type": "http.request", "body": bytes(9), "more_body": more} for more in (False, True)],
+        )
+
+        async def receive(events=events, parts=parts):
+            events.append("receive")
+            return parts.pop()
+
+        async def send(message, events=events):
+            events.append(message.get("status", bool(message.get("body"))))
+
+        guard = Guard(application, Tokens(str(source)), None)
+        asyncio.run(guard(scope | {"method": method, "path": url}, receive, send))
+        assert events == [401, True, "receive", "receive", False]
 
 
 def test_only_the_scope_keys_makes_a_key(client):
-    def decide(key, scope):
-        headers = {"Authorization": f"Bearer {SECRETS[scope] if scope else ALL}"}
-        return client.post("/v1/decide", json={"score": 0.5, "key": key}, headers=headers)
+    def decide(secret):
+        headers = {"Authorization": f"Bearer {secret}"}
+        return client.post("/v1/decide", json={"score": 0.5, "key": "new"}, headers=headers)
 
     service = client.app.state.service
-    error = decide("new", "decide").json()["error"]
-    assert (error["type"], error["message"]) == (
-        *("permission_error", "key: 'new' is new; the token lacks the scope keys"),
-    )
-    assert decide("new", "keys").status_code == 403  # without decide
+    error = decide(SECRETS["decide"]).json()["error"]
+    assert error["type"] == "permission_error"
+    assert error["message"] == "key: 'new' is new; the token lacks the scope keys"
+    assert decide(SECRETS["keys"]).status_code == 403  # without decide
     assert service.all_keys() == [""]
-    assert decide("new", None).status_code == 200
-    assert decide("new", "decide").status_code == 200
+    assert [decide(secret).status_code for secret in (ALL, SECRETS["decide"])] == [200, 200]
     assert service.all_keys() == ["", "new"]
 
 
@@ -169,49 +160,57 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch, source):
     assert len(compared) == 3 * (len(SCOPES) + 1)
 
 
-BAD_SOURCES = [
-    ("", "no token"),
-    ("# a comment\n\n", "no token"),
-    ("decide", "scopes, a token and perhaps a key"),
-    (f"{ALL} decide", "the token must have 16 to 512"),
-    (ALL, "scopes, a token and perhaps a key"),
-    (f"decide, feedback {ALL}", "16 to 512 ASCII"),
-    (f"decide {ALL} a key", "scopes, a token and perhaps a key"),
-    ("decide short", "16 to 512 ASCII"),
-    ("decide " + "x" * 513, "16 to 512 ASCII"),
-    (f"decide é{ALL}", "16 to 512 ASCII"),
-    (f"write {ALL}", "the scopes must be of ask, decide, feedback, read, metrics, keys"),
-    (f"decide,, {ALL}", "the scopes must be of"),
-    (f"{ALL} {SECRETS['read']}", "the scopes must be of"),
-    (f"decide {ALL}\nread {ALL}", "line 2: the token occurs twice"),
-]
-
-
-@pytest.mark.parametrize(("text", "part"), BAD_SOURCES)
-def test_a_bad_file_is_one_sentence_without_a_token(tmp_path, text, part, monkeypatch):
-    path = tmp_path / "tokens"
-    path.write_text(text)
-    path.chmod(0o600)
-    monkeypatch.setenv("TOKENS", text)
-    for source in (str(path), "env:TOKENS"):
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no token"),
+        ("# a comment\n\n", "no token"),
+        ("decide", "scopes, a token and perhaps a key"),
+        (f"{ALL} decide", "the token must have 16 to 512"),
+        (ALL, "scopes, a token and perhaps a key"),
+        (f"decide, feedback {ALL}", "16 to 512 ASCII"),
+        (f"decide {ALL} a key", "scopes, a token and perhaps a key"),
+        ("decide short", "16 to 512 ASCII"),
+        ("decide " + "x" * 513, "16 to 512 ASCII"),
+        (f"decide é{ALL}", "16 to 512 ASCII"),
+        (f"write {ALL}", "the scopes must be of ask, decide, feedback, read, metrics, keys"),
+        (f"decide,, {ALL}", "the scopes must be of"),
+        (f"{ALL} {SECRETS['read']}", "the scopes must be of"),
+        (f"decide {ALL}\nread {ALL}", "line 2: the token occurs twice"),
+        (b"decide \xff", "UTF-8"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_without_a_token_and_keeps_the_old_ones(source, caplog, monkeypatch, text, part):
+    known = Tokens(str(source))
+    if text is None:
+        source.unlink()
+    else:
+        source.write_bytes(text if isinstance(text, bytes) else text.encode())
+        monkeypatch.setenv("TOKENS", text if isinstance(text, str) else "")
+    for place in (str(source), "env:TOKENS") if isinstance(text, str) else (str(source),):
         with pytest.raises(BadInput, match=part) as refused:
-            Tokens(source)
+            Tokens(place)
         for word in (ALL, *SECRETS.values(), "short", "x" * 100):
             assert word not in str(refused.value)
+    known.reload()
+    assert known.grant_of(ALL).scopes == set(SCOPES)
+    assert [record.getMessage().count("\n") for record in caplog.records] == [0]
+    assert ALL not in caplog.text
+    write(source, f"read {ALL}")
+    known.reload()
+    assert known.grant_of(ALL).scopes == {"read"}
+    assert len(caplog.records) == 1
 
 
-def test_a_source_that_cannot_be_read(tmp_path):
-    (tmp_path / "latin").write_bytes(b"decide \xff")
-    (tmp_path / "latin").chmod(0o600)
-    for source, part in (
-        (str(tmp_path / "missing"), "cannot be read"),
+def test_a_source_that_is_no_file(tmp_path):
+    for place, part in (
         (str(tmp_path), "cannot be read"),
-        (str(tmp_path / "latin"), "UTF-8"),
         ("env:NO_SUCH_VARIABLE", "is not set"),
         (f"decide,read {ALL}", "^tokens: the file cannot be read"),  # a line instead of a file
     ):
         with pytest.raises(BadInput, match=part) as refused:
-            Tokens(source)
+            Tokens(place)
         assert ALL not in str(refused.value)
 
 
@@ -223,47 +222,28 @@ def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
     assert "secret" not in caplog.text
 
 
-@pytest.mark.parametrize("bad", [text for text, _ in BAD_SOURCES] + [None])
-def test_a_bad_new_file_keeps_the_old_tokens_with_one_line(source, caplog, bad):
-    known = Tokens(str(source))
-    if bad is None:
-        source.unlink()
-    else:
-        source.write_text(bad)
-    known.reload()
-    assert known.grant_of(ALL).scopes == set(SCOPES)
-    assert [record.getMessage().count("\n") for record in caplog.records] == [0]
-    assert ALL not in caplog.text
-    source.write_text(f"read {ALL}")
-    source.chmod(0o600)
-    known.reload()
-    assert known.grant_of(ALL).scopes == {"read"}
-    assert len(caplog.records) == 1
-
-
 def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
     """Neither known tokens nor guesses are in a reply, a log, or a file of the service."""
     caplog.set_level(logging.DEBUG)
     made = app(tmp_path / "state", tokens=str(source), learner="aci-rank", on_error="abstain")
-    written = []
+    secrets = ALL, SECRETS["decide"], SECRETS["read"], "guess-0123456789abcdef"
+    written, decide = [], next(iter(ROUTES))
     with TestClient(made, raise_server_exceptions=False) as client:
-        for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):
+        for secret in secrets:
             for route in (*ROUTES, *OPEN, ("GET", "/nothing", None), ("POST", "/v1/decide", "{")):
-                written.append(request(client, route, f"Bearer {secret}"))
-                written.append(request(client, route, f"Basic {secret}"))
+                written += [request(client, route, f"{kind} {secret}") for kind in ("Bearer", "Basic")]
         made.state.service.decide = lambda *_: 1 / 0
-        written.append(request(client, ("POST", "/v1/decide", '{"score": 1}'), f"Bearer {ALL}"))
+        written.append(request(client, decide, f"Bearer {ALL}"))
         assert written[-1].status_code == 500
         (tmp_path / "state").unlink()
         del made.state.service.decide
-        written.append(request(client, ("POST", "/v1/decide", '{"score": 1}'), f"Bearer {ALL}"))
-        written.append(request(client, ("GET", "/metrics", None), f"Bearer {ALL}"))
+        written += [request(client, route, f"Bearer {ALL}") for route in (decide, ("GET", "/metrics", None))]
         files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path != source)
     text = "".join(f"{reply.text} {reply.headers}" for reply in written) + "".join(capfd.readouterr())
     text += "".join(f"{record.getMessage()} {record.exc_text} {record.args}" for record in caplog.records)
     # the client's own log has its requests, without headers
     assert "division" not in text
-    for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):
+    for secret in secrets:
         assert secret not in text
         assert secret.encode() not in files
 
@@ -273,20 +253,17 @@ def test_a_text_is_shown_to_those_who_audit_alone(tmp_path, source):
     made = app(tmp_path / "state", tokens=str(source), audit=1.0, warm_start=EASY)
     made.state.service.decide(0.5, id="asked", question="a secret question", text="a secret answer")
     with TestClient(made) as client:
-        for route in (*ROUTES, *OPEN):
-            for scope, secret in SECRETS.items():
-                shows = b"secret" in request(client, route, f"Bearer {secret}").content
-                assert not shows or scope == "audit"
-        waiting = request(client, ("GET", "/v1/audits", None), f"Bearer {ALL}").json()["audits"][0]
+
+        def as_all(method, url, body=None):
+            return request(client, (method, url, body), f"Bearer {ALL}")
+
+        for route, (scope, secret) in product((*ROUTES, *OPEN), SECRETS.items()):
+            assert scope == "audit" or b"secret" not in request(client, route, f"Bearer {secret}").content
+        waiting = as_all("GET", "/v1/audits").json()["audits"][0]
         assert (waiting["id"], waiting["text"]) == ("asked", "a secret answer")
-        assert "secret" in request(client, ("GET", "/v1/overview", None), f"Bearer {ALL}").text
-        verdict = client.post(
-            "/v1/audits", json={"id": "asked", "thumb": "down"}, headers={"Authorization": f"Bearer {ALL}"}
-        )
+        assert "secret" in as_all("GET", "/v1/overview").text
+        verdict = as_all("POST", "/v1/audits", '{"id": "asked", "thumb": "down"}')
         assert verdict.json() == {"accepted": True, "reason": "counted"}
-        left = request(client, ("GET", "/v1/audits", None), f"Bearer {ALL}").json()
+        left = as_all("GET", "/v1/audits").json()
         assert all(row["id"] != "asked" for row in left["audits"])
-        assert (
-            f"exaul_audits_open {left['total']:.1f}"
-            in request(client, ("GET", "/metrics", None), f"Bearer {ALL}").text
-        )
+        assert f"exaul_audits_open {left['total']:.1f}" in as_all("GET", "/metrics").text

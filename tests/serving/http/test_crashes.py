@@ -15,23 +15,17 @@ from exaul.commands.main import main
 from exaul.serving.entries import DECIDE, FEEDBACK, VERDICT
 from exaul.serving.journal import read_journal
 
-CLIENTS = 16
+KILLS, CLIENTS = 50, 16
 
 
-class Server:
-    """A process of `exaul serve`."""
-
-    def __init__(self, path):
-        command = [sys.executable, "-m", "exaul", "serve", "--state", str(path), "--port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        assert line.startswith("serving at http://127.0.0.1:"), line
-        self.port = int(line.rsplit(":", 1)[1])
-
-    def stop(self, number):
-        self.process.send_signal(number)
-        self.process.stdout.close()
-        return self.process.wait()
+def started(path):
+    """A process of `exaul serve`, and its port."""
+    command = [sys.executable, "-m", "exaul", "serve", "--state", str(path), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process.stdout:
+        line = process.stdout.readline()
+    assert line.startswith("serving at http://127.0.0.1:"), line
+    return process, int(line.rsplit(":", 1)[1])
 
 
 class LoadClient(threading.Thread):
@@ -39,34 +33,29 @@ class LoadClient(threading.Thread):
 
     def __init__(self, port, seed):
         super().__init__()
-        self.port, self.rng = port, random.Random(seed)
-        self.decided, self.outcomes, self.unanswered = {}, [], []
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self.rng, self.decided, self.outcomes, self.unanswered = random.Random(seed), {}, [], []
 
     def run(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             while True:
-                self.use(connection)
+                self.use()
         except (OSError, http.client.HTTPException):  # killed: the request may have been done or not
-            connection.close()
+            self.connection.close()
 
-    def use(self, connection):
+    def use(self):
         rng = self.rng
         body = {"score": rng.random() ** 0.1, "key": rng.choice("abc"), "id": f"{rng.getrandbits(64):x}"}
         self.unanswered.append(body)
-        self.decided[body["id"]] = body, post(connection, "/v1/decide", body)
+        self.decided[body["id"]] = body, post(self.connection, "decide", body)
         self.unanswered.pop()
-        known = rng.choice(list(self.decided))  # often not the last one
-        error = rng.randrange(2)
-        if rng.random() < 0.1:
-            self.outcomes.append(("withdraw", known, post(connection, "/v1/withdraw", {"id": known})))
-        else:
-            reply = post(connection, "/v1/feedback", {"id": known, "error": error})
-            self.outcomes.append((FEEDBACK, known, reply))
+        known = {"id": rng.choice(list(self.decided))}  # often not the last one
+        kind, more = ("withdraw", {}) if rng.random() < 0.1 else (FEEDBACK, {"error": rng.randrange(2)})
+        self.outcomes.append((kind, known["id"], post(self.connection, kind, known | more)))
 
 
 def post(connection, path, body):
-    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", f"/v1/{path}", json.dumps(body), {"Content-Type": "application/json"})
     reply = connection.getresponse()
     text = reply.read()
     assert reply.status == 200, text
@@ -77,9 +66,9 @@ def post(connection, path, body):
 def test_killed_50_times_under_load(tmp_path, capsys):
     path, rng = tmp_path / "state", random.Random(5)
     decided, outcomes, unanswered = {}, [], []
-    server = Server(path)
-    for kill in range(50):
-        clients = [LoadClient(server.port, f"{kill}-{n}") for n in range(CLIENTS)]
+    server, port = started(path)
+    for kill in range(KILLS):
+        clients = [LoadClient(port, f"{kill}-{n}") for n in range(CLIENTS)]
         for client in clients:
             client.start()
         decisions = rng.randrange(50, 150)  # whatever the load of the machine
@@ -88,21 +77,23 @@ def test_killed_50_times_under_load(tmp_path, capsys):
             assert any(client.is_alive() for client in clients)
         if kill % 5 == 4:
             assert main(["journal", "verify", str(path)]) == 0  # while it runs
-        server.stop(signal.SIGKILL)
+        server.kill()
+        server.wait()
         for client in clients:
             client.join()
             decided |= client.decided
             outcomes += client.outcomes
             unanswered += client.unanswered
-        server = Server(path)
-        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        server, port = started(path)
+        connection = http.client.HTTPConnection("127.0.0.1", port)
         for body, reply in rng.sample(list(decided.values()), min(100, len(decided))):
-            assert post(connection, "/v1/decide", body) == reply | {"repeated": True}
+            assert post(connection, "decide", body) == reply | {"repeated": True}
         for body in unanswered:  # what a client does that got no reply
-            assert post(connection, "/v1/decide", body)["id"] == body["id"]
+            assert post(connection, "decide", body)["id"] == body["id"]
         connection.close()
-    assert server.stop(signal.SIGTERM) == 0
-    assert len(decided) >= 50 * 50
+    server.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert len(decided) >= 50 * KILLS
 
     capsys.readouterr()
     assert main(["journal", "verify", str(path)]) == 0
@@ -116,15 +107,15 @@ def test_killed_50_times_under_load(tmp_path, capsys):
         assert (entry.score, entry.key) == (body["score"], body["key"])
         assert (entry.answered, entry.probability) == (reply["answer"], reply["probability"])
     assert {body["id"] for body in unanswered} <= given.keys()
-    kept = {
-        (kind, id) for kind, id, reply in outcomes if reply["reason"] == "withheld"
-    }  # verdicts for later starts
-    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind not in (DECIDE, VERDICT) and entry.id]
+    said = {reason: [] for reason in ("counted", "withdrawn", "withheld")}
+    for kind, id, reply in outcomes:
+        said.setdefault(reply["reason"], []).append((kind, id))
+    # verdicts on withheld answers, for later starts
     verdicts = {(FEEDBACK, entry.id) for entry in entries if entry.kind == VERDICT}
-    assert {pair for pair in kept if pair[0] == FEEDBACK} <= verdicts
+    assert {pair for pair in said["withheld"] if pair[0] == FEEDBACK} <= verdicts
+    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind not in (DECIDE, VERDICT) and entry.id]
     assert len(set(journaled)) == len(journaled)
     accepted = {(kind, id) for kind, id, reply in outcomes if reply["accepted"]}
     assert accepted <= set(journaled)
-    counted = [id for kind, id, reply in outcomes if kind == FEEDBACK and reply["reason"] == "counted"]
-    assert len(set(counted)) == len(counted) > 20
-    assert len(set(journaled) - accepted) <= 50 * CLIENTS  # those whose reply a kill has cut off
+    assert len(set(said["counted"])) == len(said["counted"]) > 20
+    assert len(set(journaled) - accepted) <= KILLS * CLIENTS  # those whose reply a kill has cut off

@@ -292,7 +292,7 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
     gate.
     """
     path, rng = tmp_path / "state", np.random.default_rng(3)
-    scores = rng.random(1000)
+    scores = rng.random(1500)
     errors = rng.random(len(scores)) < first - slope * scores
 
     def rated(decision):
@@ -319,6 +319,8 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
                 answers, wrong = answers + decision.answer, wrong + error * decision.answer
                 if decision.answer and rated(decision):
                     assert abstainers.feedback(decision.id, bool(error)) == "counted"
+                elif decision.answer and audit is not None:
+                    assert abstainers.feedback(decision.id, bool(error)) == "unaudited"
             figures = abstainers.figures()
     with Abstainers(path) as abstainers:  # a verdict on a withheld answer is of later use alone
         assert abstainers.feedback(abstainers.decide(0.0).id, "down") in ("withheld", "counted", "unaudited")

@@ -167,6 +167,15 @@ def test_other_errors_have_the_same_form(lasting, method, url, status):
     assert error_of(lasting.request(method, url), status)["type"] == kind
 
 
+def test_an_id_with_another_score_or_key_is_a_conflict(client):
+    client.post("/v1/decide", json={"score": 0.5, "key": "a", "id": "x"})
+    for body in ({"score": 0.6, "key": "a"}, {"score": 0.5, "key": "b"}, {"score": 0.5}):
+        error = error_of(client.post("/v1/decide", json=body | {"id": "x"}), 409)
+        assert (error["type"], error["param"]) == ("conflict_error", "id")
+        assert error["message"] == "id: 'x' was decided with another score or key; it must be new"
+    assert len(entries(client)) == 1
+
+
 ADDRESSES = {  # of keys, below /v1/keys/, where another address leads to the same one
     "a/b": ("a/b", "a%2fb"),
     "/": ("/",),
@@ -198,6 +207,8 @@ def break_file(client, path, fault):
     if fault == "full":
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
+        while client.post("/v1/decide", json={"score": 0.5, "id": os.urandom(120).hex()}).is_success:
+            pass  # until the last page is full
         return lambda: connection.execute("PRAGMA max_page_count = 1000000")
     if fault == "read-only":
         connection.execute("PRAGMA query_only = TRUE")
@@ -225,9 +236,6 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so
     long = {"score": 0.5, "id": "i" * 256}
     before = client.get("/v1/overview")
     repair = break_file(client, path, fault)
-    count = 0
-    while fault == "full" and client.post("/v1/decide", json={"score": 0.5, "id": f"{count:0200}"}).is_success:
-        count += 1  # until the last page is full
     reply = client.post("/v1/decide", json=long)
     error = error_of(reply, 503)
     assert (error["type"], reply.headers["retry-after"]) == ("server_error", "1")
@@ -244,12 +252,15 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so
     if repair is not None:
         repair()
         assert client.get("/readyz").status_code == 200
-        if not count:  # nothing has changed
+        if fault != "full":  # nothing has changed
             after = client.get("/v1/overview")
             assert (after.text, after.headers["etag"]) == (before.text, before.headers["etag"])
             assert after.json() == for_json(state.service.overview())
         assert client.post("/v1/decide", json=long).json()["id"] == long["id"]
         assert client.post("/v1/feedback", json={"id": id, "error": 1}).json()["reason"] == "counted"
+        state.on_error = "refuse"
+        break_file(client, path, fault)  # also when the service ends
+        client.post("/v1/decide", json={"score": 0.5})
 
 
 def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):

@@ -103,10 +103,10 @@ def test_a_shown_stream(town, gate):
 
 
 def test_a_client_makes_no_key(town, gate):
-    """100 requests with 100 keys are refused (H5), and the others share a bound; only a named key can be chosen."""
+    """120 requests with 120 keys are refused (H5), and the others share a bound; only a named key can be chosen."""
     names = ["", "billing", "zażółć"]
     with gate("aci-rank") as client:
-        for number in range(100):
+        for number in range(120):
             assert client.refusal(x_exaul_key=f"key {number}") == (400, "x-exaul-key")
             client.service.feedback(client.json()["id"], "down")
         figures = client.service.figures("")

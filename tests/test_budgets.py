@@ -13,22 +13,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_430,
-    "test lines": 22_070,
-    "product tokens": 193_451,
-    "test tokens": 204_773,
-    "engine and commands, lines": 9_920,
+    "product lines": 26_418,
+    "test lines": 21_017,
+    "product tokens": 193_272,
+    "test tokens": 196_905,
+    "engine and commands, lines": 9_911,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_596,
+    "exaul/kernels, lines": 4_595,
     "exaul/serving, lines": 4_583,
-    "exaul/llm, lines": 3_007,
+    "exaul/llm, lines": 3_006,
     "experiments, lines": 2_903,
     "benchmarks, lines": 854,
     "files outside docs": 325,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,
-    "path: functions": 489,
+    "path: functions": 486,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """
@@ -67,11 +67,17 @@ def lines(paths):
 
 
 def tokens(paths):
-    """Tokens of Python without comments and line breaks; a docstring is one."""
-    names = "COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"
-    skipped = {getattr(tokenize, name) for name in names}
-    texts = (io.StringIO(path.read_text(encoding="utf-8")).readline for path in paths if path.suffix == ".py")
-    return sum(token.type not in skipped for text in texts for token in tokenize.generate_tokens(text))
+    """Tokens of Python without comments and line breaks, as Python 3.11 counts them: a string is one."""
+    names = "COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "FSTRING_END"
+    skipped = {getattr(tokenize, name, None) for name in names}
+    begin, end = (getattr(tokenize, f"FSTRING_{x}", None) for x in ("START", "END"))  # from Python 3.12 on
+    count = depth = 0  # of formatted strings
+    for path in (path for path in paths if path.suffix == ".py"):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            depth -= token.type == end
+            count += depth == 0 and token.type not in skipped
+            depth += token.type == begin
+    return count
 
 
 @pytest.fixture(scope="module")

@@ -229,8 +229,10 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
         # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
         if plan.shuffled:
-            # If XLA knows a size of 3 to 8 records, it compiles the order for minutes; the barrier hides the size.
-            size, shift = lax.optimization_barrier((np.uint32(shape.size), np.uint32(shape.shift)))
+            # If XLA knows a size, it may compile the order for minutes. A barrier hides it if unknown numbers are
+            # beside it (jax 0.11).
+            known = np.uint32(shape.size), np.uint32(shape.shift)
+            lap, place, size, shift = lax.optimization_barrier((lap, place, *known))
             unknown = shape._replace(size=size, shift=shift)
             place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, unknown, place)
         end = start + shape.size

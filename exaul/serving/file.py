@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -292,16 +292,16 @@ class JournalFile:
         row = self._file.execute("SELECT chain FROM journal WHERE seq = ?", (since - 1,)).fetchone()
         link, expected = self._first_link if row is None else row[0], max(since, 1)
         query = f"SELECT {COLUMNS}, chain FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq"
-        rows = self._file.execute(query, (since, until))
-        for *entry, written in rows:
-            if entry[0] != expected:
-                raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
-            link = digest_of(link, _ENCODER.encode(entry))
-            if link != written:
-                raise UnreadableJournal(
-                    f"{self.path}: entry {expected} or one before it was changed, or is of another file"
-                )
-            expected += 1
+        with closing(self._file.execute(query, (since, until))) as rows:  # else an error would keep the file open
+            for *entry, written in rows:
+                if entry[0] != expected:
+                    raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
+                link = digest_of(link, _ENCODER.encode(entry))
+                if link != written:
+                    raise UnreadableJournal(
+                        f"{self.path}: entry {expected} or one before it was changed, or is of another file"
+                    )
+                expected += 1
 
     def _check_all(self) -> None:
         """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""

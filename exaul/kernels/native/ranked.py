@@ -68,13 +68,10 @@ def _rank(tree, cuts, decay, high, low, total):
 
 @outermost
 def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
-    """Rank the streams first..last-1: ``high`` and ``low`` are [R, rounds].
-
-    One stream after the other: its tree stays in the nearest cache.
-    """
+    """Fill ``high`` and ``low`` [R, rounds] for the streams first..last-1."""
     tree, total = workspace
     arms, leaves = counts.shape[1], tree.size // 2
-    for r in range(first, last):
+    for r in range(first, last):  # one after the other: the tree of one stays in the nearest cache
         tree[:] = 0.0
         for k in range(arms):
             tree[leaves + k] = counts[r, k]

@@ -16,7 +16,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_418,
     "test lines": 21_017,
     "product tokens": 193_272,
-    "test tokens": 196_905,
+    "test tokens": 196_925,
     "engine and commands, lines": 9_911,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_595,

@@ -1,5 +1,6 @@
 """Strict arrays in every test: no silent rank or dtype promotion, and float64 where it is asked for."""
 
+import gc
 import os
 from functools import wraps
 from pathlib import Path
@@ -16,6 +17,8 @@ from exaul.kernels import metrics
 from exaul.serving import configuration
 from tests.models.stub import served
 
+# fusions are written by the older of XLA's two emitters, whose programs compile in two thirds of the time
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
 # programs are compiled once for all workers and processes of the tests, and for the next session
@@ -30,6 +33,8 @@ settings.register_profile("timeless", deadline=None)  # the first example of a t
 settings.load_profile("timeless")
 
 
+# tests of bits and of oracles, and long ones: XLA optimises their programs
+OPTIMISED = "tests/kernels/", *(f"tests/engine/test_{name}.py" for name in ("adaptive", "contracts", "session"))
 TOGETHER = (  # files that compile the same programs
     "tests/kernels/test_backends.py",
     "tests/kernels/test_learners.py",
@@ -59,6 +64,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _scope(item.nodeid) != "kernels")
 
 
+def pytest_collection_finish():
+    """Let the garbage collector pass over what all imports have made: it takes a twentieth of the time."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure(config):
     """Ignore warnings about a cached program that another process is writing; it is compiled again."""
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
@@ -71,8 +82,11 @@ def _not_by_uv(monkeypatch):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _forget_programs():
-    """Hundreds of tests in one process compile more than it can keep."""
+def _programs(request):
+    """Compile small games without optimisation, in other processes too; forget hundreds of programs."""
+    quick = not request.node.nodeid.startswith(OPTIMISED)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))
+    jax.config.update("jax_disable_most_optimizations", quick)
     yield
     machine.forget_programs()
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_418,
-    "test lines": 21_017,
+    "test lines": 21_011,
     "product tokens": 193_272,
     "test tokens": 196_925,
     "engine and commands, lines": 9_911,
@@ -24,7 +24,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "exaul/llm, lines": 3_006,
     "experiments, lines": 2_903,
     "benchmarks, lines": 854,
-    "files outside docs": 325,  # of the repository, which has no data
+    "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,

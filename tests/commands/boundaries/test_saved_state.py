@@ -26,22 +26,22 @@ MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 
 
 def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
-    Path("own.py").write_text(MODULE)
-    about = interrupted("--learners", "own:mine")
+    Path("changing.py").write_text(MODULE)
+    about = interrupted("--learners", "changing:mine")
     assert capsys.readouterr().err.endswith("exaul sweep --resume out --trust\n")
-    assert set(about["code"]) == {"exaul", "own:mine"}
-    del sys.modules["own"]
-    refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")
-    refused(capsys, ["rerun", "out"], "the manifest names own:mine, whose code would run; --trust")
-    assert "own" not in sys.modules  # nor was it imported
-    Path("own.py").write_text(MODULE + "changed = True\n")
-    refused(capsys, ["sweep", "--resume", "out", "--trust"], "code: own:mine is")
-    del sys.modules["own"]
-    Path("own.py").write_text(MODULE + "# the code has not changed\n")
+    assert set(about["code"]) == {"exaul", "changing:mine"}
+    del sys.modules["changing"]
+    refused(capsys, ["sweep", "--resume", "out"], "the manifest names changing:mine, whose code would run; --trust")
+    refused(capsys, ["rerun", "out"], "the manifest names changing:mine, whose code would run; --trust")
+    assert "changing" not in sys.modules  # nor was it imported
+    Path("changing.py").write_text(MODULE + "changed = True\n")
+    refused(capsys, ["sweep", "--resume", "out", "--trust"], "code: changing:mine is")
+    del sys.modules["changing"]
+    Path("changing.py").write_text(MODULE + "# the code has not changed\n")
     assert main(["sweep", "--resume", "out", "--trust"]) == 0
     assert main(["rerun", "out", "--trust", "--out", "again"]) == 0
     assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()
-    del sys.modules["own"]
+    del sys.modules["changing"]
 
 
 def saved_with(path, name, array):

@@ -23,19 +23,20 @@ def run(quick: bool) -> list[Row]:
             what = f"exaul sweep {' '.join(flags)}, {start}"
             rows.append({"what": what, "value": sweep(flags, cache)[0], "unit": "seconds"})
         for name, flags in SWEEPS[quick].items():
-            seconds, size = sweep(flags, cache)
-            rows.append({"what": f"exaul sweep, {name}", "value": seconds, "unit": "seconds"})
-            rows.append({"what": f"exaul sweep, {name}", "value": size / 2**20, "unit": "MiB"})
+            for value, unit in zip(sweep(flags, cache), ("seconds", "MiB"), strict=True):
+                rows.append({"what": f"exaul sweep, {name}", "value": value, "unit": unit})
     return rows
 
 
+MEASURED = (  # a process begins with the largest memory of the one that started it: a small one starts the sweep
+    "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+    "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+)
+
+
 def sweep(flags: list[str], cache: str) -> tuple[float, float]:
-    """Return the seconds and the largest memory in bytes of a sweep in a new process."""
-    command = [sys.executable, "-m", "exaul", "sweep", "--progress", "quiet", *flags]
-    start = perf_counter()
-    process = subprocess.Popen(command, env=os.environ | {"XDG_CACHE_HOME": cache}, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit status {process.returncode}")
-    return perf_counter() - start, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """Return the seconds and the largest memory in MiB of a sweep in a new process."""
+    exaul = [sys.executable, "-m", "exaul", "sweep", "--progress", "quiet", *flags]
+    start, env = perf_counter(), os.environ | {"XDG_CACHE_HOME": cache}
+    size = subprocess.check_output([sys.executable, "-c", MEASURED, *exaul], env=env)
+    return perf_counter() - start, int(size) / (2**20 if sys.platform == "darwin" else 2**10)

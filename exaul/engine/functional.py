@@ -256,7 +256,7 @@ def cuts(grid: Any, scores: Any) -> Any:
     one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
-        check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "increasing: exaul.cuts(grid, scores)")
+        check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "sorted: exaul.cuts(grid, scores)")
     _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
         reached = jnp.searchsorted(jnp.asarray(grid), jnp.asarray(scores), side="right")

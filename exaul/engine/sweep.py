@@ -55,9 +55,7 @@ class Sweep(FeedbackFlags, Layout):
         "environment of two sources)",
         "PROFILE",
     )
-    environment: str = setting(
-        "stochastic", "source of records: {environments}, or MODULE:NAME of your own", "NAME"
-    )
+    environment: str = setting("stochastic", "who asks: {environments}, or MODULE:NAME of your own", "NAME")
     tunables: tuple[str, ...] = setting(
         (), "parameters of an adaptive environment, see docs/learners.md", "NAME=VALUE"
     )

@@ -134,7 +134,7 @@ CALLS = [
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
     (lambda: traced("log"), r"^scores: traced by JAX, but how many are"),
     (lambda: exaul.cuts([0.0, 1.0], [np.nan]), r"^scores: \[nan\] found"),
-    (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*increasing"),
+    (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*sorted"),
     (lambda: exaul.grid("uniform", 1), "^arms: 1 found"),
     (lambda: exaul.make("exaul", grid=[0, 1], alpha=0.1, horizon=9, log=([0.5], [1])), "does not start from"),
     (lambda: exaul.make("aci-rank-from-log", 40, alpha=0.1), "^log: not given, .*starts from one; give grid="),

@@ -77,8 +77,7 @@ def game(case: PeerCase) -> Call:
         checkpoints=CHECKPOINTS,
     )
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
-    random = None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),)
-    ready = prepare(sweep, random)
+    ready = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
     return lambda: simulate_batch(ready, lambda rounds: None)
 
 

@@ -160,7 +160,6 @@ def test_what_is_refused_above_is_otherwise_accepted():
 
 OMNISCIENT = "--environment adversary-omniscient --tunables"
 BAD = {  # LOGS is a folder of one log, which is LOG
-    f"{OMNISCIENT} patience=2": "tunables: patience=2 found; it must be a number from 0 to 1",
     f"{OMNISCIENT} memory=0": "tunables: memory=0 found; it must be a number from 0.001 to 0.5",
     f"{OMNISCIENT} patience=nan": "tunables: patience=nan found; it must be a number from 0 to 1",
     f"{OMNISCIENT} objective=loss": "tunables: objective=loss found; it must be one of trust, risk, regret",
@@ -173,7 +172,6 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     },
     "--environment adversary-history --learners best-fixed": "learners: ",
     "--environment adversary-history --group topic": "group: ",
-    "--environment adversary-history --sources nq-like": "sources: ",
     **{f"--environment {name}": "environment: " for name in ("own:number", "own:absent", "absent:own", "own:")},
     "--logs LOGS --each model nothing": "each: no log has a column 'nothing'",
     "--logs LOG --each model model": "each: model is given twice",

@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_418,
-    "test lines": 21_011,
-    "product tokens": 193_272,
-    "test tokens": 196_925,
-    "engine and commands, lines": 9_911,
+    "product lines": 26_416,
+    "test lines": 21_008,
+    "product tokens": 193_246,
+    "test tokens": 196_922,
+    "engine and commands, lines": 9_908,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_595,
     "exaul/serving, lines": 4_583,

@@ -1,6 +1,5 @@
 """Strict arrays in every test: no silent rank or dtype promotion, and float64 where it is asked for."""
 
-import gc
 import os
 from functools import wraps
 from pathlib import Path
@@ -17,7 +16,7 @@ from exaul.kernels import metrics
 from exaul.serving import configuration
 from tests.models.stub import served
 
-if jax.__version_info__ < (0, 11):  # the older of its emitters of fusions compiles in two thirds of the time
+if jax.__version_info__ < (0, 11):  # XLA's older emitter of fusions compiles faster; later versions lack it
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
@@ -64,11 +63,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _scope(item.nodeid) != "kernels")
 
 
-def pytest_collection_finish():
-    """Let the garbage collector pass over what all imports have made: it takes a twentieth of the time."""
-    gc.freeze()
-
-
 def pytest_configure(config):
     """Ignore warnings about a cached program that another process is writing; it is compiled again."""
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
@@ -82,7 +76,7 @@ def _not_by_uv(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def _programs(request):
-    """Compile small games without optimisation, in other processes too; forget hundreds of programs."""
+    """Compile small games without optimisation, also in processes that tests start; then forget the programs."""
     quick = not request.node.nodeid.startswith(OPTIMISED)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))
     jax.config.update("jax_disable_most_optimizations", quick)

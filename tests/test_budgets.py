@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_416,
-    "test lines": 21_008,
+    "test lines": 21_012,
     "product tokens": 193_246,
     "test tokens": 196_922,
     "engine and commands, lines": 9_908,

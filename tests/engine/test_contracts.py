@@ -100,7 +100,7 @@ def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, where, trials, e
     alone = sweep(**settings, alphas=[0.1], trials=trials)
     monkeypatch.setattr(schedule, "CHUNK", ROUNDS * 70)
     lam = SMALL["horizon"] ** 0.5
-    crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=10, checkpoints=100)
+    crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=40, checkpoints=100)
     check_bounds(crowd)
     kept = rows(crowd, alpha=0.1, **{"lambda": lam})
     kept = kept[kept["trial"] < trials].reset_index(drop=True)

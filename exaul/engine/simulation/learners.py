@@ -114,7 +114,7 @@ def choose_backend(
         user_environment = sweep.environment, environment
     platform = machine.platform()
     for fastest in supporting_backends(by_rounds):
-        if not by_rounds and platform not in BACKENDS[fastest].platforms:  # by rounds, each runs on all
+        if not by_rounds and platform not in BACKENDS[fastest].platforms:  # those by rounds run on all
             continue
         backend = backend_of(learner, fastest, precision)
         if backend is None or not is_in_range(fastest):

@@ -12,7 +12,7 @@ TEXTS = {
     "scaling": "cost of a round of exaul against copies, arms and rounds, with fitted exponents",
     "start": "exaul sweep in a new process: first and second start, and memory",
     "service": "Abstainer and exaul serve: latency, journal, many keys, replay, metrics",
-    "all": "these four (uv run --group peers): renews their results, and the tables of docs/experiments.md",
+    "all": "these four (uv run --group peers): renews their results, and the tables of docs/speed.md",
     "gpu": "launches of programs compiled for an H100 and an A100, and rates on an NVIDIA GPU, if there is one",
 }
 TOGETHER = "throughput", "scaling", "start", "service"

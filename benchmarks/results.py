@@ -17,7 +17,7 @@ from exaul.engine.results import figures
 
 Row = dict[str, Any]  # what was measured, by column; with ``value`` and ``unit`` it is drawn
 FOLDER = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "experiments.md"  # with a table of each benchmark, between comments
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"  # with a table of each benchmark, between comments
 
 
 def table(rows: Sequence[Row]) -> str:

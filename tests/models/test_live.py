@@ -352,7 +352,7 @@ def test_a_dialogue_takes_no_more_calls_than_before(
     dialogue(kind=kind, **how)
     assert len(stub.asked) == calls <= predicted + 2  # equal ones are made once
     compared = [text for body in stub.asked if "Second answer" in (text := body["messages"][0]["content"])]
-    # 110 tokens of four characters, as in the costs of docs/experiments.md, however long the dialogue is
+    # 110 tokens of four characters, as in the costs of docs/speed.md, however long the dialogue is
     assert all(text.count("What is ") == 1 and len(text) <= 4 * 110 for text in compared)
     assert bool(compared) == ("entail" in score)
 

@@ -17,6 +17,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
+from exaul.engine.results.advice import FEASIBLE
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels.game import ARMS
 from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation
@@ -91,15 +92,19 @@ def main(given: Mapping[str, Any]) -> int:
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *(
-            f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
-            for alpha in config.alphas
-            if alpha not in best
-        ),
+        *(_describe_least(alpha, best[alpha][1] if alpha in best else 0.0) for alpha in config.alphas),
         recommend_grid(_by_grid(config, records)),
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
+
+
+def _describe_least(alpha: float, share: float) -> str:
+    """Return that a threshold answers hardly a share at alpha; empty if it answers more."""
+    if share == 0:
+        return f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
+    low = f"at alpha = {alpha:g} a threshold answers less than {FEASIBLE:.0%}, where no learner is advised"
+    return low if share < FEASIBLE else ""
 
 
 def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
@@ -114,12 +119,14 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
 
     figure, panels = figures.panel_grid(thresholds, figures.FDR)
     axes = panels[0][0]
-    axes.plot(thresholds["coverage"], thresholds["risk"], label="a threshold at each score", color="#08306b")
+    axes.plot(thresholds["coverage"], thresholds["risk"], label="all thresholds", color="#08306b")
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
-    top, at = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * max(best, default=0.01)), -1.0
+    highest = min(error_rate, max(best, default=0.0))  # of the names of alphas
+    top, at = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
     for alpha, (threshold, share) in sorted(best.items()):  # right of the mark, the curve is above alpha
-        axes.plot([1, share, share], [alpha, alpha, 0], color="#525252", linewidth=0.7, linestyle=":")
-        at = max(alpha, at + top / 20)  # one name above the other
+        reached = min(alpha, error_rate)  # the curve ends where all is answered
+        axes.plot([1, share, share], [reached, reached, 0], color="#525252", linewidth=0.7, linestyle=":")
+        at = max(reached, at + top / 20)  # one name above the other
         axes.text(1.01, at, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
@@ -162,8 +169,8 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
         return ""
     logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
     return (
-        f"at alpha = {alpha:g} the default thresholds of a sweep answer at most {each['uniform']:.1%}: use "
-        f"--warm-start, which takes the scores of a log as thresholds{logit}"
+        f"at alpha = {alpha:g} the evenly spaced thresholds that a sweep takes by default answer at most "
+        f"{each['uniform']:.1%}: use --warm-start, which takes the scores of a log as thresholds{logit}"
     )
 
 

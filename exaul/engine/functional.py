@@ -157,12 +157,11 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     _check_precision()
     arms = getattr(learner, "arms", MOST)
     shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
-    check_holds(
-        "cuts, errors, uniforms", shapes, len({*shapes}) == len(shapes[0]) == 1, "[T] each, of one game; vmap"
-    )
+    one = len({*shapes}) == len(shapes[0]) == 1
+    check_holds("cuts, errors, uniforms", shapes, one, "[T] each, of one game; jax.vmap plays several")
     blocks, of_rates = -(-shapes[0][0] // ROUNDS), jnp.shape(getattr(params, "eta", 0.0))
     holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
-    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; vmap plays several games")
+    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; jax.vmap plays several")
     kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
     ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
@@ -231,7 +230,7 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
 
 def _known(field: str, value: Any) -> Any:
     if value is None:
-        raise BadInput(f"{field}: not given, and it does not follow without a horizon")
+        raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows")
     return value
 
 

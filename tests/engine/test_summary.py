@@ -78,7 +78,7 @@ def test_the_default_tables_fit_80_columns_and_their_numbers_align():
         assert len(set(map(len, lines))) == 1
         assert [line.split()[1] for line in lines if line.startswith("* ")] == ["aci-rank"] * (number == 1)
         table = table_of(parts[number], "answered")
-        assert list(table) == ["learner", "FDR", "answered", "below target", "target, at most"]
+        assert list(table) == ["learner", "FDR", "answered", "below target", "wrong above target"]
         for cells in table.values():
             assert len({len(cell.strip("%").partition(".")[2]) for cell in cells if cell != "-"}) <= 1
         trials = result.trials[result.trials["alpha"] == alpha].groupby("learner", sort=False)
@@ -89,7 +89,7 @@ def test_the_default_tables_fit_80_columns_and_their_numbers_align():
             assert table["answered"][n] == f"{(rows['answered'] / 600).mean():.1%}"
             assert table["below target"][n] == f"{met:.0%}"
             limit = rows["risk_bound"].mean()
-            assert table["target, at most"][n] == ("-" if np.isnan(limit) else f"{np.ceil(limit):.0f}")
+            assert table["wrong above target"][n] == ("-" if np.isnan(limit) else f"{np.ceil(limit):.0f}")
 
 
 def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
@@ -168,7 +168,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert f"at most: a proven limit{limits}: of N shown answers, at most" in said
+        assert f"proven limit of wrong above target{limits}: of N shown answers, at most" in said
 
 
 def test_theory_says_where_and_on_what():

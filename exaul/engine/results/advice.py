@@ -229,6 +229,6 @@ def _apart(row: dict[str, Any]) -> list[str]:
     if low - NEAR <= fdr <= high + NEAR:
         return []
     return [
-        f"the halves of {row['source']} differ: the threshold of its first half has an FDR of {fdr:.4f} on the "
-        f"second, and {low:.4f} to {high:.4f} on random halves"
+        f"the order of {row['source']} matters: the threshold of its first half has an FDR of {fdr:.1%} on the "
+        f"second, and of {low:.1%} to {high:.1%} on random halves; the model or the questions may have changed"
     ]

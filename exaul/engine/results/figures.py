@@ -57,10 +57,11 @@ TICKS = 6  # most ticks at values that were measured
 MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
-RISK, REGRET = "wrong above the target, R$_t$", "regret"
+RISK, REGRET = "wrong above the target, R$_t$", "regret (loss above the best threshold's)"
+SO_FAR = ", up to $t$"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``linear`` of ``over_time``
-    "fdr": ("fdr", FDR, "", 0),
-    "answered-over-time": ("answered", ANSWERED, "", 0),
+    "fdr": ("fdr", FDR + SO_FAR, "", 0),
+    "answered-over-time": ("answered", ANSWERED + SO_FAR, "", 0),
     "risk": ("fdr_risk", RISK, "risk_bound", 10),
     "regret": ("regret", REGRET, "regret_bound", 1),
 }
@@ -152,11 +153,16 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
         axes.annotate(name, dots[name], best, arrowprops=line, **look)
 
 
+def percent(share: float, _: object) -> str:
+    """Return the label of a tick."""
+    return f"{100 * share:.4g}%"
+
+
 def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
+        axis.set_major_formatter(percent)
 
 
 def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **more: Any) -> None:
@@ -228,11 +234,13 @@ def over_time(
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
-        if label in (FDR, ANSWERED):
+        if label.endswith(SO_FAR):
             in_percent(axes.yaxis)
-    without = "; ".join(drawn.loc[drawn[dotted].isna(), lines].map(plain).unique()) if dotted else ""
-    none = f" (none for {without})" if without else ""
-    add_legend(figure, panels, BAND + (f"; dotted: proven bound at each t{none}" if dotted else ""))
+    without = ", ".join(drawn.loc[drawn[dotted].isna(), "learner"].unique()) if dotted else ""
+    none = f" (none for {plain(without)})" if without else ""
+    silent = curves.groupby(lines, sort=False)[f"{curve}_mean"].count()
+    note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent.index[silent == 0])
+    add_legend(figure, panels, note + (f"; dotted: proven limit at each t{none}" if dotted else ""))
     return figure
 
 
@@ -270,6 +278,8 @@ def fdr_by(trials: Table, swept: str) -> Figure:
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             by_value = line.groupby(swept)["fdr"]
+            if line["fdr"].isna().all():  # it shows nothing
+                continue
             quantiles = {f"fdr_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
             means = by_value.mean().to_frame("fdr_mean").assign(**quantiles)
             _band(axes, means.index, means, "fdr", style, label=plain(str(name)))
@@ -277,18 +287,19 @@ def fdr_by(trials: Table, swept: str) -> Figure:
         target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
         axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept], ylim=(0, None))
-        in_percent(axes.yaxis, *([axes.xaxis] if swept == "alpha" else []))
-        if swept != "alpha":
-            _at_values(axes, rows[swept])
+        in_percent(axes.yaxis)
+        _at_values(axes, rows[swept], logarithmic=swept != "alpha")
+        if swept == "alpha":
+            axes.xaxis.set_major_formatter(percent)
     add_legend(figure, panels, BAND)
     return figure
 
 
-def _at_values(axes: Axes, values: Any) -> None:
-    """Make the x axis logarithmic, unless a value is 0, with ticks at some of the values that were measured."""
+def _at_values(axes: Axes, values: Any, logarithmic: bool = True) -> None:
+    """Put ticks at some of the values that were measured; the axis may be logarithmic if no value is 0."""
     values = np.unique(values)
     shown = values[np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int)]
-    axes.set_xscale("log" if shown[0] > 0 else "linear")
+    axes.set_xscale("log" if logarithmic and shown[0] > 0 else "linear")
     axes.set_xticks(shown, [_short(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -305,8 +316,8 @@ def traces_figure(table: Table) -> Figure:
 def traces_by_learner(table: Table) -> Figure:
     """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
 
-    A field has the share answered in percent, and is darker the larger it is. It is crossed out where the FDR is
-    above alpha by more than a tolerance (``fdr_within_01``). Of more than ``MAPPED`` traces, the first are drawn.
+    A field has the share answered in percent, and is darker the larger it is. It has a mark in its corner where the
+    FDR is above alpha by more than a tolerance (``fdr_within_01``). At most ``MAPPED`` traces are drawn.
     """
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
     traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
@@ -320,14 +331,16 @@ def traces_by_learner(table: Table) -> Figure:
         answered, held = (fields[x].reindex(shown)[learners].to_numpy() for x in ("answered", "fdr_within_01"))
         axes.imshow(answered, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
         for (y, x), share in np.ndenumerate(answered):
-            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7)
+            color = "white" if share > 0.8 else "black"
+            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
             if held[y, x] < 1:
-                axes.plot([x - 0.45, x + 0.45], [y - 0.4, y + 0.4], color="#b10026", linewidth=1.2)
+                axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), [plain(name[:40]) for name in shown], fontsize=7)
         axes.label_outer()  # all panels have the same traces
     left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
-    note = f"answered in %, mean over trials; crossed out: FDR above $\\alpha$ + {NEAR:g}{left}"
+    at = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
+    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {NEAR:.0%}{left}"
     add_legend(figure, panels, note)
     return figure
 
@@ -348,6 +361,7 @@ def scatter(table: Table, above: str, note: str) -> Figure:
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
         axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=9)
+        in_percent(axes.yaxis)
     add_legend(figure, panels, note)
     return figure
 

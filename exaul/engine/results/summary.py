@@ -89,6 +89,7 @@ ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and bef
 NONE = "none"  # if no learner is advised
 ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
+EXCESS = "proven limit of\nwrong above target"
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
@@ -125,23 +126,22 @@ def summarize(
                 "answered": f"{_answered(each).mean():.1%}",
                 "trials at or\nbelow target": f"{(~(each['fdr'] > alpha)).mean():.0%}",
             }
-            limit = {"wrong above the\ntarget, at most": _limit(each["risk_bound"])} if is_limited else {}
-            rows.append(row | limit)
+            rows.append(row | ({EXCESS: _limit(each["risk_bound"])} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         rows = _once(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if from_log else ", if it starts from a log, which it does not here"
-    legend = f"{ADVISED.strip()}: advised (below){start}; " if starred else ""
-    if is_limited:  # a bound of 0 belongs to learners that never answer
-        few = ", for an N as here" if by_answers else ""
+    aims = "it aims at the target, so some trials end a little above it"
+    legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if starred else []
+    if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # it may be too narrow
+        few = "; N: as many answers as here" if by_answers else ""
         meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
-        legend += "-: nothing shown, or nothing proven\n"
-        legend += f"wrong above the target, at most: a proven limit{condition}: {meaning}"
+        legend.append(f"{EXCESS.replace(chr(10), ' ')}{condition}: {meaning}; -: nothing shown, or nothing proven")
     if "best-fixed" in set(trials["learner"]):
-        legend += "\nbest-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more"
+        legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        legend += f"\n{FROM_LOG}: starts from {log}, in place of a log of yours"
-    return "\n\n".join([*parts, *([legend.removesuffix("; ").strip()] if legend else [])])
+        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
+    return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
 def describe_limits(trials: Table, advised: Mapping[float, str], condition: str) -> list[str]:
@@ -155,7 +155,9 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
         most = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
         shown = rows["answered"].mean()
         if most < shown:  # a limit is NaN without rows or a proof
-            limit = f"at most {math.ceil(most):,} of its {shown:,.0f} answers per trial are wrong, {ALWAYS}"
+            wrong = math.ceil(most)
+            share = f"{wrong:,} of its {shown:,.0f} answers per trial ({round_up(wrong / shown)})"
+            limit = f"at most {share} are wrong, {ALWAYS}"
             lines.append(f"proven for {name} at alpha = {alpha:g}{condition}: {limit}")
     return lines
 
@@ -282,7 +284,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
             "of answerable": _text(share.mean(), "{:.1%}"),
             f"FDR<=alpha+{NEAR:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
             "traces": f"{len(rows)}",
-            "largest R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
+            "largest mean R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
             "10% of answerable": _text(share.quantile(0.1), "{:.1%}"),
         }
         lines.append(cell | row)
@@ -291,7 +293,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         f"FDR<=alpha+{NEAR:g}": "share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
-        "largest R_T": "of the traces; R_T is the sum of e - alpha over answers, mean over trials",
+        "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
         "10% of answerable": "its 10% quantile over the traces",
     }
     return format_table(_once(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)

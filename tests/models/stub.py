@@ -172,10 +172,3 @@ def serving():
     finally:
         server.should_exit = True
         thread.join()
-
-
-@contextmanager
-def served():
-    """A stub with a server of its own."""
-    with serving() as found:
-        yield found.renew()

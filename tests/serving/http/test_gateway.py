@@ -384,7 +384,7 @@ def test_any_reply(endpoints, withholder, data):
             break
         part = part[name]
     part[name] = data.draw(ANY)
-    endpoints[0].rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
+    endpoints[0].renew().rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
     stream = data.draw(st.booleans())
     status, _, raw = withholder.ask(QUESTION | {"stream": stream, "stream_options": {"include_usage": True}})
     assert status in (200, 400, 502)

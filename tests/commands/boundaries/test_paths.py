@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -112,9 +113,5 @@ def test_a_folder_of_another_user(few_figures, capsys):
 
 def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
     """The new folder, its new parents and files that were already moved are removed."""
-
-    def full(figure, path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(figures, "save", full)
+    monkeypatch.setattr(figures, "save", mock.Mock(side_effect=OSError(28, "No space left on device")))
     refused(capsys, ["inspect", "log.csv", "--out", "a/b/c"], "No space left on device")

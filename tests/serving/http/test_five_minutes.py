@@ -14,7 +14,6 @@ from openai import BadRequestError
 
 from tests.models.conftest import small_model  # noqa: F401  # a fixture
 from tests.serving.http.apps import blocks
-from tests.serving.http.browser import needs_chromium
 from tests.serving.http.test_clients import IDK, Town, langchain_model, openai_client
 from tests.serving.http.test_page import browser, row  # noqa: F401  # a fixture
 
@@ -71,7 +70,6 @@ def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
     assert "same decisions: yes" in done.stdout
 
 
-@needs_chromium
 def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
     """An answer is shown, others are withheld in each form, and the audit is learned, counted and on the page."""
     start = blocks(PAGE, "Five minutes", "sh")[0].replace(ENDPOINT, small_model)

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from exaul.serving.http.application import app, read_page
 from exaul.serving.service import LATEST, Service, wilson_interval
 from tests.serving.http.apps import EASY, serving
-from tests.serving.http.browser import Browser, needs_chromium
+from tests.serving.http.browser import Browser
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
 HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
@@ -84,7 +84,6 @@ def click(button: str, id: str) -> str:
 
 
 @pytest.mark.slow
-@needs_chromium
 def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     application = app(tmp_path / "s.sqlite", alpha=0.1, keys={"billing": {"alpha": 0.05}})
     service = application.state.service
@@ -126,7 +125,6 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
 def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=EASY)
     service = application.state.service
@@ -148,7 +146,6 @@ def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, brow
 
 
 @pytest.mark.slow
-@needs_chromium
 def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch(0o600)
@@ -185,7 +182,6 @@ def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) ->
 
 
 @pytest.mark.slow
-@needs_chromium
 def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     application = app(tmp_path / "s.sqlite", alpha=0.1)
     service = application.state.service
@@ -207,7 +203,6 @@ def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Bro
 
 
 @pytest.mark.slow
-@needs_chromium
 def test_updates_leave_the_reader_alone(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     application = app(tmp_path / "s.sqlite", alpha=0.1)
     service = application.state.service
@@ -242,7 +237,6 @@ def test_updates_leave_the_reader_alone(tmp_path: Path, serve: Serve, browser: B
 
 
 @pytest.mark.slow
-@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read(tmp_path: Path, serve: Serve, browser: Browser, scheme: str) -> None:
     """WCAG AA: all visible texts have a contrast of 4.5 or more, and nothing is wider than a small screen."""

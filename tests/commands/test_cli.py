@@ -26,7 +26,6 @@ from tests.refusals import refusal_of
 ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 
-TEXT = ("learner", "environment", "source", "grid", "warm_start")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
@@ -170,68 +169,6 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
     assert text.startswith(begin)
     assert text.endswith("or --grid logit (50.0%)")
     assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
-
-
-BAD = {
-    "--alphas 0": "alphas: 0.0 found",
-    "--alphas 1": "alphas: 1.0 found",
-    "--alphas nan": "alphas: nan found",
-    "--alphas x": "argument --alphas: invalid float value: 'x'",
-    "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
-    "--delta 1": "delta: 1.0 found",
-    "--lambdas -1": "lambdas: -1.0 found",
-    "--lambdas inf": "lambdas: inf found",
-    "--trials 0": "trials: 0 found",
-    "--trials 1.5": "argument --trials",
-    "--checkpoints 0": "checkpoints: 0 found",
-    "--horizon 0": "horizon: 0 found",
-    "--arms 1": "arms: 1 found",
-    "--seed -1": "seed: -1 found",
-    "--eta 0": "eta: 0.0 found",
-    "--gamma -0.1": "gamma: -0.1 found",
-    "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
-    "--environment mars": "environment: 'mars' is unknown; one of stochastic",
-    "--grid fine": "grid: 'fine' is unknown; one of uniform",
-    "--precision float16": "precision: 'float16' is unknown",
-    "--sources nq-lik": "sources: 'nq-lik' is unknown; .*; did you mean nq-like",
-    "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
-    "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
-    "--environment single-shift --logs LOG": "logs: 1 given; single-shift needs 2",
-    "--logs LOG --sources nq-like": "logs: given together with sources",
-    "--logs LOG --error error --correct error": "error: given together with correct",
-    "--logs LOG --score confidence": "my-log.csv: no column 'confidence'",
-    "--logs LOG --score correct --correct correct": "my-log.csv: 'correct' named as the column of scores and of",
-    "--warm-start 50": "warm_start: '50' found; it must be a log, or a fraction in .0, 1., such as 0.5",
-    "--logs LOG:model=c": "my-log.csv: no row with model=c",
-    "--logs none.csv": "none.csv: no such file",
-    "--environment replay --logs LOG --horizon 401": "horizon: 401 found; replay of my-log has 400 rounds",
-    "--out USED": "out: .* is not empty",
-    "--out LOG": "out: .* is a file",
-    "--out LOG/deep": "out: .* cannot be written",
-    "--backend quantum": "backend: 'quantum' is unknown; one of native",
-    "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
-    "--learners no-abstention --eta 0.1": "eta: given, but none of the learners has it: no-abstention",
-    "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
-    "--tunables x": "tunables: 'x' found; it must be NAME=VALUE",
-    "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
-    "--logs LOG --each model --score x": "my-log.csv: no column 'x' or beginning with it",
-    "--nonsense": "unrecognized arguments: --nonsense",
-    "--alphas": "argument --alphas: expected at least one argument",
-    "--trial 3": "unrecognized arguments: --trial 3",
-}
-
-
-@pytest.mark.parametrize("flags", BAD)
-def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
-    used = tmp_path / "used"
-    used.mkdir()
-    (used / "mine.txt").write_text("keep")
-    out = tmp_path / "out"
-    argv = flags.replace("LOG", str(log)).replace("USED", str(used)).split()
-    argv = argv if "--out" in argv else [*argv, "--out", str(out)]
-    assert re.search(BAD[flags], refusal_of(["sweep", *argv], capsys))
-    assert not out.exists()
-    assert [p.name for p in used.iterdir()] == ["mine.txt"]
 
 
 def test_the_command_alone_says_what_to_do_first(capsys):

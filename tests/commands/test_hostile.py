@@ -23,13 +23,6 @@ def test_logs_in_other_encodings_and_cut_archives(encoding, tmp_path, capsys):
         assert "log.csv.gz: " in refusal_of(["sweep", "--logs", str(tmp_path / "log.csv.gz")], capsys)
 
 
-def test_places_that_cannot_be_written_or_have_nothing_to_read(tmp_path, capsys):
-    assert "cannot be written" in refusal_of(["sweep", "--out", "/proc/exaul"], capsys)
-    assert "manifest.json: no such file" in refusal_of(["sweep", "--resume", str(tmp_path)], capsys)
-    sentence = "the folder contains no logs; a log must end in"
-    assert sentence in refusal_of(["sweep", "--logs", str(tmp_path)], capsys)
-
-
 def test_no_pickle_is_ever_loaded(tmp_path, capsys, monkeypatch):
     """An array of objects in the place of a state is refused before it is unpickled."""
     out = tmp_path / "out"

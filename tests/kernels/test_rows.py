@@ -1,4 +1,4 @@
-"""The functional API: the decisions of a sweep, batched over any number, and one sentence where it cannot run."""
+"""The functional API: the decisions of a sweep, batched over any number."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import exaul
-from exaul import BadInput, Sweep, run
+from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
@@ -142,32 +142,3 @@ def test_one_program_for_all_numbers():
         play(*made(alpha=alpha), drawn(1)[0])
     grid, (scores, _) = exaul.grid("logit", ARMS), records()
     np.testing.assert_array_equal(jax.jit(exaul.cuts)(grid, scores), exaul.cuts(grid, scores))  # traced, too
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"learner": "nobody"}, "learner: 'nobody' is unknown"),
-        ({"learner": "best-fixed"}, "learner: 'best-fixed' found; it must be a learner without hindsight"),
-        ({"alpha": 1.5}, r"alpha: 1.5 found; it must be a number in"),
-        ({"arms": 1}, "arms: 1 found"),
-        ({"horizon": None}, "lam: not given, and it does not follow without a horizon"),
-        ({"horizon": None, "lam": 3.0}, "eta: not given, and it does not follow without a horizon"),
-        ({"eta": -1.0}, "eta: -1.0 found"),
-        ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
-    ],
-)
-def test_bad_numbers_are_one_sentence(given, sentence):
-    given = {"learner": "exaul", "arms": ARMS, "alpha": ALPHA, "horizon": T} | given
-    with pytest.raises(BadInput, match=sentence):
-        exaul.make(given.pop("learner"), **given)
-    with pytest.raises(BadInput, match="scores: not given; the grid log is made of them"):
-        exaul.grid("log", 10)
-
-
-def test_without_float64_the_sentence_has_the_line_to_add():
-    with (
-        jax.enable_x64(False),
-        pytest.raises(BadInput, match=r'add .*: jax.config.update\("jax_enable_x64", True\)'),
-    ):
-        exaul.make("exaul", alpha=0.1, horizon=1000)

@@ -119,6 +119,7 @@ def test_a_manifest_of_another_version_is_refused(capsys):
         refused(capsys, ["merge", "out", "--out", "whole"], "manifest.json")
     Path("out/manifest.json").write_bytes(b"\xff\xfe")
     refused(capsys, ["rerun", "out"], "manifest.json: unreadable")
+    refused(capsys, ["sweep", "--resume", "."], "manifest.json: no such file")
 
 
 def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import chex
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.logs.log import Records
 from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
@@ -124,6 +126,19 @@ def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
+
+
+def records_of(rounds, seed=0, name="log", right=0.3):
+    """A log whose right answers score higher; of those that score 0, a share ``right`` is right."""
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.random(rounds), 3)
+    return Records(name, scores, (rng.random(rounds) > right + 0.7 * scores).astype(float), 0, None)
+
+
+def save_log(records, path):
+    """Write a log of records, and return its path."""
+    pd.DataFrame({"score": records.scores, "error": records.errors}).to_csv(path, index=False)
+    return str(path)
 
 
 def stream_of(pools, horizon, trials, environment="stochastic", seed=0):

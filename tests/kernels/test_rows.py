@@ -13,6 +13,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
 from exaul.kernels.game import ROUNDS
+from tests.games import save_log
 
 NAMES = [name for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
 T, ARMS, ALPHA = 700, 70, 0.2
@@ -128,9 +129,8 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
     assert params.start.share not in (0.0, 0.3)
     answers = exaul.play(learner, params, exaul.cuts(grid, scores), errors, drawn(1)[0])
-    log = tmp_path / "log.csv"
-    log.write_text("score,error\n" + "\n".join(f"{float(x)!r},{y}" for x, y in zip(*past, strict=True)))
-    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=str(log))
+    log = save_log(Records("past", *past, 0, None), tmp_path / "log.csv")
+    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=log)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
 

@@ -2,15 +2,14 @@
 
 import io
 import json
-import os
 import subprocess
-import sys
 import tokenize
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.processes import ROOT, python
+
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_416,
@@ -85,13 +84,7 @@ def measured(tmp_path_factory):
     """Every number of LIMITS."""
     product, engine = files(*PRODUCT), files("exaul/engine", "exaul/commands", suffixes=(".py",))
     product += files("docs", suffixes=(".py",))
-    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    home = tmp_path_factory.mktemp("home")
-    done = subprocess.run(
-        [sys.executable, "-c", PATH], cwd=home, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    ran = json.loads(done.stdout.splitlines()[-1])
+    ran = json.loads(python(PATH, folder=tmp_path_factory.mktemp("home")).stdout.splitlines()[-1])
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     modules = {Path(name).relative_to(ROOT).parts[1] + name for name, _ in ran if Path(name).is_relative_to(ROOT)}
     return {

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,16 +12,16 @@ import pytest
 import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
-from exaul.engine.logs.files import load
 from exaul.commands.main import main
 from exaul.engine import registry
+from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
 from tests.games import ENVIRONMENT_CASES
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
@@ -99,41 +97,35 @@ def test_every_environment_can_be_named(capsys):
     for case in ENVIRONMENT_CASES.values():
         tunables = case.get("tunables", ())
         flags = ["--environment", case["environment"], *(["--tunables", *tunables] if tunables else [])]
-        assert main(["sweep", *SMALL, *flags, "--learners", "exaul", "--anytime", "--dry-run"]) == 0
-        assert " of each copy" in capsys.readouterr().out
+        argv = ["sweep", *SMALL, *flags, "--learners", "exaul", "--anytime", "--dry-run"]
+        assert " of each copy" in output_of(argv, capsys)
     assert main(["sweep", *SMALL, "--environment", "single-shift", "--grid", "logit", "--anytime"]) == 0
 
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
-    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["sweep", *SMALL, "--logs", str(path)], capsys)
     assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the default thresholds of a sweep answer at most 0.0%: use --warm-start"
-    assert main(["inspect", str(path)]) == 0
-    assert said in capsys.readouterr().out
-    assert main(["inspect", str(path), "--each", "none"]) == 0
-    assert f"1 of 1, such as hard: {said}" in capsys.readouterr().out
+    assert said in output_of(["inspect", str(path)], capsys)
+    assert f"1 of 1, such as hard: {said}" in output_of(["inspect", str(path), "--each", "none"], capsys)
 
 
 def test_profiles(capsys):
-    assert main(["profiles"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["profiles"], capsys)
     assert re.search(r"^triviaqa-like +0.151 +100000 ", text, re.MULTILINE)
     assert re.search(r"^triviaqa-like: synthetic", text, re.MULTILINE)
     assert "mmlu-probability" in text
 
 
 def test_version(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"exaul {exaul.__version__}\n"
+    assert output_of(["--version"], capsys) == f"exaul {exaul.__version__}\n"
 
 
 def test_inspect(tmp_path, log, capsys):
-    assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")], capsys)
     scores, errors = load_log(str(log), Layout())[1:3]
     quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
     for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
@@ -165,8 +157,7 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
 
 
 def test_the_command_alone_says_what_to_do_first(capsys):
-    assert main([]) == 0
-    text = capsys.readouterr().out
+    text = output_of([], capsys)
     for command in ("sweep", "sweep --logs LOG.csv", "inspect LOG.csv", "serve --state FILE", "--help"):
         assert re.search(rf"exaul {command}", text)
 
@@ -198,8 +189,7 @@ def test_percents_and_flags_in_the_singular(tmp_path, few_figures):
 
 def test_each_flag_of_a_plan_and_of_a_sweep_is_in_a_group(capsys):
     for name in ("plan", "sweep"):
-        assert main([name, "--help"]) == 0
-        usage, _, rest = capsys.readouterr().out.partition("options:")
+        usage, _, rest = output_of([name, "--help"], capsys).partition("options:")
         assert usage.startswith(f"usage: exaul {name} [FLAGS]\n")
         assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
     assert "--alpha " not in rest
@@ -227,8 +217,7 @@ def test_readme_main_command_from_a_fresh_clone(tmp_path):
 def test_the_engine_sets_nothing_globally_on_import():
     code = "import jax; before = dict(jax.config.values); import exaul.engine.run, exaul.commands.main; "
     code += "assert dict(jax.config.values) == before and not jax.config.jax_enable_x64; print('same')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "same\n"
+    assert python(code).stdout == "same\n"
 
 
 def test_a_checkout_runs_without_an_installation_or_warnings(tmp_path):

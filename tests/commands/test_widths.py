@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep, run
-from exaul.commands.main import main
 from exaul.commands.verify import Certificate, report
 from exaul.engine import run as engine_run
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
 from tests.engine.test_text_table import cells
+from tests.printed import output_of
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90
@@ -147,8 +147,7 @@ def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, traces, ter
     printed = {}
     for width in (None, 40, 61, 80, 100, 137, 1000):
         terminal(width)
-        assert main(argv) == 0
-        printed[width] = re.sub(r"[\d.]+ [GM]iB", "1 GiB", capsys.readouterr().out)  # memory varies
+        printed[width] = re.sub(r"[\d.]+ [GM]iB", "1 GiB", output_of(argv, capsys))  # memory varies
         if width is not None:
             assert too_long(printed[width], width) == []
     assert printed[None] == printed[1000]

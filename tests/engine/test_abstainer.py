@@ -4,8 +4,6 @@ import copy
 import json
 import math
 import pickle
-import subprocess
-import sys
 from itertools import product
 
 import numpy as np
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from exaul import Abstainer, BadInput, Sweep
-from exaul.engine.logs.log import Records
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import Parameters, logit_grid
@@ -24,16 +21,12 @@ from exaul.kernels.online import choose as where
 from exaul.kernels.online import start_copy
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 from tests.engine.test_feedback import drawn, transcribe
+from tests.games import records_of
+from tests.processes import python
 
 LEARNERS = "aci-rank", "exaul"
 ROUNDS = 3000, pytest.param(30_000, marks=pytest.mark.slow)
 pytestmark = pytest.mark.usefixtures("constant_learners")
-
-
-def log_of(rounds, seed=0):
-    rng = np.random.default_rng(seed)
-    scores = np.round(rng.random(rounds), 3)
-    return Records("log", scores, (rng.random(rounds) > 0.3 + 0.7 * scores).astype(float), 0, None)
 
 
 def test_a_small_probability_of_abstaining_keeps_its_digits():
@@ -52,7 +45,7 @@ def test_importing_it_needs_no_engine():
         "assert not {'jax', 'pandas', 'matplotlib', 'numba'} & set(sys.modules); "
         "Abstainer().decide(0.5); assert not {'jax', 'pandas', 'matplotlib'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 BAD = {  # calls, what they are given, and the sentence
@@ -157,7 +150,7 @@ def decide_all(records, how, trial=0, **more):
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
     """From what a program sees: feedback when it arrives. Those of a sweep are the same (``test_feedback.py``)."""
-    how, records = HOWS[case], log_of(rounds)
+    how, records = HOWS[case], records_of(rounds)
     if how.get("reserve") and learner == "exaul":
         pytest.skip("no reserve")
     sweep = Sweep(seed=7, **how)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.commands.main import main
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.bounds import risk_from_feedback
@@ -12,6 +11,7 @@ from exaul.kernels.game import GRIDS, ROUNDS
 from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, of_each_rule
+from tests.printed import output_of
 
 PROMISING = tuple(name for name in LEARN_LATE if LEARNERS[name].risk_bound is not None)
 TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles for seconds
@@ -188,8 +188,8 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
         "--feedback-rate 0.1",
         "--feedback-rate 0.1 --missing right",
     ):
-        assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
-        (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("aci-rank  "))
+        printed = output_of(["plan", "--horizon", "100000", *flags.split()], capsys)
+        (line,) = (x for x in printed.splitlines() if x.startswith("aci-rank  "))
         learning[flags] = float(line.split()[-1].replace("none", "inf").rstrip("%"))
         assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()

@@ -6,8 +6,6 @@ import subprocess
 import tokenize
 from pathlib import Path
 
-import pytest
-
 from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
@@ -79,12 +77,11 @@ def tokens(paths):
     return count
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(home):
     """Every number of LIMITS."""
     product, engine = files(*PRODUCT), files("exaul/engine", "exaul/commands", suffixes=(".py",))
     product += files("docs", suffixes=(".py",))
-    ran = json.loads(python(PATH, folder=tmp_path_factory.mktemp("home")).stdout.splitlines()[-1])
+    ran = json.loads(python(PATH, folder=home).stdout.splitlines()[-1])
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     modules = {Path(name).relative_to(ROOT).parts[1] + name for name, _ in ran if Path(name).is_relative_to(ROOT)}
     return {
@@ -103,11 +100,12 @@ def measured(tmp_path_factory):
     }
 
 
-def test_nothing_grows_beyond_what_was_reached(measured, capsys):
+def test_nothing_grows_beyond_what_was_reached(tmp_path, capsys):
+    found = measured(tmp_path)
     with capsys.disabled():
-        print("\n" + "\n".join(f"{name}: {number:,} (limit {LIMITS[name]:,})" for name, number in measured.items()))
-    assert {name: number for name, number in measured.items() if number > LIMITS[name]} == {}
-    assert measured["path: files of engine and commands"] > 10  # it has seen the path
+        print("\n" + "\n".join(f"{name}: {number:,} (limit {LIMITS[name]:,})" for name, number in found.items()))
+    assert {name: number for name, number in found.items() if number > LIMITS[name]} == {}
+    assert found["path: files of engine and commands"] > 10  # it has seen the path
 
 
 def test_a_docstring_is_one_token(tmp_path):

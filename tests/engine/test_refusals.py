@@ -212,6 +212,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
     "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": ".*row 1: model is",
+    "--logs LOG:model=a,model=b": ".*a column may be given only once",
     "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
     "--logs LOG --each model --out LOGS": "out: .* is not empty",
     **{

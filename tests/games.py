@@ -15,6 +15,7 @@ from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
+from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
 from exaul.kernels.native import NativeBackend, RecordBlocks
@@ -126,6 +127,14 @@ def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
+
+
+def coins(stream, trials, rounds, count=1, seed=0):
+    """Uniforms [T, count, trials] of a stream, as the trials of a sweep draw them."""
+    keys = tuple(x[None, None] for x in uniforms.trial_keys(seed, stream, trials))
+    places = np.arange(ROUNDS * count, dtype=np.uint32).reshape(count, ROUNDS).T[..., None]
+    blocks = np.arange(-(-rounds // ROUNDS), dtype=np.uint32)
+    return np.concatenate([uniforms.uniforms(keys, block, places) for block in blocks])[:rounds]
 
 
 def records_of(rounds, seed=0, name="log", right=0.3):

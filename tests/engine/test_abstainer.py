@@ -20,8 +20,8 @@ from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import choose as where
 from exaul.kernels.online import start_copy
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
-from tests.engine.test_feedback import drawn, transcribe
-from tests.games import records_of
+from tests.engine.test_feedback import transcribe
+from tests.games import coins, records_of
 from tests.processes import python
 
 LEARNERS = "aci-rank", "exaul"
@@ -126,7 +126,7 @@ def decide_all(records, how, trial=0, **more):
     Its users do what a simulation draws for a trial, whose number is the key.
     """
     feedback, slots, decided, rounds = Sweep(**how).feedback, {}, [], len(records.scores)
-    coins, delays = (drawn(stream, trial, rounds, 7) for stream in (FEEDBACK, DELAYS))
+    luck, delays = (coins(x, np.array([trial]), rounds, seed=7)[:, 0, 0] for x in (FEEDBACK, DELAYS))
     described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
     one = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
     for n in range(rounds):
@@ -139,7 +139,7 @@ def decide_all(records, how, trial=0, **more):
         due = n if slot == feedback.delay else slots.get(slot)
         slots[slot] = n
         if due is not None:
-            status, told = draw_feedback(where, records.errors[due], coins[due], feedback.parameters())
+            status, told = draw_feedback(where, records.errors[due], luck[due], feedback.parameters())
             if status == WITH_FEEDBACK:
                 one.feedback(str(due), told)
     return np.array(decided), one

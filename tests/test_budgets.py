@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_416,
-    "test lines": 21_012,
+    "test lines": 20_739,
     "product tokens": 193_246,
-    "test tokens": 196_922,
+    "test tokens": 194_816,
     "engine and commands, lines": 9_908,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_595,

@@ -14,7 +14,7 @@ from exaul.engine import run as engine_run
 from exaul.engine.results import advice, figures, totals, trials
 from exaul.kernels import metrics
 from exaul.serving import configuration
-from tests.models.stub import served
+from tests.models.stub import serving
 
 if jax.__version_info__ < (0, 11):  # XLA's older emitter of fusions compiles faster; later versions lack it
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
@@ -140,11 +140,17 @@ def few_figures():
         yield
 
 
+@pytest.fixture(scope="session")
+def endpoints():
+    """Two endpoints that listen until the end: to start and stop them takes longer than most tests."""
+    with serving() as first, serving() as second:
+        yield first, second
+
+
 @pytest.fixture
-def stub():
-    """An endpoint that replies at once."""
-    with served() as found:
-        yield found
+def stub(endpoints):
+    """An endpoint that replies at once, and was asked nothing yet."""
+    return endpoints[0].renew()
 
 
 @pytest.fixture

@@ -5,14 +5,17 @@ from types import SimpleNamespace
 import chex
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.logs.log import Records
 from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
+from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
 from exaul.kernels.native import NativeBackend, RecordBlocks
@@ -124,6 +127,27 @@ def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
+
+
+def coins(stream, trials, rounds, count=1, seed=0):
+    """Uniforms [T, count, trials] of a stream, as the trials of a sweep draw them."""
+    keys = tuple(x[None, None] for x in uniforms.trial_keys(seed, stream, trials))
+    places = np.arange(ROUNDS * count, dtype=np.uint32).reshape(count, ROUNDS).T[..., None]
+    blocks = np.arange(-(-rounds // ROUNDS), dtype=np.uint32)
+    return np.concatenate([uniforms.uniforms(keys, block, places) for block in blocks])[:rounds]
+
+
+def records_of(rounds, seed=0, name="log", right=0.3):
+    """A log whose right answers score higher; of those that score 0, a share ``right`` is right."""
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.random(rounds), 3)
+    return Records(name, scores, (rng.random(rounds) > right + 0.7 * scores).astype(float), 0, None)
+
+
+def save_log(records, path):
+    """Write a log of records, and return its path."""
+    pd.DataFrame({"score": records.scores, "error": records.errors}).to_csv(path, index=False)
+    return str(path)
 
 
 def stream_of(pools, horizon, trials, environment="stochastic", seed=0):

@@ -11,6 +11,7 @@ import platform
 import re
 import tempfile
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -19,26 +20,16 @@ import numpy as np
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
 from exaul.engine.registry import backend_of
+from tests.games import ADAPTIVE_CASES
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
 OBLIVIOUS = ("stochastic", "single-shift", "alternating-shift", "gradual-shift", "replay")
 COMPILED = ("native",)  # backends whose loops share the arithmetic of every environment and precision
-ADAPTIVE = {
-    "adversary-history": {"environment": "adversary-history"},
-    "adversary-history tuned": {
-        "environment": "adversary-history",
-        "tunables": ("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
-    },
-    "adversary-omniscient": {"environment": "adversary-omniscient"},
-    "adversary-omniscient patient": {
-        "environment": "adversary-omniscient",
-        "tunables": ("objective=risk", "patience=0.65", "memory=0.003"),
-    },
-    "adversary-omniscient regret": {"environment": "adversary-omniscient", "tunables": ("objective=regret",)},
-    "interactive": {"environment": "interactive"},
-    "always-wrong": {"environment": "always-wrong"},
-}
+ADAPTIVE = (  # of ADAPTIVE_CASES
+    *("adversary-history", "adversary-history-knowing", "adversary-omniscient", "adversary-omniscient-patient"),
+    *("adversary-omniscient-regret", "interactive", "always-wrong"),
+)
 NUMBERS = {
     "anytime": {"anytime": True},
     "rates by hand": {"eta": 0.02, "gamma": 0.05},
@@ -82,38 +73,28 @@ def learners():
     return {name: registry.load_object(place) for name, place in places if name != registry.FROM_LOG}
 
 
-def learning():
-    """The names of the learners that learn from feedback on their own answers, also where it comes late."""
-    return tuple(name for name, learner in learners().items() if learner.feedback == "bandit")
-
-
 def cases():
     """The sweeps by name: fields of ``Sweep``, and whether feedback is a rating."""
     every = learners()
     for backend in registry.BACKENDS:
         names = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
         for environment in OBLIVIOUS if backend in COMPILED else OBLIVIOUS[:2]:
-            for precision in ("float64", "float32"):
-                for ratings in (False, True):
-                    if ratings and precision == "float32":
-                        continue
-                    name = f"{environment}, {backend}, {precision}, {'ratings' if ratings else 'binary'}"
-                    fields = {"environment": environment, "backend": backend, "precision": precision}
-                    yield name, SIZE | fields | {"learners": names}, ratings
+            for precision, ratings in (("float64", False), ("float64", True), ("float32", False)):
+                name = f"{environment}, {backend}, {precision}, {'ratings' if ratings else 'binary'}"
+                fields = {"environment": environment, "backend": backend, "precision": precision}
+                yield name, SIZE | fields | {"learners": names}, ratings
     for name, fields in NUMBERS.items():
         yield name, SIZE | {"learners": tuple(every)} | fields, True
     adaptive_learners = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
-    for name, fields in ADAPTIVE.items():
-        for ratings in (False, True):
-            kind = "ratings" if ratings else "binary"
-            yield f"{name}, {kind}", SIZE | fields | {"learners": adaptive_learners}, ratings
+    for name, ratings in product(ADAPTIVE, (False, True)):
+        kind = "ratings" if ratings else "binary"
+        yield f"{name}, {kind}", SIZE | ADAPTIVE_CASES[name] | {"learners": adaptive_learners}, ratings
     dense = {"learners": ("exaul", "exp3-ix"), "backend": "dense"}
-    yield "adversary-history, dense", SIZE | ADAPTIVE["adversary-history"] | dense, False
-    able = learning()
-    for name, fields in FEEDBACK.items():
-        for backend in ("rows", "dense"):
-            feedback = {"learners": able, "backend": backend}
-            yield f"{name}, {backend}", SIZE | fields | feedback, False
+    yield "adversary-history, dense", SIZE | ADAPTIVE_CASES["adversary-history"] | dense, False
+    # those that learn from feedback on their own answers, also where it comes late
+    able = tuple(name for name, learner in every.items() if learner.feedback == "bandit")
+    for (name, fields), backend in product(FEEDBACK.items(), ("rows", "dense")):
+        yield f"{name}, {backend}", SIZE | fields | {"learners": able, "backend": backend}, False
     holding = tuple(x for x in able if getattr(every[x].rule, "reserve", None) is not None)
     for backend in ("rows", "dense"):
         yield f"reserve, {backend}", SIZE | RESERVE | {"learners": holding, "backend": backend}, False

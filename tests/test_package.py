@@ -16,7 +16,7 @@ import pytest
 
 import exaul
 from exaul import Abstainer
-from tests.services import service
+from tests.processes import service, variables
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -142,7 +142,7 @@ def test_no_module_of_the_wheel_imports_a_package_of_others(wheel, tmp_path):
     for other in LINKS:
         (site / other).mkdir()
         (site / other / "__init__.py").write_text(OTHER)
-    env = os.environ | {"PYTHONPATH": str(site), "JAX_PLATFORMS": "cpu"}
+    env = variables(PYTHONPATH=str(site))
     file, modules = output([sys.executable, "-c", IMPORT_ALL], tmp_path, env).split()
     assert Path(file).parent == site / "exaul"
     assert int(modules) > 100

@@ -1,19 +1,15 @@
 """``Abstainer`` and its journal run with numpy alone, and the service with the libraries that serve."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
-from tests.services import service
+from tests.processes import python, service, variables
 
-ROOT = Path(__file__).parents[1]
 SMALL = ("numpy",)
 SERVING = "fastapi", "uvicorn", "prometheus-client", "httpx2"
 HIDE = """
@@ -86,20 +82,14 @@ def hidden(*distributions):
     return sorted(names - {"exaul"})
 
 
-def command(code, distributions, *argv):
-    return [sys.executable, "-c", HIDE + code, json.dumps(hidden(*distributions)), *argv]
-
-
-def environment():
-    return os.environ | {"PYTHONPATH": str(ROOT)}
+def program(code, distributions, *argv):
+    """A program that can import some distributions and what these need, and its arguments."""
+    return HIDE + code, json.dumps(hidden(*distributions)), *argv
 
 
 def run(code, folder, *argv, needed=SMALL, status=0):
-    """Return what a program prints that can import some distributions and what these need."""
-    done = subprocess.run(
-        command(code, needed, *argv), cwd=folder, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == status, done.stderr
+    """Return what such a program prints."""
+    done = python(*program(code, needed, *argv), folder=folder, status=status)
     return done.stdout + done.stderr
 
 
@@ -131,8 +121,8 @@ def test_the_service_imports_the_extra_serve_alone(tmp_path):
 def test_the_service_and_its_gateway_need_the_extra_serve_alone(stub, tmp_path):
     flags = "--state s.sqlite --port 0 --warm-start log.csv --upstream"
     (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
-    program = command(ENTRY, (*SMALL, *SERVING), "serve", *flags.split(), stub.url)
-    with service(program, tmp_path, environment()) as ask:
+    argv = program(ENTRY, (*SMALL, *SERVING), "serve", *flags.split(), stub.url)
+    with service([sys.executable, "-c", *argv], tmp_path, variables()) as ask:
         assert ask("/v1/decide", {"score": 0.9})["answer"]
         question = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
         reply = ask("/v1/chat/completions", question)

@@ -5,7 +5,7 @@ import pytest
 from exaul.commands.main import main
 from exaul.serving.service import Service
 from tests.models.stub import completion
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
 from tests.serving.http.apps import EASY, gateway
 
 RIGHT, WRONG = "It is Paris", "It is Lyon"
@@ -32,8 +32,7 @@ def journal(tmp_path):
 
 
 def test_open_audits_are_printed(journal, capsys):
-    assert main(["audits", str(journal)]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["audits", str(journal)], capsys)
     for part in (
         f"answer: {RIGHT}",
         "question: Which town?",
@@ -66,8 +65,8 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         for _ in range(2):
             assert client.ask(authorization="Bearer asking-token-0123456")[0] == 200
         argv = ["audits", f"http://127.0.0.1:{client.port}", "--judge-model", "large", "--endpoint", stub.url]
-        assert main([*argv, "--token-variable", "TOKEN"]) == 0
-        assert capsys.readouterr().out.strip() == "large judged 2 of 2 open audits (right: 2)"
+        printed = output_of([*argv, "--token-variable", "TOKEN"], capsys)
+        assert printed.strip() == "large judged 2 of 2 open audits (right: 2)"
         assert client.service.figures()["observed"] == 2
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
 

@@ -1,12 +1,9 @@
 """The command line: results, files, bad input."""
 
-import csv
 import dataclasses
 import json
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,16 +14,16 @@ from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
+from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
 from tests.games import ENVIRONMENT_CASES
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 
-TEXT = ("learner", "environment", "source", "grid", "warm_start")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
@@ -91,15 +88,8 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 def test_python_and_command_line_agree(tmp_path, few_figures):
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=[0.1]))
     assert main(["sweep", *SMALL, "--alphas", "0.1", "--out", str(tmp_path / "o")]) == 0
-    with (tmp_path / "o" / "trials.csv").open() as stream:
-        written = list(csv.DictReader(stream))
-    for name in result.trials.columns:
-        if name in TEXT:
-            assert [row[name] for row in written] == result.trials[name].fillna("").tolist()
-            continue
-        kind = type(result.trials[name].iloc[0].item())
-        values = [kind(row[name]) if row[name] else np.nan for row in written]
-        np.testing.assert_array_equal(values, result.trials[name].to_numpy())
+    written = load(tmp_path / "o" / "trials.csv")
+    pd.testing.assert_frame_equal(written, result.trials, check_exact=True, check_dtype=False)
 
 
 def test_every_environment_can_be_named(capsys):
@@ -107,41 +97,35 @@ def test_every_environment_can_be_named(capsys):
     for case in ENVIRONMENT_CASES.values():
         tunables = case.get("tunables", ())
         flags = ["--environment", case["environment"], *(["--tunables", *tunables] if tunables else [])]
-        assert main(["sweep", *SMALL, *flags, "--learners", "exaul", "--anytime", "--dry-run"]) == 0
-        assert " of each copy" in capsys.readouterr().out
+        argv = ["sweep", *SMALL, *flags, "--learners", "exaul", "--anytime", "--dry-run"]
+        assert " of each copy" in output_of(argv, capsys)
     assert main(["sweep", *SMALL, "--environment", "single-shift", "--grid", "logit", "--anytime"]) == 0
 
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
-    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["sweep", *SMALL, "--logs", str(path)], capsys)
     assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the default thresholds of a sweep answer at most 0.0%: use --warm-start"
-    assert main(["inspect", str(path)]) == 0
-    assert said in capsys.readouterr().out
-    assert main(["inspect", str(path), "--each", "none"]) == 0
-    assert f"1 of 1, such as hard: {said}" in capsys.readouterr().out
+    assert said in output_of(["inspect", str(path)], capsys)
+    assert f"1 of 1, such as hard: {said}" in output_of(["inspect", str(path), "--each", "none"], capsys)
 
 
 def test_profiles(capsys):
-    assert main(["profiles"]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["profiles"], capsys)
     assert re.search(r"^triviaqa-like +0.151 +100000 ", text, re.MULTILINE)
     assert re.search(r"^triviaqa-like: synthetic", text, re.MULTILINE)
     assert "mmlu-probability" in text
 
 
 def test_version(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"exaul {exaul.__version__}\n"
+    assert output_of(["--version"], capsys) == f"exaul {exaul.__version__}\n"
 
 
 def test_inspect(tmp_path, log, capsys):
-    assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    text = capsys.readouterr().out
+    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")], capsys)
     scores, errors = load_log(str(log), Layout())[1:3]
     quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
     for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
@@ -172,71 +156,8 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
     assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
 
 
-BAD = {
-    "--alphas 0": "alphas: 0.0 found",
-    "--alphas 1": "alphas: 1.0 found",
-    "--alphas nan": "alphas: nan found",
-    "--alphas x": "argument --alphas: invalid float value: 'x'",
-    "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
-    "--delta 1": "delta: 1.0 found",
-    "--lambdas -1": "lambdas: -1.0 found",
-    "--lambdas inf": "lambdas: inf found",
-    "--trials 0": "trials: 0 found",
-    "--trials 1.5": "argument --trials",
-    "--checkpoints 0": "checkpoints: 0 found",
-    "--horizon 0": "horizon: 0 found",
-    "--arms 1": "arms: 1 found",
-    "--seed -1": "seed: -1 found",
-    "--eta 0": "eta: 0.0 found",
-    "--gamma -0.1": "gamma: -0.1 found",
-    "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
-    "--environment mars": "environment: 'mars' is unknown; one of stochastic",
-    "--grid fine": "grid: 'fine' is unknown; one of uniform",
-    "--precision float16": "precision: 'float16' is unknown",
-    "--sources nq-lik": "sources: 'nq-lik' is unknown; .*; did you mean nq-like",
-    "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
-    "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
-    "--environment single-shift --logs LOG": "logs: 1 given; single-shift needs 2",
-    "--logs LOG --sources nq-like": "logs: given together with sources",
-    "--logs LOG --error error --correct error": "error: given together with correct",
-    "--logs LOG --score confidence": "my-log.csv: no column 'confidence'",
-    "--logs LOG --score correct --correct correct": "my-log.csv: 'correct' named as the column of scores and of",
-    "--warm-start 50": "warm_start: '50' found; it must be a log, or a fraction in .0, 1., such as 0.5",
-    "--logs LOG:model=c": "my-log.csv: no row with model=c",
-    "--logs none.csv": "none.csv: no such file",
-    "--environment replay --logs LOG --horizon 401": "horizon: 401 found; replay of my-log has 400 rounds",
-    "--out USED": "out: .* is not empty",
-    "--out LOG": "out: .* is a file",
-    "--out LOG/deep": "out: .* cannot be written",
-    "--backend quantum": "backend: 'quantum' is unknown; one of native",
-    "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
-    "--learners no-abstention --eta 0.1": "eta: given, but none of the learners has it: no-abstention",
-    "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
-    "--tunables x": "tunables: 'x' found; it must be NAME=VALUE",
-    "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
-    "--logs LOG --each model --score x": "my-log.csv: no column 'x' or beginning with it",
-    "--nonsense": "unrecognized arguments: --nonsense",
-    "--alphas": "argument --alphas: expected at least one argument",
-    "--trial 3": "unrecognized arguments: --trial 3",
-}
-
-
-@pytest.mark.parametrize("flags", BAD)
-def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
-    used = tmp_path / "used"
-    used.mkdir()
-    (used / "mine.txt").write_text("keep")
-    out = tmp_path / "out"
-    argv = flags.replace("LOG", str(log)).replace("USED", str(used)).split()
-    argv = argv if "--out" in argv else [*argv, "--out", str(out)]
-    assert re.search(BAD[flags], refusal_of(["sweep", *argv], capsys))
-    assert not out.exists()
-    assert [p.name for p in used.iterdir()] == ["mine.txt"]
-
-
 def test_the_command_alone_says_what_to_do_first(capsys):
-    assert main([]) == 0
-    text = capsys.readouterr().out
+    text = output_of([], capsys)
     for command in ("sweep", "sweep --logs LOG.csv", "inspect LOG.csv", "serve --state FILE", "--help"):
         assert re.search(rf"exaul {command}", text)
 
@@ -268,8 +189,7 @@ def test_percents_and_flags_in_the_singular(tmp_path, few_figures):
 
 def test_each_flag_of_a_plan_and_of_a_sweep_is_in_a_group(capsys):
     for name in ("plan", "sweep"):
-        assert main([name, "--help"]) == 0
-        usage, _, rest = capsys.readouterr().out.partition("options:")
+        usage, _, rest = output_of([name, "--help"], capsys).partition("options:")
         assert usage.startswith(f"usage: exaul {name} [FLAGS]\n")
         assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
     assert "--alpha " not in rest
@@ -297,8 +217,7 @@ def test_readme_main_command_from_a_fresh_clone(tmp_path):
 def test_the_engine_sets_nothing_globally_on_import():
     code = "import jax; before = dict(jax.config.values); import exaul.engine.run, exaul.commands.main; "
     code += "assert dict(jax.config.values) == before and not jax.config.jax_enable_x64; print('same')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "same\n"
+    assert python(code).stdout == "same\n"
 
 
 def test_a_checkout_runs_without_an_installation_or_warnings(tmp_path):

@@ -11,7 +11,7 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
 from tests.commands.boundaries.helpers import process
-from tests.refusals import refusal_of
+from tests.printed import refusal_of
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "utf-8"])
@@ -21,13 +21,6 @@ def test_logs_in_other_encodings_and_cut_archives(encoding, tmp_path, capsys):
     for end in [*range(0, len(packed), 7), *([] if encoding == "utf-8" else [len(packed)])]:
         (tmp_path / "log.csv.gz").write_bytes(packed[:end])
         assert "log.csv.gz: " in refusal_of(["sweep", "--logs", str(tmp_path / "log.csv.gz")], capsys)
-
-
-def test_places_that_cannot_be_written_or_have_nothing_to_read(tmp_path, capsys):
-    assert "cannot be written" in refusal_of(["sweep", "--out", "/proc/exaul"], capsys)
-    assert "manifest.json: no such file" in refusal_of(["sweep", "--resume", str(tmp_path)], capsys)
-    sentence = "the folder contains no logs; a log must end in"
-    assert sentence in refusal_of(["sweep", "--logs", str(tmp_path)], capsys)
 
 
 def test_no_pickle_is_ever_loaded(tmp_path, capsys, monkeypatch):

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from exaul import Abstainer, Sweep, run
-from exaul.commands.main import main
 from exaul.commands.plan import Plan, learners
 from exaul.engine.logs.files import load
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
 
 # a learner whose bound of R_t grows with t
 GROWING = LEARNERS["aci-rank"]._replace(
@@ -25,8 +24,7 @@ GROWING = LEARNERS["aci-rank"]._replace(
 
 def printed(flags, capsys):
     """The lines that the command prints, and the FDR of each learner."""
-    assert main(["plan", *flags.split()]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(["plan", *flags.split()], capsys).splitlines()
     found = [re.match(r"(\S+)  .*?  +(none|[\d.]+%)", line) for line in lines]
     return lines, {row[1]: 1.0 if row[2] == "none" else float(row[2][:-1]) / 100 for row in found if row}
 

@@ -1,12 +1,10 @@
 """`exaul serve`: what ends it with one line, and how it ends."""
 
-import contextlib
 import http.client
 import os
 import signal
 import socket
-import subprocess
-import sys
+from subprocess import PIPE
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,10 +14,11 @@ from exaul.commands import serve
 from exaul.commands.main import main
 from exaul.serving.http.server import BoundedServer
 from exaul.serving.http.settings import ServeFlags
-from tests.refusals import refusal_of
+from tests.printed import refusal_of
+from tests.processes import EXAUL, serving
 from tests.serving.http.apps import asked
 
-SERVE = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
+SERVE = *EXAUL, "serve", "--state", "s", "--port", "0"
 LOG = "score,correct\n" + "0.9,1\n0.2,0\n" * 50
 TOKEN = "decide,feedback,read 0123456789abcdef"
 
@@ -29,13 +28,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOKENS", TOKEN)
     return tmp_path
-
-
-@contextlib.contextmanager
-def serving(*flags):
-    """Run the service; yield its process and its port."""
-    with subprocess.Popen([*SERVE, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        yield running, int(running.stdout.readline().rsplit(":", 1)[1])
 
 
 def bearer(token):
@@ -105,7 +97,8 @@ def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
 
 
 def test_it_serves_until_a_signal_and_writes_no_secret(folder):
-    with serving("--tokens", "env:TOKENS", "--shadow") as (running, port):
+    with serving([*SERVE, "--tokens", "env:TOKENS", "--shadow"], stderr=PIPE) as (running, address):
+        port = int(address.rpartition(":")[2])
         statuses = []
         for token in ("0123456789abcdef", "guess-0123456789"):
             status, _, raw = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', bearer(token))
@@ -114,7 +107,6 @@ def test_it_serves_until_a_signal_and_writes_no_secret(folder):
         running.send_signal(signal.SIGINT)
         output = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
     assert statuses == [200, 401]
-    assert running.returncode == 0
     assert output == ""
     assert not os.path.exists("s-wal")  # the file was closed
     with Abstainers("s") as abstainers:
@@ -129,7 +121,8 @@ def test_sighup_reads_the_tokens_again(folder):
     tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
     tokens.touch(0o600)
     tokens.write_text(f"read {old}\n")
-    with serving("--tokens", "tokens", "--shadow") as (running, port):
+    with serving([*SERVE, "--tokens", "tokens", "--shadow"], stderr=PIPE) as (running, address):
+        port = int(address.rpartition(":")[2])
         assert [status_of(port, token) for token in (old, new)] == [200, 401]
         tokens.write_text(f"read {new}\n")
         running.send_signal(signal.SIGHUP)
@@ -143,7 +136,6 @@ def test_sighup_reads_the_tokens_again(folder):
         assert status_of(port, new) == 200
         running.terminate()  # which ends it as SIGINT does
         assert "".join(running.communicate(timeout=60)) == ""
-    assert running.returncode == 0
 
 
 @pytest.mark.slow
@@ -151,15 +143,14 @@ def test_a_stream_in_progress_does_not_hold_up_the_end(folder):
     """The model never replies; the server waits 20 s for it."""
     with socket.create_server(("127.0.0.1", 0)) as model:
         url = f"http://127.0.0.1:{model.getsockname()[1]}/v1"
-        with serving("--upstream", url) as (running, port):
-            connection = http.client.HTTPConnection("127.0.0.1", port)
+        with serving([*SERVE, "--upstream", url], stderr=PIPE) as (running, address):
+            connection = http.client.HTTPConnection(address.rpartition("/")[2])
             body = '{"model": "m", "messages": [{"role": "user", "content": "When?"}], "stream": true}'
             connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
             assert connection.getresponse().status == 200  # with the first comment
             running.terminate()
             output = "".join(running.communicate(timeout=25))
             connection.close()
-    assert running.returncode == 0
     assert "Traceback" not in output
 
 

@@ -10,14 +10,14 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED, answer_once_more
+from tests.printed import output_of
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
 
 
 @pytest.mark.parametrize("flags", ["--precision float64", "--precision float32", "--delay 5 --feedback-rate 0.5"])
 def test_a_sound_backend_is_certified(flags, capsys):
-    assert main(["verify", *SMALL, *flags.split()]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output_of(["verify", *SMALL, *flags.split()], capsys).splitlines()
     assert lines[-1] == "certified: yes"
     names = {line.split()[0] for line in lines[3 : lines.index("", 3)]}
     assert names == {*LEARNING, "aci-rank", "aci-rank-from-log"}
@@ -27,8 +27,7 @@ def test_a_sound_backend_is_certified(flags, capsys):
 def test_a_backend_with_one_other_decision_is_refused(precision, capsys, monkeypatch):
     """Of 3,600 decisions; float32 may differ in one of 200,000."""
     answer_once_more(monkeypatch)
-    assert main(["verify", *SMALL, "--learners", "exaul", "--precision", precision]) == 1
-    said = capsys.readouterr().out.splitlines()
+    said = output_of(["verify", *SMALL, "--learners", "exaul", "--precision", precision], capsys, 1).splitlines()
     assert said[-1] == "certified: no"
     (row,) = (line.split() for line in said if line.startswith("exaul "))
     assert row[2:4] == ["1", f"{5 * 600 + 264:,}"]

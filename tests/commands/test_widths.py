@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep, run
-from exaul.commands.main import main
 from exaul.commands.verify import Certificate, report
 from exaul.engine import run as engine_run
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
 from tests.engine.test_text_table import cells
+from tests.printed import output_of
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90
@@ -107,17 +107,6 @@ def test_a_certificate(width):
     assert too_long(report(certificates, ["no-abstention" * 9], "float32", width), width) == []
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """Make stdout a terminal with so many columns."""
-
-    def resize(width):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: width is not None, raising=False)
-        monkeypatch.setenv("COLUMNS", f"{width or 40}")
-
-    return resize
-
-
 COMMANDS = {
     "inspect": ["inspect", "LOG"],
     "inspect traces": ["inspect", "FOLDER", "--each", "model"],
@@ -129,16 +118,10 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def _simulated_once(monkeypatch):
-    """Of the widths, all print one result."""
-    finish, found = engine_run.finish, []
-    monkeypatch.setattr(engine_run, "finish", lambda *given: (found or found.append(finish(*given)) or found)[0])
-
-
-@pytest.mark.usefixtures("_simulated_once")
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, traces, terminal, tmp_path, capsys):
+def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, traces, tmp_path, monkeypatch, capsys):
+    finish, found = engine_run.finish, []  # of the widths, all print one result
+    monkeypatch.setattr(engine_run, "finish", lambda *given: (found or found.append(finish(*given)) or found)[0])
     rng = np.random.default_rng(0)
     scores = {f"score_{x}": np.sort(rng.random(400)) for x in ("a", "of_a_name" * 5, "语言", "d", "e")}
     pd.DataFrame(scores | {"error": rng.integers(0, 2, 400)}).to_csv(tmp_path / "scores.csv", index=False)
@@ -146,9 +129,9 @@ def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, traces, ter
     argv = [str(words.get(word, word)) for word in COMMANDS[name]]
     printed = {}
     for width in (None, 40, 61, 80, 100, 137, 1000):
-        terminal(width)
-        assert main(argv) == 0
-        printed[width] = re.sub(r"[\d.]+ [GM]iB", "1 GiB", capsys.readouterr().out)  # memory varies
+        monkeypatch.setattr(sys.stdout, "isatty", lambda width=width: width is not None, raising=False)
+        monkeypatch.setenv("COLUMNS", f"{width or 40}")
+        printed[width] = re.sub(r"[\d.]+ [GM]iB", "1 GiB", output_of(argv, capsys))  # memory varies
         if width is not None:
             assert too_long(printed[width], width) == []
     assert printed[None] == printed[1000]

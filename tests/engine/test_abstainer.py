@@ -4,8 +4,6 @@ import copy
 import json
 import math
 import pickle
-import subprocess
-import sys
 from itertools import product
 
 import numpy as np
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from exaul import Abstainer, BadInput, Sweep
-from exaul.engine.logs.log import Records
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import Parameters, logit_grid
@@ -23,17 +20,13 @@ from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import choose as where
 from exaul.kernels.online import start_copy
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
-from tests.engine.test_feedback import drawn, transcribe
+from tests.engine.test_feedback import transcribe
+from tests.games import coins, records_of
+from tests.processes import python
 
 LEARNERS = "aci-rank", "exaul"
 ROUNDS = 3000, pytest.param(30_000, marks=pytest.mark.slow)
 pytestmark = pytest.mark.usefixtures("constant_learners")
-
-
-def log_of(rounds, seed=0):
-    rng = np.random.default_rng(seed)
-    scores = np.round(rng.random(rounds), 3)
-    return Records("log", scores, (rng.random(rounds) > 0.3 + 0.7 * scores).astype(float), 0, None)
 
 
 def test_a_small_probability_of_abstaining_keeps_its_digits():
@@ -52,7 +45,7 @@ def test_importing_it_needs_no_engine():
         "assert not {'jax', 'pandas', 'matplotlib', 'numba'} & set(sys.modules); "
         "Abstainer().decide(0.5); assert not {'jax', 'pandas', 'matplotlib'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 BAD = {  # calls, what they are given, and the sentence
@@ -133,7 +126,7 @@ def decide_all(records, how, trial=0, **more):
     Its users do what a simulation draws for a trial, whose number is the key.
     """
     feedback, slots, decided, rounds = Sweep(**how).feedback, {}, [], len(records.scores)
-    coins, delays = (drawn(stream, trial, rounds, 7) for stream in (FEEDBACK, DELAYS))
+    luck, delays = (coins(x, np.array([trial]), rounds, seed=7)[:, 0, 0] for x in (FEEDBACK, DELAYS))
     described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
     one = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
     for n in range(rounds):
@@ -146,7 +139,7 @@ def decide_all(records, how, trial=0, **more):
         due = n if slot == feedback.delay else slots.get(slot)
         slots[slot] = n
         if due is not None:
-            status, told = draw_feedback(where, records.errors[due], coins[due], feedback.parameters())
+            status, told = draw_feedback(where, records.errors[due], luck[due], feedback.parameters())
             if status == WITH_FEEDBACK:
                 one.feedback(str(due), told)
     return np.array(decided), one
@@ -157,7 +150,7 @@ def decide_all(records, how, trial=0, **more):
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
     """From what a program sees: feedback when it arrives. Those of a sweep are the same (``test_feedback.py``)."""
-    how, records = HOWS[case], log_of(rounds)
+    how, records = HOWS[case], records_of(rounds)
     if how.get("reserve") and learner == "exaul":
         pytest.skip("no reserve")
     sweep = Sweep(seed=7, **how)

@@ -16,9 +16,10 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, START, WITHDRAW
+from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
 from exaul.serving.wal import UnreadableJournal
+from tests.processes import python
 
 SMALL = {"seed": 5}
 pytestmark = pytest.mark.usefixtures("constant_learners")
@@ -34,16 +35,22 @@ def used(path):
                 abstainers.feedback(decision.id, float(rng.random() > score))
 
 
-def repeat(abstainer, entries):
-    """Make the calls of a journal again, on an Abstainer in memory, with the recorded outcomes."""
-    for entry in entries:
-        if entry.kind == DECIDE:
-            decision = abstainer.decide(entry.score, entry.id)
-            assert decision[1:] == (entry.answered, entry.probability, entry.audit)
-        elif entry.kind == FEEDBACK:
-            assert abstainer.feedback(entry.id, entry.error) == "counted"
-        elif entry.kind == WITHDRAW:
-            abstainer.withdraw(entry.id)
+def replay_in_memory(path, **start):
+    """The figures of each key from the entries alone, by Abstainers in memory, with the recorded outcomes."""
+    alone = {}
+    with read_journal(path) as journal:
+        for entry in journal.entries():
+            if entry.key not in alone:
+                alone[entry.key] = Abstainer(**asdict(journal.config) | {"key": entry.seq}, **start)
+                alone[entry.key].REMEMBERED = 0  # as of a key
+            if entry.kind == DECIDE:
+                decision = alone[entry.key].decide(entry.score, entry.id)
+                assert decision[1:] == (entry.answered, entry.probability, entry.audit)
+            elif entry.kind == FEEDBACK:
+                assert alone[entry.key].feedback(entry.id, entry.error) == "counted"
+            elif entry.kind == WITHDRAW:
+                alone[entry.key].withdraw(entry.id)
+        return {key: alone[key].figures() for key in journal.all_keys()}
 
 
 def simulated(path, rounds, start=0, **more):
@@ -187,8 +194,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             running.send_signal(signal.SIGKILL)
             said += [words for line in running.stdout if len(words := line.split()) == 3]
     with read_journal(path) as journal:
-        entries, config = list(journal.entries()), asdict(journal.config)
-        keys = {entry.key: entry.seq for entry in entries if entry.kind == START}
+        entries = list(journal.entries())
     given = {entry.id: entry for entry in entries if entry.kind == DECIDE}
     learned = [entry.id for entry in entries if entry.kind == FEEDBACK]
     assert len(learned) == len(set(learned))
@@ -197,10 +203,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             assert given[id].answered == int(what)
         elif kind == "told" and what == "counted":
             assert id in learned
-    replayed = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
-    for key, one in replayed.items():
-        repeat(one, (entry for entry in entries if entry.key == key))
-    expected = {key: one.figures() for key, one in replayed.items()}
+    expected = replay_in_memory(path)
     with Abstainers(path) as abstainers:
         assert {key: abstainers.figures(key) for key in abstainers.all_keys()} == expected
 
@@ -254,8 +257,7 @@ def test_one_process_uses_a_file_whatever_its_name(tmp_path, link):
             file.close()
         with pytest.raises(BadInput, match="is in use by this process"):
             Abstainers(other)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert "is in use by another process" in done.stderr.splitlines()[-1]
+        assert "is in use by another process" in python(code, status=1).stderr.splitlines()[-1]
     if link is os.link:
         with pytest.raises(BadInput, match="has several names"):
             Abstainers(other)

@@ -33,6 +33,7 @@ from tests.games import (
     ADAPTIVE_LEARNERS,
     LEARNERS,
     LEARNING,
+    coins,
     of_each_rule,
     tuning_of,
 )
@@ -74,16 +75,6 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     pool = prepared.adaptive_pool()
     (rollout,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
     return rollout, pool
-
-
-def coins(stream, count, rounds, trials=3):
-    """Uniforms [T, count, trials] of a stream."""
-    keys = tuple(x[None] for x in uniforms.trial_keys(SEED, stream, np.arange(trials)))
-    blocks = []
-    for number in range(-(-rounds // ROUNDS)):
-        place = [np.arange(ROUNDS, dtype=np.uint32)[:, None] + np.uint32(ROUNDS * i) for i in range(count)]
-        blocks.append(np.stack([uniforms.uniforms(keys, np.uint32(number), x) for x in place], axis=1))
-    return np.concatenate(blocks)[:rounds]
 
 
 def history(made, draws, groups, knows, temperature, memory, curiosity):
@@ -197,7 +188,8 @@ TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
 def test_an_environment_asks_as_its_transcription(learner, where, name):
     transcription, rounds, levels, trials = TRANSCRIBED[ADAPTIVE_CASES[name]["environment"]]
     found, made = met(name, learner, where, rounds, levels=levels)
-    draws, u = coins(uniforms.ENVIRONMENT, 5, rounds), coins(uniforms.LEARNER, 1, rounds)[:, 0]
+    draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
+    u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
     rates = [np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
     for trial in range(trials):
         ask = transcription(made, draws[..., trial], **tuning_of(name))

@@ -12,6 +12,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
 from exaul.kernels.game import LOG_ARMS, log_grid
 from tests import reference
+from tests.games import save_log
 
 pytestmark = pytest.mark.usefixtures("few_figures")
 SMALL = {"trials": 2, "horizon": 300, "learners": ("exaul",)}
@@ -184,17 +185,12 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
 
 
 def test_an_adaptive_environment_has_no_advice(tmp_path):
-    assert run(Sweep(**SMALL, environment="always-wrong", out=str(tmp_path / "out"))).advice.empty
+    assert run(Sweep(**SMALL, environment="always-wrong", arms=20, out=str(tmp_path / "out"))).advice.empty
     assert not (tmp_path / "out" / "advice.csv").exists()
 
 
 def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path):
-    rows = made_up(300)
-    lines = [
-        f"{score!r},{error!r}" for score, error in zip(rows.scores.tolist(), rows.errors.tolist(), strict=True)
-    ]
-    (tmp_path / "log.csv").write_text("\n".join(["score,error", *lines]) + "\n")
-    sweep = {**SMALL, "logs": str(tmp_path / "log.csv"), "alphas": (0.1,)}
+    sweep = {**SMALL, "logs": save_log(made_up(300), tmp_path / "log.csv"), "alphas": (0.1,)}
     whole = run(Sweep(**sweep, out=str(tmp_path / "whole")))
     assert load(tmp_path / "whole" / "advice.csv").equals(whole.advice)
     for i in (1, 2):

@@ -69,10 +69,8 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
 
 @pytest.mark.parametrize("own", [None, ("tests.engine.test_agreement:ODD", ODD)])
 def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, capsys, monkeypatch):
-    def fail(self, *given):
-        raise RuntimeError("its compiler is too old\nand more")
-
     with monkeypatch.context() as patch:
+        fail = mock.Mock(side_effect=RuntimeError("its compiler is too old\nand more"))
         patch.setattr(CompiledSimulation, "start", fail)
         assert chosen(own=own) == "dense"
     assert chosen(own=own) == "dense"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.logs.log import Records
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import batch, schedule
 from exaul.kernels import records
@@ -107,14 +108,12 @@ def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, where, trials, e
     assert alone.trials.equals(kept)
 
 
-def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(tmp_path, monkeypatch):
+def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
     """Sums of real-valued errors run in one order."""
-    rng = np.random.default_rng(0)
-    log = tmp_path / "log.csv"
-    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in rng.random((900, 2))))
-    one = sweep(logs=[str(log)], checkpoints=1)
+    records = Records("log", *np.random.default_rng(0).random((2, 900)), 0, None)
+    one = run(Sweep(**SMALL | {"checkpoints": 1}, trials=3), [records])
     monkeypatch.setattr(schedule, "CHUNK", 1)
-    other = sweep(logs=[str(log)], checkpoints=SMALL["horizon"])
+    other = run(Sweep(**SMALL | {"checkpoints": SMALL["horizon"]}, trials=3), [records])
     assert one.trials.equals(other.trials)
 
 
@@ -182,9 +181,8 @@ def test_figures_of_a_trial_are_the_references(tmp_path):
     """From a log through the command's own engine to trials.csv, against plain NumPy over the same rounds."""
     rng = np.random.default_rng(3)
     scores, errors = rng.integers(0, 11, 300) / 10, rng.integers(0, 3, 300) / 2
-    log = tmp_path / "log.csv"
-    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in zip(scores, errors, strict=True)))
-    result = sweep(environment="replay", horizon=None, logs=[str(log)], arms=11, alphas=[0.4], lambdas=[2.0])
+    log = games.save_log(Records("log", scores, errors, 0, None), tmp_path / "log.csv")
+    result = sweep(environment="replay", horizon=None, logs=[log], arms=11, alphas=[0.4], lambdas=[2.0])
     grid = GRIDS["uniform"](11, ())
     for name in ("no-abstention", "always-abstain", "best-fixed"):
         best = int(np.argmin(reference.fixed_losses(grid, scores, errors, 0.4, 2.0)))

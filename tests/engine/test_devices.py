@@ -1,20 +1,16 @@
 """Results do not depend on batches; memory is bounded in advance."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from exaul import Sweep, run
-from exaul.commands.main import main
 from exaul.engine import machine
 from exaul.engine.simulation import batch, rounds
 from exaul.engine.simulation.prepare import prepare
+from tests.printed import output_of
+from tests.processes import python
 
-ROOT = Path(__file__).parents[2]
 GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoints": 9}
 
 
@@ -64,8 +60,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("exaul.engine.simulation.batch.simulate_learners", None)
     out = tmp_path / "out"
-    assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
-    told = capsys.readouterr().out
+    told = output_of(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
     assert re.findall(r"^(\w+)", told, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]
     assert "480 (cells x trials), in 1 batch" in told
     assert not out.exists()
@@ -87,9 +82,7 @@ def test_the_memory_of_a_sweep_is_at_most_what_is_said_and_at_least_a_third(argv
     program += "print(open('/proc/self/status').read())"
 
     def told(*flags):
-        env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, "-c", program, "sweep", *argv.split(), *flags]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        return python(program, "sweep", *argv.split(), *flags).stdout
 
     number, unit = re.search(r"memory\s+at most ([0-9.]+) ([GM])iB", told("--dry-run")).groups()
     expected = float(number) * (1024 if unit == "G" else 1)

@@ -24,6 +24,7 @@ from exaul.engine.logs.diagnosis import (
 )
 from exaul.engine.logs.log import Layout, Records, load_log, load_rows
 from exaul.kernels.metrics import best_coverage, every_threshold
+from tests.printed import output_of
 
 ROWS = 4000
 IDS = np.arange(ROWS)
@@ -142,17 +143,21 @@ DEFECTS = {  # a log, its only defects, and what the first sentence says
 }
 
 
+def words_of_log(capsys):
+    """The defects of the log, in the table of traces."""
+    line = output_of(["inspect", "log.csv", "--each", "none"], capsys).splitlines()[3]
+    return [word for word in line.split() if word in WORDS]
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 def test_each_defect_is_found_alone(name, capsys):
     make, words, first = DEFECTS[name]
     make().to_csv("log.csv", index=False)
-    assert main(["inspect", "log.csv"]) == 0
-    found = capsys.readouterr().out.split("above 0.999")[1].split("\nthe lowest score to")[0].split("\n\n")[1:]
+    printed = output_of(["inspect", "log.csv"], capsys)
+    found = printed.split("above 0.999")[1].split("\nthe lowest score to")[0].split("\n\n")[1:]
     assert len(found) == len(words), found
     assert re.search(first, "".join(found[:1]).strip()), found
-    assert main(["inspect", "log.csv", "--each", "none"]) == 0
-    line = capsys.readouterr().out.splitlines()[3]
-    assert [word for word in line.split() if word in WORDS] == words
+    assert words_of_log(capsys) == words
 
 
 @pytest.mark.parametrize("logs", [100, pytest.param(1000, marks=pytest.mark.slow)])
@@ -198,8 +203,7 @@ def test_findings_come_in_order_of_importance(capsys):
     top, pools = wrong_tops(), prompts_of_other_scores()
     table = pd.concat([top, pools.assign(id=pools["id"] // 2)])
     table.to_csv("log.csv", index=False)
-    assert main(["inspect", "log.csv", "--each", "none"]) == 0
-    words = [word for word in capsys.readouterr().out.splitlines()[3].split() if word in WORDS]
+    words = words_of_log(capsys)
     assert words == [word for word in WORDS if word in words]
     assert len(words) > 2
 
@@ -212,8 +216,7 @@ def test_a_table_of_all_traces(capsys):
     gaps.loc[:9, "score"] = None
     gaps.loc[gaps["prompt"] == "cot", "score_2"] = None
     gaps.rename(columns={"score": "score_1"}).to_parquet("logs/b.parquet")
-    assert main(["inspect", "logs", "--each", "prompt", "--alphas", "0.1", "0.3", "--out", "look"]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(["inspect", "logs", "--each", "prompt", "--alphas", "0.1", "0.3", "--out", "look"], capsys)
     table = files.load(Path("look/inspection.csv"))
     assert list(table) == [
         "trace",
@@ -254,8 +257,7 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
 
 def test_several_scores_show_their_defects(capsys):
     wrong_tops().rename(columns={"score": "score_a"}).assign(score_b=0.5).to_csv("log.csv", index=False)
-    assert main(["inspect", "log.csv"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("score")]
+    lines = [line for line in output_of(["inspect", "log.csv"], capsys).splitlines() if line.startswith("score")]
     assert [line.split()[0] for line in lines] == ["score", "score_a", "score_b"]
     assert ["top" in line.split() for line in lines] == [False, True, False]
 
@@ -391,13 +393,12 @@ def test_chance_is_that_of_fishers_exact_test_or_a_little_more():
 
 
 def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
-    assert main(["inspect", write(tmp_path / "x.csv", table)]) == 0
-    said = next(part for part in capsys.readouterr().out.split("\n\n") if "pools" in part)
+    parts = output_of(["inspect", write(tmp_path / "x.csv", table)], capsys).split("\n\n")
+    said = next(part for part in parts if "pools" in part)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
     assert said.endswith(f"look at each with:\n  exaul inspect {tmp_path / 'x.csv'} --each model half")
-    assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
-    assert "pools" not in capsys.readouterr().out
+    assert "pools" not in output_of(["inspect", f"{tmp_path / 'x.csv'}:model=a"], capsys)
 
 
 def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tmp_path):

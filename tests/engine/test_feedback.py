@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.commands.main import main
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.bounds import risk_from_feedback
 from exaul.kernels.game import GRIDS, ROUNDS
 from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
-from tests.games import LEARN_LATE, LEARNERS, of_each_rule
+from tests.games import LEARN_LATE, LEARNERS, coins, of_each_rule
+from tests.printed import output_of
 
 PROMISING = tuple(name for name in LEARN_LATE if LEARNERS[name].risk_bound is not None)
 TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles for seconds
@@ -50,19 +50,12 @@ def log_of(rounds, ratings=False):
     return Records("log", scores, np.round(errors * rng.random(rounds), 2) if ratings else errors, 0, None)
 
 
-def drawn(stream, trial, rounds, seed=0):
-    keys = uniforms.trial_keys(seed, stream, np.array([trial]))
-    places = np.arange(ROUNDS, dtype=np.uint32)[:, None]
-    blocks = range(-(-rounds // ROUNDS))
-    return np.concatenate([uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in blocks])[:rounds]
-
-
 def transcribe(name, grid, records, sweep, how, trial=0, log=None):
     """What ``reference.simulate_feedback`` makes of a trial of a replay of records, at alpha = .1."""
     rounds = len(records.scores)
     eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
     rates = (np.repeat(x, ROUNDS) for x in (eta, gamma * sweep.gamma_scales[0]))
-    draws = (drawn(stream, trial, rounds, sweep.seed) for stream in STREAMS)
+    draws = (coins(x, np.array([trial]), rounds, seed=sweep.seed)[:, 0, 0] for x in STREAMS)
     numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, how
     return reference.simulate_feedback(name, grid, records.scores, records.errors, *draws, *numbers, log=log)
 
@@ -188,8 +181,8 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
         "--feedback-rate 0.1",
         "--feedback-rate 0.1 --missing right",
     ):
-        assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
-        (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("aci-rank  "))
+        printed = output_of(["plan", "--horizon", "100000", *flags.split()], capsys)
+        (line,) = (x for x in printed.splitlines() if x.startswith("aci-rank  "))
         learning[flags] = float(line.split()[-1].replace("none", "inf").rstrip("%"))
         assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()

@@ -5,10 +5,8 @@ import graphlib
 import json
 import os
 import re
-import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,8 @@ from exaul import Sweep, run
 from exaul.commands.main import COMMANDS
 from exaul.engine import registry
 from tests.models.test_scores import scored
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.serving.http": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
     "exaul.kernels": set(),
@@ -137,16 +135,6 @@ def test_the_reference_imports_numpy_only():
     assert set(imports(ROOT / "tests" / "reference.py")) == {"numpy"}
 
 
-def python(code, *argv, folder=ROOT):
-    """Return the last line that a new process prints, parsed as JSON."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 LIGHT = """
 import json, sys
 from exaul.commands.main import main
@@ -163,7 +151,7 @@ print(json.dumps([ends, list(sys.modules)]))
 
 def test_commands_that_simulate_nothing_import_nothing_heavy(tmp_path):
     lines = "--help", "--version", "sweep --help", "plan --help", "sweep --alphas 0"
-    ends, modules = python(LIGHT, *lines, folder=tmp_path)
+    ends, modules = json.loads(python(LIGHT, *lines, folder=tmp_path).stdout.splitlines()[-1])
     assert ends == [0, 0, 0, 0, 2]
     assert not {name.split(".")[0] for name in modules} & set(HEAVY)
 
@@ -193,10 +181,7 @@ def swept(tmp_path, out, first="", **variables):
     """The modules that a sweep has imported, stopped and resumed in a process of its own, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     env |= {"PYTHONPATH": str(ROOT), **variables}
-    program = SWEEP.format(first=first, out=out)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
+    done = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env, status=None)
     if done.returncode:
         return done.stderr, None
     tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]

@@ -78,6 +78,16 @@ PAST = [  # a log that an Abstainer starts from
     (pd.DataFrame({"score": [0.5]}), "warm_start"),
     (pd.DataFrame({"score": [0.5, 3], "error": [1, 0]}), "warm_start"),
 ]
+MADE = [  # a learner with its numbers
+    ({"learner": "nobody"}, "learner: 'nobody' is unknown"),
+    ({"learner": "best-fixed"}, "learner: 'best-fixed' found; it must be a learner without hindsight"),
+    ({"alpha": 1.5}, r"alpha: 1.5 found; it must be a number in"),
+    ({"arms": 1}, "arms: 1 found"),
+    ({"horizon": None}, "lam: not given, and it does not follow without a horizon"),
+    ({"horizon": None, "lam": 3.0}, "eta: not given, and it does not follow without a horizon"),
+    ({"eta": -1.0}, "eta: -1.0 found"),
+    ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
+]
 ENVIRONMENTS = [  # name, number of logs, and more
     ("nothing", 1, {}, "^environment: 'nothing' is unknown"),
     ("single-shift", 1, {}, r"^scores: 1 found; it must be 2 arrays"),
@@ -99,6 +109,11 @@ GAME = {"cuts": np.array([1, 19]), "errors": np.array([0.0, 1.0]), "uniforms": n
 
 def sweep(fields):
     return run(Sweep(**SMALL | fields))
+
+
+def make(learner="exaul", **more):
+    """A learner of 70 arms with its numbers."""
+    return exaul.make(learner, **{"arms": 70, "alpha": 0.2, "horizon": 700} | more)
 
 
 def environment(name, count, more):
@@ -127,11 +142,14 @@ CALLS = [
     *((partial(sweep, fields), sentence) for fields, sentence in SWEEPS),
     *((partial(Abstainer, **fields), sentence) for fields, sentence in ABSTAINERS),
     *((partial(Abstainer, alpha=0.1, warm_start=log), sentence) for log, sentence in PAST),
+    *((partial(make, **fields), sentence) for fields, sentence in MADE),
     *((partial(environment, *given), sentence) for *given, sentence in ENVIRONMENTS),
     *((partial(play, **{name: np.array(value)}), sentence) for name, value, sentence in PLAYED),
     (lambda: jax.jit(lambda cuts: play(cuts=cuts))(GAME["errors"]), "must be integers"),  # types are known
     (lambda: play(np.ones(2), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta: \(2,\) found; it must be \[\] or"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
+    (partial(in_float32, lambda: make()), r'add .*: jax.config.update\("jax_enable_x64", True\)'),
+    (lambda: exaul.grid("log", 10), "scores: not given; the grid log is made of them"),
     (lambda: traced("log"), r"^scores: traced by JAX, but how many are"),
     (lambda: exaul.cuts([0.0, 1.0], [np.nan]), r"^scores: \[nan\] found"),
     (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*sorted"),
@@ -194,6 +212,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
     "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": ".*row 1: model is",
+    "--logs LOG:model=a,model=b": ".*a column may be given only once",
     "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
     "--logs LOG --each model --out LOGS": "out: .* is not empty",
     **{
@@ -207,6 +226,52 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--ray auto --dask local": "ray: given together with dask",
     "--ray auto --batches 0": "batches: 0 found",
     "--parts 3": ".*unrecognized arguments: --parts 3",
+    "--alphas 0": "alphas: 0.0 found",
+    "--alphas 1": "alphas: 1.0 found",
+    "--alphas nan": "alphas: nan found",
+    "--alphas x": "argument --alphas: invalid float value: 'x'",
+    "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
+    "--delta 1": "delta: 1.0 found",
+    "--lambdas -1": "lambdas: -1.0 found",
+    "--lambdas inf": "lambdas: inf found",
+    "--trials 0": "trials: 0 found",
+    "--trials 1.5": "argument --trials",
+    "--checkpoints 0": "checkpoints: 0 found",
+    "--horizon 0": "horizon: 0 found",
+    "--arms 1": "arms: 1 found",
+    "--seed -1": "seed: -1 found",
+    "--eta 0": "eta: 0.0 found",
+    "--gamma -0.1": "gamma: -0.1 found",
+    "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
+    "--environment mars": "environment: 'mars' is unknown; one of stochastic",
+    "--grid fine": "grid: 'fine' is unknown; one of uniform",
+    "--precision float16": "precision: 'float16' is unknown",
+    "--sources nq-lik": "sources: 'nq-lik' is unknown; .*; did you mean nq-like",
+    "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
+    "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
+    "--environment single-shift --logs mine.csv": "logs: 1 given; single-shift needs 2",
+    "--logs mine.csv --sources nq-like": "logs: given together with sources",
+    "--logs mine.csv --error error --correct error": "error: given together with correct",
+    "--logs mine.csv --score confidence": "mine.csv: no column 'confidence'",
+    "--logs mine.csv --score correct --correct correct": "mine.csv: 'correct' named as the column of scores and of",
+    "--warm-start 50": "warm_start: '50' found; it must be a log, or a fraction in .0, 1., such as 0.5",
+    "--logs mine.csv:model=c": "mine.csv: no row with model=c",
+    "--logs none.csv": "none.csv: no such file",
+    "--environment replay --logs mine.csv --horizon 401": "horizon: 401 found; replay of mine has 400 rounds",
+    "--out used": "out: .* is not empty",
+    "--out mine.csv": "out: .* is a file",
+    "--out mine.csv/deep": "out: .* cannot be written",
+    "--backend quantum": "backend: 'quantum' is unknown; one of native",
+    "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
+    "--learners no-abstention --eta 0.1": "eta: given, but none of the learners has it: no-abstention",
+    "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
+    "--tunables x": "tunables: 'x' found; it must be NAME=VALUE",
+    "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
+    "--logs mine.csv --each model --score x": "mine.csv: no column 'x' or beginning with it",
+    "--nonsense": "unrecognized arguments: --nonsense",
+    "--alphas": "argument --alphas: expected at least one argument",
+    "--trial 3": "unrecognized arguments: --trial 3",
+    "--out /proc/exaul": "out: .* cannot be written",
 }
 
 
@@ -215,11 +280,14 @@ def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, tmp_pat
     monkeypatch.chdir(tmp_path)
     write("logs/log.csv", rows=150)
     Path("empty").mkdir()
+    Path("used").mkdir()
     for name, text in {
         "own.py": "number = 3\n",
         "odd.csv": 'score,error,model\n0.5,1,"a,b=c"\n',
         "rows.csv": "score,error\n" + "0.5,1\n0.7,0\n" * 20,
         "bad.csv": "score,error\n0.5,1\n1.5,0\n",
+        "mine.csv": "score,error,model\n" + "0.5,1,a\n0.7,0,b\n" * 200,
+        "used/mine.txt": "keep",
     }.items():
         Path(name).write_text(text)
     argv = flags.replace("LOGS", "logs").replace("LOG", "logs/log.csv").split()

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,8 +22,9 @@ from exaul.engine.registry import LEARNERS
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
 from tests.conftest import draw_few_figures
+from tests.printed import output_of
+from tests.processes import python, variables
 
-ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
 
 
@@ -177,8 +177,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, w
     (out / ".ipynb_checkpoints").rmdir()
     assert files_in(out) == files_in(whole)
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
-    assert main(["sweep", "--resume", str(out)]) == 0
-    assert "nothing to resume" in capsys.readouterr().out
+    assert "nothing to resume" in output_of(["sweep", "--resume", str(out)], capsys)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
@@ -268,28 +267,27 @@ def test_progress_as_json_lines(capsys):
     assert capsys.readouterr().err == ""
 
 
-def environment():
-    return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+SWEEP = "import sys; from exaul.commands.main import main; sys.exit(main(['sweep', *sys.argv[1:]]))"
+
+
+def started(program, *argv):
+    """A process of a sweep that saves as often as it can."""
+    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    return subprocess.Popen([sys.executable, "-c", program, *argv, "--save-every", "0"], env=variables(), **quiet)
 
 
 @pytest.mark.slow
 def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bits(tmp_path):
     """SIGKILL at random moments, from the first import on; each process continues what the one before has left."""
-    program = [sys.executable, "-m", "exaul", "sweep"]
     fields = ["--trials", "120", "--horizon", "20000", "--learners", "exaul", "aci-rank", "best-fixed"]
     fields += ["--checkpoints", "20"]
     whole, out = tmp_path / "whole", tmp_path / "out"
-    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
+    python(SWEEP, *fields, "--out", str(whole))
     rng, argv, killed, reached = np.random.default_rng(2), [*fields, "--out", str(out)], 0, []
     while killed < 50:
-        process = subprocess.Popen(
-            [*program, *argv, "--batches", "60", "--save-every", "0"],
-            env=environment(),
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        started = time.monotonic()
-        while not (out / "manifest.json").exists() and process.poll() is None and time.monotonic() - started < 9:
+        process = started(SWEEP, *argv, "--batches", "60")
+        begun = time.monotonic()
+        while not (out / "manifest.json").exists() and process.poll() is None and time.monotonic() - begun < 9:
             time.sleep(0.01)
         time.sleep(rng.random() * (0.5 if rng.random() < 0.5 else 3))
         assert process.poll() in (None, 0), "it failed"
@@ -304,7 +302,7 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
                 shutil.rmtree(out)
                 argv = [*fields, "--out", str(out)]
     if (out / "manifest.json").exists():
-        subprocess.run([*program, "--resume", str(out)], check=True, env=environment(), capture_output=True)
+        python(SWEEP, "--resume", str(out))
         for name in ("trials.csv", "curves.csv"):
             assert (out / name).read_bytes() == (whole / name).read_bytes()
     assert max(reached) > 10
@@ -313,17 +311,14 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
 @pytest.mark.slow
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     """SIGKILL while a file is being written, and again right after each resumption."""
-    script = "import sys, numpy as np; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; "
-    script += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
-    program = [sys.executable, "-c", script, "sweep"]
+    program = f"from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; {SWEEP}"
     fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]
     fields += ["--backend", "dense", "--environment", "single-shift", "--checkpoints", "5"]
     whole, out = tmp_path / "whole", tmp_path / "out"
-    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
+    python(program, *fields, "--out", str(whole))
     rng, argv, hit = np.random.default_rng(1), [*fields, "--out", str(out)], 0
     for _ in range(200):
-        quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        process = subprocess.Popen([*program, *argv, "--save-every", "0"], env=environment(), **quiet)
+        process = started(program, *argv)
         skip = int(rng.integers(1, 4))  # saves that are let pass
         while process.poll() is None and skip:
             if any(out.rglob(".exaul-*")):
@@ -336,8 +331,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
         if hit == 50:
             break
     assert hit == 50
-    done = subprocess.run([*program, *argv], check=False, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python(program, *argv)
     assert files_in(out) == files_in(whole)
 
 

@@ -15,6 +15,7 @@ from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
 from exaul.kernels.metrics import best_coverage
 from tests.engine.test_session import Stop, files_in
+from tests.printed import output_of
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
 GAME |= {"learners": ("exaul", "ew")}
@@ -217,8 +218,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     write("logs/b.csv", 1)
     argv = ["sweep", *FLAGS, "--logs", "logs", "--each", "model", "--score", "score_a", "--progress", "json"]
     argv += ["--horizon", "1300"]  # two chunks, and so a save between them
-    assert main([*argv, "--out", "whole"]) == 0
-    table = capsys.readouterr().out.replace("whole", "out")
+    table = output_of([*argv, "--out", "whole"], capsys).replace("whole", "out")
     ends, state, save = [], SweepFolder.save_state, SweepFolder.save
 
     def stopped(after):
@@ -242,29 +242,24 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     done = {p: p.stat().st_mtime_ns for p in Path("out").glob("batches/*.npz")}
     assert len(done) == 3
     capsys.readouterr()
-    assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith(
+    assert output_of(["sweep", "--resume", "out", "--dry-run"], capsys).startswith(
         "traces    4, 3 of them finished; below is the largest, b:model=n 2\n"
     )
     assert {p: p.stat().st_mtime_ns for p in done} == done
-    assert main(["sweep", "--resume", "out"]) == 0
-    assert capsys.readouterr().out == table
+    assert output_of(["sweep", "--resume", "out"], capsys) == table
     assert files_in("out") == files_in("whole")
-    assert main(["sweep", "--resume", "out"]) == 0
-    assert "nothing to resume" in capsys.readouterr().out
+    assert "nothing to resume" in output_of(["sweep", "--resume", "out"], capsys)
 
 
 def test_shards_in_any_order_merge_to_the_whole(capsys):
     write("logs/a.csv", rows=400)
     write("logs/b.csv", 1)
     argv = ["sweep", *FLAGS, "--logs", "logs", "--score", "score_a"]
-    assert main([*argv, "--out", "whole"]) == 0
-    table = capsys.readouterr().out.replace("whole", "merged")
+    table = output_of([*argv, "--out", "whole"], capsys).replace("whole", "merged")
     for i in (1, 2, 3):
         assert main([*argv, "--shard", f"{i}/3", "--out", f"{i}"]) == 0
     capsys.readouterr()
-    assert main(["merge", "3", "1", "2", "--out", "merged"]) == 0
-    assert capsys.readouterr().out == table
+    assert output_of(["merge", "3", "1", "2", "--out", "merged"], capsys) == table
     assert files_in("merged") == files_in("whole")
     for wrong, words in (
         ("31", "trial 1 is missing"),

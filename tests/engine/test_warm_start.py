@@ -16,6 +16,8 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.game import log_grid
 from tests.engine.test_abstainer import decide_all
 from tests.engine.test_feedback import transcribe
+from tests.games import records_of, save_log
+from tests.printed import output_of
 
 pytestmark = pytest.mark.usefixtures("few_figures")
 ROOT = Path(__file__).parents[2]
@@ -23,18 +25,6 @@ EXAMPLE = ROOT / "examples" / "log.csv"
 LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}
 RARE = {"feedback_rate": 0.1, "delay": 300}
 HOWS = {"at once": {}, "late": LATE, "rare": RARE}
-
-
-def records_of(rounds, seed=0, name="log", right=0.3):
-    rng = np.random.default_rng(seed)
-    scores = np.round(rng.random(rounds), 3)
-    return Records(name, scores, (rng.random(rounds) > right + 0.7 * scores).astype(float), 0, None)
-
-
-def written(records, path):
-    """The path of a log with these records."""
-    pd.DataFrame({"score": records.scores, "error": records.errors}).to_csv(path, index=False)
-    return path
 
 
 def simulated(records, how, backend, **more):
@@ -50,7 +40,7 @@ def simulated(records, how, backend, **more):
 def test_simulation_abstainer_and_reference_make_the_same_decisions(how, tmp_path):
     """Decision for decision over 6,000 rounds; the figures and the bound count what is played alone."""
     how, log, records = HOWS[how], records_of(1500, seed=1), records_of(6_000)
-    path, rows = str(written(log, tmp_path / "log.csv")), (log.scores, log.errors)
+    path, rows = save_log(log, tmp_path / "log.csv"), (log.scores, log.errors)
     expected = transcribe("aci-rank", log_grid(514, log.scores), records, Sweep(seed=7, **how), how, log=rows)[0]
     assert 0.02 < expected.mean() < 0.9
     for backend in ("rows",) if how else ("dense", "native"):
@@ -67,7 +57,7 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(how, tmp_pat
 
 def test_an_adaptive_environment_starts_from_the_log(tmp_path):
     log, records = records_of(1500, seed=1, right=0.8), records_of(3000)
-    start = {"warm_start": str(written(log, tmp_path / "log.csv"))}
+    start = {"warm_start": save_log(log, tmp_path / "log.csv")}
     risks = {}
     for name, more in {"cold": {}, "warm": start}.items():
         sweep = Sweep(
@@ -114,7 +104,7 @@ def test_a_random_log_depends_on_the_seed_alone():
 
 def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid_alone(tmp_path):
     log, records = records_of(300, seed=1), records_of(1000)
-    path = str(written(log, tmp_path / "log.csv"))
+    path = save_log(log, tmp_path / "log.csv")
     sweep = {"environment": "replay", "trials": 2, "alphas": (0.1,)}
     made = prepare(Sweep(**sweep, warm_start=path), [records])
     assert made.records == (records,)
@@ -148,18 +138,15 @@ def test_each_source_has_its_own_log(tmp_path):
         records = records_of(400, "ab".index(name))
         half = Records(name, records.scores[:200], records.errors[:200], 0, None)
         rest = Records(name, records.scores[200:], records.errors[200:], 0, None)
-        alone, _ = simulated(
-            rest, {}, "native", warm_start=str(written(half, tmp_path / f"{name}.csv")), alphas=(0.2,)
-        )
+        alone, _ = simulated(rest, {}, "native", warm_start=save_log(half, tmp_path / f"{name}.csv"), alphas=(0.2,))
         assert trials["answered"].tolist() == [alone.sum()]
 
 
 def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsys):
     log, records = records_of(1500, seed=1), records_of(500)
-    path, out = written(log, tmp_path / "log.csv"), tmp_path / "out"
-    flags = ["--logs", str(written(records, tmp_path / "played.csv")), "--environment", "replay", "--trials", "1"]
-    assert main(["sweep", *flags, "--warm-start", str(path), "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
-    text = capsys.readouterr().out
+    path, out = save_log(log, tmp_path / "log.csv"), tmp_path / "out"
+    flags = ["--logs", save_log(records, tmp_path / "played.csv"), "--environment", "replay", "--trials", "1"]
+    text = output_of(["sweep", *flags, "--warm-start", path, "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
     manifest = json.loads((out / "manifest.json").read_text())["sources"][0]["warm_start"]
     assert manifest["name"] == "log"
     assert manifest["records"] == 1500
@@ -170,7 +157,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsy
         assert f"aci-rank starts by answering {share:.1%} at alpha = {alpha} (log: 1,500 rows" in text
     assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "trials.csv").read_bytes() == (out / "trials.csv").read_bytes()
-    written(records_of(1500, seed=2), path)
+    save_log(records_of(1500, seed=2), path)
     capsys.readouterr()
     assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "changed")]) == 2
     assert capsys.readouterr().err.startswith("exaul: rerun: sources: 1: warm_start: ")
@@ -203,10 +190,10 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, tmp_path, capsys):
     assert figures["feedback_risk"] <= figures["feedback_risk_bound"]
     assert math.isfinite(figures["feedback_risk_bound"])
     log = Records("log", np.array(scores, float), np.array(errors, float), 0, None)
-    path, played = written(log, tmp_path / "log.csv"), written(records, tmp_path / "played.csv")
-    flags = ["--logs", str(played), "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
-    assert main(["sweep", *flags, "--warm-start", str(path), "--out", str(tmp_path / "out")]) == 0
-    assert said.replace("LOG", "log") in " ".join(capsys.readouterr().out.split())
+    path, played = save_log(log, tmp_path / "log.csv"), save_log(records, tmp_path / "played.csv")
+    flags = ["--logs", played, "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
+    printed = output_of(["sweep", *flags, "--warm-start", path, "--out", str(tmp_path / "out")], capsys)
+    assert said.replace("LOG", "log") in " ".join(printed.split())
     trials = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("learner")
     assert trials.loc["aci-rank", "answered"] == figures["answers"]
 
@@ -224,13 +211,13 @@ def test_silence_after_a_log_without_a_threshold_ends():
 
 def test_an_abstainer_starts_from_a_file_a_table_or_arrays(tmp_path):
     log = records_of(400, seed=1)
-    path = written(log, tmp_path / "log.csv")
+    path = save_log(log, tmp_path / "log.csv")
     table = pd.DataFrame({"confidence": log.scores, "good": 1 - log.errors})
     ones = [
         Abstainer(alpha=0.1, warm_start=source, seed=1, key=0, **more)
         for source, more in (
+            (Path(path), {}),
             (path, {}),
-            (str(path), {}),
             (table, {"score": "confidence", "correct": "good"}),
             ((log.scores, log.errors), {}),
             ((log.scores.tolist(), log.errors.tolist()), {}),

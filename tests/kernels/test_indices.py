@@ -1,15 +1,12 @@
 """No compiled loop reads or writes outside its arrays; Numba checks this only on request."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from tests.games import LEARNERS, OBLIVIOUS
+from tests.processes import python, variables
 
 OWN = "experiments.impostors:coin"
 
@@ -41,10 +38,8 @@ def run_everything():
 @pytest.mark.slow
 def test_indices_are_within_their_arrays(tmp_path):
     """Compiled anew, with checks; an index that is not raises there."""
-    checked = os.environ | {"NUMBA_BOUNDSCHECK": "1", "XDG_CACHE_HOME": str(tmp_path)}
-    code = "from tests.kernels.test_indices import run_everything; run_everything()"
-    done = subprocess.run([sys.executable, "-c", code], env=checked, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    checked = variables(NUMBA_BOUNDSCHECK="1", XDG_CACHE_HOME=str(tmp_path))
+    python("from tests.kernels.test_indices import run_everything; run_everything()", env=checked)
 
 
 def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get():

@@ -1,4 +1,4 @@
-"""The functional API: the decisions of a sweep, batched over any number, and one sentence where it cannot run."""
+"""The functional API: the decisions of a sweep, batched over any number."""
 
 from functools import partial
 
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import exaul
-from exaul import BadInput, Sweep, run
+from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
 from exaul.kernels.game import ROUNDS
+from tests.games import save_log
 
 NAMES = [name for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
 T, ARMS, ALPHA = 700, 70, 0.2
@@ -128,9 +129,8 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
     assert params.start.share not in (0.0, 0.3)
     answers = exaul.play(learner, params, exaul.cuts(grid, scores), errors, drawn(1)[0])
-    log = tmp_path / "log.csv"
-    log.write_text("score,error\n" + "\n".join(f"{float(x)!r},{y}" for x, y in zip(*past, strict=True)))
-    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=str(log))
+    log = save_log(Records("past", *past, 0, None), tmp_path / "log.csv")
+    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=log)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
 
@@ -142,32 +142,3 @@ def test_one_program_for_all_numbers():
         play(*made(alpha=alpha), drawn(1)[0])
     grid, (scores, _) = exaul.grid("logit", ARMS), records()
     np.testing.assert_array_equal(jax.jit(exaul.cuts)(grid, scores), exaul.cuts(grid, scores))  # traced, too
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"learner": "nobody"}, "learner: 'nobody' is unknown"),
-        ({"learner": "best-fixed"}, "learner: 'best-fixed' found; it must be a learner without hindsight"),
-        ({"alpha": 1.5}, r"alpha: 1.5 found; it must be a number in"),
-        ({"arms": 1}, "arms: 1 found"),
-        ({"horizon": None}, "lam: not given, and it does not follow without a horizon"),
-        ({"horizon": None, "lam": 3.0}, "eta: not given, and it does not follow without a horizon"),
-        ({"eta": -1.0}, "eta: -1.0 found"),
-        ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
-    ],
-)
-def test_bad_numbers_are_one_sentence(given, sentence):
-    given = {"learner": "exaul", "arms": ARMS, "alpha": ALPHA, "horizon": T} | given
-    with pytest.raises(BadInput, match=sentence):
-        exaul.make(given.pop("learner"), **given)
-    with pytest.raises(BadInput, match="scores: not given; the grid log is made of them"):
-        exaul.grid("log", 10)
-
-
-def test_without_float64_the_sentence_has_the_line_to_add():
-    with (
-        jax.enable_x64(False),
-        pytest.raises(BadInput, match=r'add .*: jax.config.update\("jax_enable_x64", True\)'),
-    ):
-        exaul.make("exaul", alpha=0.1, horizon=1000)

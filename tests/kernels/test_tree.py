@@ -1,9 +1,5 @@
 """The tree of sums: the same bits for own and for shared records, for any tiles."""
 
-import os
-import subprocess
-import sys
-
 import numba
 import numpy as np
 import pandas as pd
@@ -11,6 +7,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.kernels.native import backend
+from tests.processes import python, variables
 
 GAME = {"learners": ("exaul", "exaul-known", "ew", "exp3-ix", "aci-rank"), "trials": 6, "checkpoints": 7}
 
@@ -63,9 +60,7 @@ def test_the_width_of_vectors_changes_no_bit(tmp_path):
     digests = set()
     for name, features in kinds:
         of = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "XDG_CACHE_HOME": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ | of, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        digests.add(done.stdout)
+        digests.add(python(PROGRAM, env=variables(**of)).stdout)
     assert len(digests) == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from tests.models.stub import KNOWN, serving
+from tests.models.stub import KNOWN
 
 
 @pytest.fixture(scope="session")
@@ -28,19 +28,6 @@ def small_model():
             yield f"{line.strip()}/v1"
         finally:
             running.kill()
-
-
-@pytest.fixture(scope="session")
-def server():
-    """The address of all stubs: to start and end a server takes longer than most tests."""
-    with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def stub(server):
-    """An endpoint that replies at once."""
-    return server.renew()
 
 
 @pytest.fixture

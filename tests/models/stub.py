@@ -4,7 +4,6 @@ import asyncio
 import math
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+
+from tests.processes import EXAUL
 
 QUESTION = re.compile(r"Question: (.*)\n")
 KNOWN = {f"What is {n} plus {n}?": str(2 * n) for n in range(200)}
@@ -58,13 +59,10 @@ def reply(body):
     return completion(right if number % 2 else f"perhaps {number}")
 
 
-MAIN = "import sys; from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
-
-
 def killed(stub, argv, seconds):
     """Run a command in a process of its own, and kill it so long after its first call."""
     before = len(stub.asked)
-    with subprocess.Popen([sys.executable, "-c", MAIN, *argv]) as running:
+    with subprocess.Popen([*EXAUL, *argv]) as running:
         while len(stub.asked) == before and running.poll() is None:
             time.sleep(0.005)
         time.sleep(seconds)
@@ -172,10 +170,3 @@ def serving():
     finally:
         server.should_exit = True
         thread.join()
-
-
-@contextmanager
-def served():
-    """A stub with a server of its own."""
-    with serving() as found:
-        yield found.renew()

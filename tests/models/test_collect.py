@@ -9,7 +9,6 @@ import shlex
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from itertools import pairwise
@@ -26,8 +25,9 @@ from starlette.responses import JSONResponse, Response
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
-from tests.models.stub import KNOWN, MAIN, USUAL, by_pattern, completion, killed
-from tests.refusals import refusal_of
+from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
+from tests.printed import output_of, refusal_of
+from tests.processes import EXAUL
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"
@@ -382,8 +382,7 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     rows = pd.DataFrame({"score_logprob": [0.9, 0.8, 0.2, 0.1], "score_of_a_long_name": 0.5, "error": [0, 0, 1, 1]})
     rows.to_csv(tmp_path / "log.csv", index=False)
     argv = ["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1", "--out", str(tmp_path / "o")]
-    assert main(argv) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(argv, capsys)
     titles = "score  defects  at 0.1  error rate  rows  right above wrong  distinct scores  ties at 1"
     head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
     assert head == titles.split("  ")
@@ -497,7 +496,7 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
         with sqlite3.connect("log/calls.sqlite") as file:
             return set(file.execute("SELECT key, rowid FROM calls"))
 
-    with subprocess.Popen([sys.executable, "-c", MAIN, *argv]) as running:
+    with subprocess.Popen([*EXAUL, *argv]) as running:
         while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
             time.sleep(0.01)
         running.kill()
@@ -544,8 +543,7 @@ def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
     """An empty answer has none; other columns stay, but lists."""
     argv = scoring(stub, rows, tmp_path / "out", "--samples 4")
     stub.rule = surer
-    assert main(argv) == 3
-    found = made(tmp_path / "out", capsys.readouterr().out)
+    found = made(tmp_path / "out", output_of(argv, capsys, 3))
     assert list(found.log) == ["ask", "got", "error", "hole", "score_verbal", "score_exact"]
     np.testing.assert_equal(found.log["score_verbal"].tolist(), [0.4, 0.5, 0.3, np.nan, 0.5, 1.0])
     np.testing.assert_equal(found.log["score_exact"].tolist(), [0.5, 0.5, 0, np.nan, 0.5, 0])
@@ -575,14 +573,12 @@ def test_scores_that_fail_are_empty_and_counted(stub, rows, tmp_path, capsys):
     failing = "Which colour has 2?"
     stub.rule = lambda body, before: BROKEN if failing in str(body) else surer(body, before)
     argv = scoring(stub, rows, tmp_path / "out", "--concurrent 1")
-    assert main(argv) == 3
-    found = made(tmp_path / "out", capsys.readouterr().out)
+    found = made(tmp_path / "out", output_of(argv, capsys, 3))
     assert "4 of 6 rows have all scores" in found.printed
     assert "  status 500: 1\n" in found.printed
     assert found.log["score_exact"].isna().tolist() == [n in (2, 3) for n in range(6)]
     stub.rule = surer
-    assert main(argv) == 3
-    assert "5 of 6 rows have all scores" in capsys.readouterr().out
+    assert "5 of 6 rows have all scores" in output_of(argv, capsys, 3)
     assert max(stub.counts()[text] for text in stub.counts() if failing not in text) == 1
 
 

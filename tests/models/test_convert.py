@@ -19,7 +19,7 @@ import pytest
 
 from exaul.commands.main import main
 from tests.models.stub import completion
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
 
 NAMED = "--score-name confidence"
 
@@ -387,8 +387,7 @@ TOLD = [  # what is printed of which files
 
 @pytest.mark.parametrize(("files", "flags", "lines"), TOLD)
 def test_what_was_read_is_told(tmp_path, capsys, files, flags, lines):
-    assert main(conversion(tmp_path, "table" if flags == DROPPING else "langfuse", files, flags)) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(conversion(tmp_path, "table" if flags == DROPPING else "langfuse", files, flags), capsys)
     assert [line for line in lines if line not in printed] == []
 
 

@@ -12,12 +12,11 @@ from starlette.responses import JSONResponse, Response
 
 from exaul import Abstainer, BadInput
 from exaul.commands.live import summary
-from exaul.commands.main import main
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
@@ -345,8 +344,7 @@ def test_a_dialogue_takes_no_more_calls_than_before(
     sources = {"user": texts, "adversary": pool}[kind]
     argv = ["live", kind, flag, str(sources), "--endpoint", stub.url, "--model", "m", "--horizon", "12"]
     argv += ["--score", *score, "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
-    assert main(argv) == 0
-    predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", capsys.readouterr().out)[1])
+    predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", output_of(argv, capsys))[1])
     assert not stub.asked
     how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
     dialogue(kind=kind, **how)
@@ -398,10 +396,8 @@ def test_a_dialogue_with_a_real_model(small_model, pool, texts, tmp_path, capsys
             (tmp_path / role).write_text(text)
         argv += ["--extra", '{"max_tokens": 8}', "--prompt"]
         argv += [f"{role}={tmp_path / role}" for role in ("adversary", "instructions")]
-    assert main(argv) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(argv, capsys)
     assert f"{rounds} of {rounds} rounds" in printed
     before = (tmp_path / "out" / "transcript.jsonl").read_bytes()
-    assert main(argv) == 0
-    assert "0 calls made" in capsys.readouterr().out
+    assert "0 calls made" in output_of(argv, capsys)
     assert (tmp_path / "out" / "transcript.jsonl").read_bytes() == before

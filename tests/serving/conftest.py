@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from exaul.serving import configuration
 from exaul.serving.http.application import app
-from tests.models.stub import Stub, completion, served
+from tests.models.stub import completion
 from tests.serving.http.apps import ABSTAIN, CONFIGURATION, KEY, SECRET, gateway
 
 
@@ -20,29 +20,10 @@ def _constant_learners_of_all():
         yield
 
 
-@pytest.fixture(scope="session")
-def endpoints():
-    """Two endpoints that listen until the end: to start and stop them takes longer than most tests."""
-    with served() as first, served() as second:
-        yield first, second
-
-
-def renewed(endpoint):
-    """An endpoint that was asked nothing yet."""
-    vars(endpoint).update(vars(Stub()) | {"url": endpoint.url})
-    return endpoint
-
-
-@pytest.fixture
-def stub(endpoints):
-    """An endpoint that replies at once."""
-    return renewed(endpoints[0])
-
-
 @pytest.fixture
 def other(endpoints):
     """Another endpoint."""
-    return renewed(endpoints[1])
+    return endpoints[1].renew()
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import re
 import shutil
+import signal
 import sqlite3
-import subprocess
 import sys
 from functools import cache
 from itertools import product
@@ -19,6 +19,8 @@ from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START
 from exaul.serving.journal import read_journal
 from exaul.serving.replay import replayed
+from tests.printed import output_of
+from tests.processes import python
 from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
@@ -26,6 +28,7 @@ LOG = "examples/log.csv"
 KILLED = """
 import os, signal, sys
 from exaul import Abstainers
+from tests.printed import output_of
 abstainers = Abstainers(sys.argv[1], seed=int(sys.argv[2]))
 for n in range(int(sys.argv[3])):
     abstainers.decide(n % 97 / 97, id=f"{sys.argv[2]}-{n}")
@@ -38,7 +41,7 @@ def left_by_a_kill(seed, questions):
     """The bytes of a file and of the one beside it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "state"
-        subprocess.run([sys.executable, "-c", KILLED, str(path), str(seed), str(questions)], check=False)
+        python(KILLED, path, str(seed), str(questions), status=-signal.SIGKILL)
         return path.read_bytes(), wal_of(path).read_bytes()
 
 
@@ -209,8 +212,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
                 assert abstainers.feedback(decision.id, score < 0.1) == first.feedback(alone.id, score < 0.1)
             elif decision.audit:
                 open_id = decision.id
-    assert main(["journal", "start", str(path), "--warm-start", LOG]) == 0
-    assert "starts by answering" in capsys.readouterr().out
+    assert "starts by answering" in output_of(["journal", "start", str(path), "--warm-start", LOG], capsys)
     for _ in range(2):  # also after a restart
         with Abstainers(path) as abstainers:
             seq = abstainers.latest_entries(1, START, key="")[0].seq
@@ -277,7 +279,7 @@ exec(sys.argv[2])
 def test_a_file_that_nobody_closes_is_opened_again(tmp_path, end):
     """A program may end without ``close``, or by Ctrl-C; SQLite then closes the file."""
     path = tmp_path / "state"
-    subprocess.run([sys.executable, "-c", LEFT, path, end], check=False, capture_output=True)
+    python(LEFT, path, end, status=None)
     assert not wal_of(path).exists()
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 2
@@ -416,7 +418,7 @@ def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
         for n in range(5):
             abstainers.decide(0.5, id=f"{n}")
             assert all(same for _, same in replayed(path))
-            subprocess.run([sys.executable, "-c", READ, path], check=True)
+            python(READ, path)
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 5
 

@@ -1,7 +1,6 @@
 """Functions and constants that the tests of input and output at their limits share."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ import pandas as pd
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import schedule
-from tests.refusals import refusal_of
+from tests.printed import refusal_of
+from tests.processes import variables
 
-ROOT = Path(__file__).parents[3]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
 ROWS = "score,error\n0.5,1\n0.9,0\n0.8,0\n"
 
@@ -33,7 +32,7 @@ def refused(capsys, argv, *words, program=main):
 def process(argv, before="", **options):
     """Run a command in a new process."""
     code = f"{before}\nfrom exaul.commands.main import entry; entry()"
-    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | options.pop("env", {})
+    env = variables(**options.pop("env", {}))
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
     return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, **options)
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -69,12 +70,8 @@ def test_terminals_without_the_characters():
 
 def test_a_defect_has_a_status_of_its_own(capsys):
     """Status 1 means a failed check only."""
-
-    def defect():
-        raise AssertionError("defect")
-
     with pytest.raises(SystemExit) as end:
-        terminal.entry(defect)
+        terminal.entry(mock.Mock(side_effect=AssertionError("defect")))
     assert end.value.code == terminal.DEFECT == 70
     assert "AssertionError: defect" in capsys.readouterr().err
 
@@ -89,12 +86,8 @@ def test_escape_codes_and_line_breaks_do_not_reach_the_terminal(capsys):
     assert r"\x1b[31m\u202e\r\x07 and this" in printed
     assert all(line.isprintable() for line in printed.split("\n"))
     assert sum(r"score_\n\r\x9b" in line for line in printed.split("\n")) >= 1
-
-    def defect():
-        raise AssertionError("\x1b[31m")
-
     with pytest.raises(SystemExit):
-        terminal.entry(defect)
+        terminal.entry(mock.Mock(side_effect=AssertionError("\x1b[31m")))
     assert r"AssertionError: \x1b[31m" in capsys.readouterr().err
 
 

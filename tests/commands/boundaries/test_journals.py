@@ -6,20 +6,22 @@ import shutil
 import sqlite3
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exaul import Abstainer, Abstainers, BadInput
+from exaul import Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
 from tests.commands.boundaries.helpers import process, refused
+from tests.engine.test_abstainers import replay_in_memory
+from tests.printed import output_of
 
 KEYS = "a", "b", "c"
+LOG = [0.2, 0.9] * 20, [1, 0] * 20
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def journal(tmp_path_factory):
     path, rng = tmp_path_factory.mktemp("journal") / "state", np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as often:
         often.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 60)
-        with Abstainers(path, alpha=0.3, seed=1, warm_start=([0.2, 0.9] * 20, [1, 0] * 20)) as abstainers:
+        with Abstainers(path, alpha=0.3, seed=1, warm_start=LOG) as abstainers:
             for n in range(140):
                 id = abstainers.decide(float(rng.random()), key=KEYS[int(n % 10 > 4) + (n % 10 == 9)], id=str(n)).id
                 if n % 3:
@@ -57,11 +59,6 @@ def edit(path, *statements):
 def state(journal, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(journal, "state")
-
-
-def test_a_journal_that_was_not_edited_is_verified(state, capsys):
-    assert main(["journal", "verify", "state"]) == 0
-    assert capsys.readouterr().out.endswith("140 decisions\nsame decisions: yes\nsame snapshots: yes\n")
 
 
 CHANGED = "entry 40 or one before it was changed"
@@ -138,8 +135,8 @@ def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch
         first, last = shown[0], [entry for entry in shown if entry.key == "c"][-1]
     edit("state", f"UPDATE journal SET answered = 0 WHERE seq in ({first.seq}, {last.seq})")
     monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
-    assert main(["journal", "verify", "state"]) == 1
-    assert f"same decisions: no, 2 differ, first at entry {first.seq}\n" in capsys.readouterr().out
+    printed = output_of(["journal", "verify", "state"], capsys, 1)
+    assert f"same decisions: no, 2 differ, first at entry {first.seq}\n" in printed
     again = rf"entry {last.seq}: decide found, which a replay does not repeat"
     with Abstainers("state") as abstainers, pytest.raises(OSError, match=again):
         abstainers.decide(0.5, key="c")
@@ -149,8 +146,8 @@ def test_a_snapshot_that_a_replay_does_not_repeat_is_named(state, capsys, monkey
     of = "SELECT {} FROM journal WHERE kind = 'snapshot' AND key = 'a' ORDER BY seq LIMIT 1"
     edit("state", f"UPDATE journal SET data = ({of.format('data')}) WHERE kind = 'snapshot' AND key = 'b'")
     monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
-    assert main(["journal", "verify", "state"]) == 1
-    assert "same decisions: yes\nsame snapshots: no, 1 differ, first at entry" in capsys.readouterr().out
+    printed = output_of(["journal", "verify", "state"], capsys, 1)
+    assert "same decisions: yes\nsame snapshots: no, 1 differ, first at entry" in printed
 
 
 def test_a_snapshot_is_used_as_it_was_written_and_with_its_open_answers(state):
@@ -174,8 +171,8 @@ def test_a_snapshot_is_used_as_it_was_written_and_with_its_open_answers(state):
 def test_a_journal_in_use_is_verified_and_exported(state, capsys):
     with Abstainers("state") as abstainers:
         abstainers.decide(0.5, key="new")
-        assert main(["journal", "verify", "state"]) == 0
-        assert "141 decisions" in capsys.readouterr().out
+        printed = output_of(["journal", "verify", "state"], capsys)
+        assert printed.endswith("141 decisions\nsame decisions: yes\nsame snapshots: yes\n")
         assert main(["journal", "export", "state", "rated.csv"]) == 0
         before = Path("state-wal").stat()[:7]  # without times
         shutil.copy("state", "copy")  # which releases SQLite's locks of this process
@@ -194,25 +191,6 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys):
     assert f"{len(read.columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
     refused(capsys, ["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
     refused(capsys, ["journal", "verify", "none"], "none")
-
-
-def replay_in_memory(path):
-    """The figures of each key from the entries alone, by Abstainers in memory."""
-    with read_journal(path) as journal:
-        alone = {}
-        for entry in journal.entries():
-            if entry.key not in alone:
-                alone[entry.key] = Abstainer(
-                    **asdict(journal.config) | {"key": entry.seq}, warm_start=([0.2, 0.9] * 20, [1, 0] * 20)
-                )
-                alone[entry.key].REMEMBERED = 0  # as of a key
-            if entry.kind == DECIDE:
-                alone[entry.key].decide(entry.score, entry.id)
-            elif entry.kind == FEEDBACK:
-                alone[entry.key].feedback(entry.id, entry.error)
-            elif entry.kind == WITHDRAW:
-                alone[entry.key].withdraw(entry.id)
-        return {key: alone[key].figures() for key in journal.all_keys()}
 
 
 def random_value(rng):
@@ -275,7 +253,7 @@ def test_any_edit_is_found_or_harmless(journal, tmp_path, monkeypatch, capsys, e
         assert (exported, out.count("\n"), err.count("\n")) in ((0, 1, 0), (2, 0, 1))
         try:
             figures = figures_of("state")
-            expected = replay_in_memory("state") if status == 0 else figures
+            expected = replay_in_memory("state", warm_start=LOG) if status == 0 else figures
             with Abstainers("state") as abstainers:
                 for key in (*KEYS, "new"):
                     for n in range(5):

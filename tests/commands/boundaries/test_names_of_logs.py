@@ -94,7 +94,3 @@ def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch)
     assert first != second
     assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
     assert len(runs) == 2
-
-
-def test_a_column_is_selected_once(capsys):
-    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "a column may be given only once")

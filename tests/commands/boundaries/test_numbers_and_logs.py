@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from exaul.engine import machine
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, refused
+from tests.processes import python
 
 
 def write(name, text):
@@ -98,9 +97,8 @@ def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
     parquet.write_table(pyarrow.table(columns), "x.parquet")
     for path, most in (("x.csv", 300), ("x.parquet", 400)):
         inspect = f"from exaul.commands.main import main; main(['inspect', {path!r}])"
-        code = f"{inspect}; print(open('/proc/self/status').read())"
-        done = subprocess.check_output([sys.executable, "-c", code], text=True)
-        assert int(re.search(r"VmHWM:\s+(\d+) kB", done)[1]) < most * 1024
+        printed = python(f"{inspect}; print(open('/proc/self/status').read())").stdout
+        assert int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) < most * 1024
     Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,{cells},1\n")
     refused(capsys, ["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
 

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -28,15 +29,12 @@ LONG = "x" * 300
         ["inspect", LONG],
         ["rerun", LONG],
         ["merge", LONG, "--out", "out"],
+        ["inspect", "a\nb\x1b[31m.csv"],
     ],
-    ids=range(9),
+    ids=range(10),
 )
-def test_names_that_are_too_long(argv, capsys):
-    refused(capsys, argv, LONG[:100])
-
-
-def test_a_path_with_a_line_break_is_one_line(capsys):
-    refused(capsys, ["inspect", "a\nb\x1b[31m.csv"], "a\\nb\\x1b[31m.csv: no such file")
+def test_names_that_are_too_long_or_have_a_line_break(argv, capsys):
+    refused(capsys, argv, LONG[:100] if LONG in str(argv) else "a\\nb\\x1b[31m.csv: no such file")
 
 
 def test_a_link_leads_to_the_folder(few_figures):
@@ -112,9 +110,5 @@ def test_a_folder_of_another_user(few_figures, capsys):
 
 def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
     """The new folder, its new parents and files that were already moved are removed."""
-
-    def full(figure, path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(figures, "save", full)
+    monkeypatch.setattr(figures, "save", mock.Mock(side_effect=OSError(28, "No space left on device")))
     refused(capsys, ["inspect", "log.csv", "--out", "a/b/c"], "No space left on device")

@@ -14,7 +14,7 @@ from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.progress import Progress
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
-from tests.refusals import refusal_of
+from tests.printed import output_of, refusal_of
 
 
 def test_an_interrupted_command_says_how_to_continue(capsys):
@@ -119,6 +119,7 @@ def test_a_manifest_of_another_version_is_refused(capsys):
         refused(capsys, ["merge", "out", "--out", "whole"], "manifest.json")
     Path("out/manifest.json").write_bytes(b"\xff\xfe")
     refused(capsys, ["rerun", "out"], "manifest.json: unreadable")
+    refused(capsys, ["sweep", "--resume", "."], "manifest.json: no such file")
 
 
 def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
@@ -133,16 +134,14 @@ def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
 def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
     interrupted()
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
-    assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
-    told = capsys.readouterr().out
+    told = output_of(["sweep", "--resume", "out", "--dry-run"], capsys)
     assert "1 (alphas x lambdas x rates, of all learners)" in told
     assert "1,500 of each copy, 4,500 in all" in told
     assert sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*")) == before
     refused(capsys, ["sweep", "--resume", "out", "--trials", "100", "--dry-run"], "trials is 100 here, 3 in out")
     refused(capsys, ["sweep", "--resume", "out", "--trials", "100"], "trials is 100 here, 3 in out")
     assert main(["sweep", "--resume", "out", "--trials", "3", "--alphas", "0.05"]) == 0
-    assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
-    assert "nothing to resume" in capsys.readouterr().out
+    assert "nothing to resume" in output_of(["sweep", "--resume", "out", "--dry-run"], capsys)
 
 
 @pytest.fixture(scope="module")

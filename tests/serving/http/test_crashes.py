@@ -14,6 +14,7 @@ import pytest
 from exaul.commands.main import main
 from exaul.serving.entries import DECIDE, FEEDBACK, VERDICT
 from exaul.serving.journal import read_journal
+from tests.printed import output_of
 
 KILLS, CLIENTS = 50, 16
 
@@ -96,8 +97,7 @@ def test_killed_50_times_under_load(tmp_path, capsys):
     assert len(decided) >= 50 * KILLS
 
     capsys.readouterr()
-    assert main(["journal", "verify", str(path)]) == 0
-    assert "same" in capsys.readouterr().out
+    assert "same" in output_of(["journal", "verify", str(path)], capsys)
     with read_journal(path) as journal:
         entries = list(journal.entries())
     given = {entry.id: entry for entry in entries if entry.kind == DECIDE}

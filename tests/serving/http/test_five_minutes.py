@@ -1,26 +1,20 @@
 """The commands of docs/service.md do what the page says, before a real model."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
-from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from openai import BadRequestError
 
 from tests.models.conftest import small_model  # noqa: F401  # a fixture
+from tests.processes import EXAUL, ROOT, serving, variables
 from tests.serving.http.apps import blocks
-from tests.serving.http.browser import needs_chromium
 from tests.serving.http.test_clients import IDK, Town, langchain_model, openai_client
 from tests.serving.http.test_page import browser, row  # noqa: F401  # a fixture
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
-EXAUL, ENVIRONMENT = [sys.executable, "-m", "exaul"], os.environ | {"PYTHONPATH": str(ROOT)}
 ENDPOINT, SERVICE = "http://127.0.0.1:8000/v1", "http://127.0.0.1:8321"
 
 pytestmark = [
@@ -29,18 +23,10 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def serving(command, folder):
-    """Run the command that starts the service, on a free port; yield its address."""
+def of_page(command):
+    """The command that starts the service, on a free port."""
     assert command.startswith("uv run --extra serve exaul serve ")
-    arguments = command.replace("\\\n", "").split()[5:]
-    argv = [*EXAUL, *arguments, "--port", "0"]
-    with subprocess.Popen(argv, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-    assert process.returncode == 0
+    return [*EXAUL, *command.replace("\\\n", "").split()[5:], "--port", "0"]
 
 
 def asked(command, address):
@@ -54,7 +40,7 @@ def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
     start, ask, rate = blocks(PAGE, "Five minutes", "sh")
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    with serving(start.replace(ENDPOINT, small_model), tmp_path) as address:
+    with serving(of_page(start.replace(ENDPOINT, small_model)), tmp_path) as (_, address):
         for _ in range(3):
             reply = asked(ask, address)
             described = json.loads("{" + blocks(PAGE, "Five minutes", "json")[0] + "}")["exaul"]
@@ -67,11 +53,10 @@ def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
         page = subprocess.run(["curl", "-s", f"{address}/"], capture_output=True, text=True, check=True)
         assert page.stdout.startswith("<!doctype html>")
     verify = [*EXAUL, "journal", "verify", "state.sqlite"]
-    done = subprocess.run(verify, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    done = subprocess.run(verify, env=variables(), capture_output=True, text=True, check=True)
     assert "same decisions: yes" in done.stdout
 
 
-@needs_chromium
 def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
     """An answer is shown, others are withheld in each form, and the audit is learned, counted and on the page."""
     start = blocks(PAGE, "Five minutes", "sh")[0].replace(ENDPOINT, small_model)
@@ -79,7 +64,7 @@ def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with (
         openai_client(small_model, {}) as direct,
-        serving(f"{start} --audit 1", tmp_path) as address,
+        serving(of_page(f"{start} --audit 1"), tmp_path) as (_, address),
         openai_client(f"{address}/v1", {}) as client,
     ):
         questions = "Which town is the capital of France?", "Invent the name of a town."
@@ -117,5 +102,5 @@ def test_the_main_job(small_model, tmp_path, browser):  # noqa: F811
 def test_your_own_program(tmp_path):
     start, ask = blocks(PAGE, "Your own program", "sh")[0].splitlines()
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    with serving(start, tmp_path) as address:
+    with serving(of_page(start), tmp_path) as (_, address):
         assert asked(ask, address).keys() == {"id", "answer", "probability", "audit", "repeated", "error"}

@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -384,7 +385,7 @@ def test_any_reply(endpoints, withholder, data):
             break
         part = part[name]
     part[name] = data.draw(ANY)
-    endpoints[0].rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
+    endpoints[0].renew().rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
     stream = data.draw(st.booleans())
     status, _, raw = withholder.ask(QUESTION | {"stream": stream, "stream_options": {"include_usage": True}})
     assert status in (200, 400, 502)
@@ -487,11 +488,8 @@ def test_the_page_gets_the_conversation(town, gate):
 )
 def test_the_journal_cannot_be_written(town, gate, monkeypatch, on_error, shadow):
     with gate(on_error=on_error, shadow=shadow) as client:
-
-        def fail(*_, **__):
-            raise OSError(28, "no space left on device")
-
-        monkeypatch.setattr(client.service, "decide", fail)
+        full = mock.Mock(side_effect=OSError(28, "no space left on device"))
+        monkeypatch.setattr(client.service, "decide", full)
         status, headers, raw = client.ask()
         reply = "answer" if shadow else on_error
         assert client.metric(f'exaul_journal_failures_total{{reply="{reply}"}}') == 1

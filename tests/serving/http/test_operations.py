@@ -1,8 +1,6 @@
 """What docs/operations.md says of scopes, limits, metrics and backups is so."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -13,6 +11,7 @@ from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
 from exaul.serving.http.application import app
 from exaul.serving.http.settings import SCOPES
+from tests.processes import python
 from tests.serving.http.apps import blocks
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -54,7 +53,7 @@ def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
     code = f"import sqlite3; sqlite3.connect('state.sqlite', isolation_level=None).execute({copy!r})"
     with TestClient(app("state.sqlite", learner="aci-rank")) as client:
         ids = [client.post("/v1/decide", json={"score": 0.5}).json()["id"] for _ in range(50)]
-        subprocess.run([sys.executable, "-c", code], check=True)
+        python(code)
         assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
     assert main(["journal", "verify", "backup.sqlite"]) == 0
     with Abstainers("backup.sqlite") as abstainers:

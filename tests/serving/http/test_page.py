@@ -3,26 +3,21 @@
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import LATEST, Service, wilson_interval
+from exaul.serving.service import LATEST, wilson_interval
 from tests.serving.http.apps import EASY, serving
-from tests.serving.http.browser import Browser, needs_chromium
+from tests.serving.http.browser import Browser
 
 READER, RATER = "reader-token-0001", "rater-token-00001"
 HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
 OVERRIDE = "\u202e"  # shows what follows from right to left
 
-Serve = Callable[[FastAPI], str]
 
-
-def test_the_policy_allows_this_script_and_style_only() -> None:
+def test_the_policy_allows_this_script_and_style_only():
     page, text = read_page()
     policy = dict(part.split(" ", 1) for part in text.split("; "))
     assert "unsafe" not in text
@@ -35,14 +30,14 @@ def test_the_policy_allows_this_script_and_style_only() -> None:
     assert not re.search(r"\s(on\w+|style)\s*=\s*[\"']", page)  # handlers and styles in attributes are not allowed
 
 
-def test_the_page_is_short_and_names_no_other_address_and_makes_no_html_from_strings() -> None:
+def test_the_page_is_short_and_names_no_other_address_and_makes_no_html_from_strings():
     page, _ = read_page()
     assert len(page.splitlines()) <= 260
     assert not re.search(r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|new Function|localStorage", page)
     assert not re.search(r"https?:|[\"'`(=]//|\bsrc\b|\bhref\b|\burl\(|@import|\bimport\b", page)
 
 
-def test_wilson_interval() -> None:
+def test_wilson_interval():
     # published: 0 of 10 and 8 of 10 (Newcombe 1998, method 3, and its formula)
     assert wilson_interval(0.0, 10) == pytest.approx([0, 0.2775], abs=1e-4)
     assert wilson_interval(0.8, 10) == pytest.approx([0.4902, 0.9433], abs=1e-4)
@@ -51,14 +46,14 @@ def test_wilson_interval() -> None:
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve():
     """Serve applications on free ports of this machine."""
     with contextlib.ExitStack() as stack:
         yield lambda application: f"http://127.0.0.1:{stack.enter_context(serving(application))}/"
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+def browser(tmp_path):
     with Browser(tmp_path / "profile") as browser:
         yield browser
         # nothing was blocked by the policy, nothing failed, nothing came from elsewhere
@@ -69,23 +64,22 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         assert [url for url in urls if not url.startswith(("http://127.0.0.1:", "about:"))] == []
 
 
-def shown_answer(service: Service, key: str = "billing", **texts: Any) -> str:
+def shown_answer(service, key="billing", **texts):
     """Decide until an answer is shown; return its id."""
     decisions = (service.decide(0.9, key, **texts) for _ in range(1000))
     return next(decision.id for decision in decisions if decision.answer)
 
 
-def row(id: str) -> str:
+def row(id):
     return f"[...document.querySelectorAll('#decisions tr')].find(row => row.textContent.includes({id!r}))"
 
 
-def click(button: str, id: str) -> str:
+def click(button, id):
     return f"[...{row(id)}.querySelectorAll('button')].find(each => each.textContent.includes({button!r})).click()"
 
 
 @pytest.mark.slow
-@needs_chromium
-def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+def test_rate_an_answer(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", alpha=0.1, keys={"billing": {"alpha": 0.05}})
     service = application.state.service
     browser.open(serve(application))
@@ -126,8 +120,7 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
-def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=EASY)
     service = application.state.service
     ids = [service.decide(0.5, id=f"id-{n}", question=f"Q{n}?", text=f"A{n}.").id for n in range(LATEST + 2)]
@@ -148,8 +141,7 @@ def test_open_audits_have_a_list_of_their_own(tmp_path: Path, serve: Serve, brow
 
 
 @pytest.mark.slow
-@needs_chromium
-def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+def test_a_token_is_asked_for(tmp_path, serve, browser):
     tokens = tmp_path / "tokens"
     tokens.touch(0o600)
     tokens.write_text(f"read {READER}\nread,feedback {RATER}\n")
@@ -159,7 +151,7 @@ def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) ->
     url = serve(outer)
     id = shown_answer(service)
 
-    def enter(token: str) -> None:
+    def enter(token):
         browser.wait("document.activeElement?.id == 'token'")
         browser.send("Input.insertText", text=token)
         browser.evaluate("document.querySelector('#login button').click()")
@@ -185,8 +177,7 @@ def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) ->
 
 
 @pytest.mark.slow
-@needs_chromium
-def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+def test_texts_of_strangers_are_texts(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", alpha=0.1)
     service = application.state.service
     for key in (HOSTILE, f"user{OVERRIDE}gnillib", "long " * 50, "__proto__"):
@@ -207,8 +198,7 @@ def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Bro
 
 
 @pytest.mark.slow
-@needs_chromium
-def test_updates_leave_the_reader_alone(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+def test_updates_leave_the_reader_alone(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", alpha=0.1)
     service = application.state.service
     ids = [service.decide(0.9, f"key {i % 20}").id for i in range(100)]
@@ -242,9 +232,8 @@ def test_updates_leave_the_reader_alone(tmp_path: Path, serve: Serve, browser: B
 
 
 @pytest.mark.slow
-@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read(tmp_path: Path, serve: Serve, browser: Browser, scheme: str) -> None:
+def test_it_can_be_read(tmp_path, serve, browser, scheme):
     """WCAG AA: all visible texts have a contrast of 4.5 or more, and nothing is wider than a small screen."""
     application = app(tmp_path / "s.sqlite", alpha=0.1, audit=0.5)
     service = application.state.service

@@ -2,22 +2,20 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from exaul.engine.checks import BadInput
 from exaul.serving.http import guard, server
 from exaul.serving.http.settings import LOOPBACK_HOSTS
+from tests.processes import variables
 from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
 
-ROOT = Path(__file__).parents[3]
 CHUNKED = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
 
 
@@ -331,9 +329,9 @@ for _ in range(2):
 
 
 def test_a_signal_ends_the_server_after_the_request():
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-c", CODE]
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE], env=variables(), stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             for number in (signal.SIGTERM, signal.SIGINT):
                 address = process.stdout.readline().strip()

@@ -1,6 +1,12 @@
-"""What a command says of input that it cannot use."""
+"""What commands print: their output, or the one line about input that they cannot use."""
 
 from exaul.commands.main import main
+
+
+def output_of(argv, capsys, status=0):
+    """Run a command, which must end with a status; return what is printed on stdout."""
+    assert main(argv) == status
+    return capsys.readouterr().out
 
 
 def refusal_of(argv, capsys, program=main):

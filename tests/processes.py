@@ -1,0 +1,55 @@
+"""Programs in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXAUL = sys.executable, "-m", "exaul"
+
+
+def variables(**more):
+    """The variables of a process that imports this checkout and computes on the CPU."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | more
+
+
+def python(code, *argv, folder=None, env=None, status=0):
+    """Run a program, which must end with the status, unless that is None; return the process and its texts."""
+    command = [sys.executable, "-c", code, *argv]
+    env = variables() if env is None else env
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert status in (None, done.returncode), done.stderr
+    return done
+
+
+@contextmanager
+def serving(command, folder=None, env=None, stderr=None):
+    """Run a command that serves; yield the process and its address. Then end it, as an operator does."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=variables() if env is None else env, **pipes) as running:
+        try:
+            yield running, running.stdout.readline().split()[-1]
+        finally:
+            running.terminate()
+        assert running.wait(60) == 0
+
+
+@contextmanager
+def service(command, folder, env):
+    """Run a command that serves, and yield a function that asks it.
+
+    The function takes a path, and a body or None; it returns the reply to a body as an object, or a page as bytes.
+    """
+
+    def ask(path, body=None):
+        sent = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(address + path, sent, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.read() if body is None else json.load(reply)
+
+    with serving(command, folder, env) as (_, address):
+        yield ask

@@ -14,7 +14,6 @@ from statistics import median
 from timeit import Timer
 
 import jax
-import numpy as np
 
 from benchmarks import peers
 from benchmarks.peers import ALPHA, Call, PeerCase
@@ -63,9 +62,7 @@ def groups(quick: bool) -> list[list[PeerCase]]:
 
 def game(case: PeerCase) -> Call:
     """Return a batch of a sweep over random records; answers with small cuts are wrong more often."""
-    rng = np.random.default_rng(0)
-    cuts = rng.integers(1, case.arms, case.rounds, np.int32)
-    errors = (rng.random(case.rounds) * case.arms > cuts).astype(np.float64)
+    cuts, errors, *_ = peers.game(case)
     sweep = Sweep(
         environment=ORDERS[case.order],
         learners=(case.learner,),

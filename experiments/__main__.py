@@ -82,9 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
         if cluster.named and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
-        from exaul.engine import machine  # here, since it imports JAX: not for --help
-
-        machine.use_compilation_cache()
         try:
             with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)

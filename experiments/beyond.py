@@ -272,7 +272,7 @@ CLAIMS = {
         ">",
         0,
         kind=CHECK,
-        where={"learner": FIXED, "kind": SHIFTS},
+        where={"learner": FIXED, "kind": tuple(SHIFTS)},
         table="worlds",
         why="the certified margin on the first source is wide enough for the second",
     ),

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from exaul import Sweep
-from exaul.engine import registry
-from exaul.engine.checks import BadInput, check_holds, check_known, setting
+from exaul.engine.checks import BadInput, check_known, setting
 from exaul.engine.logs import profiles
 from exaul.engine.logs.log import Layout, Records, load_log, with_distinct_names
 from exaul.engine.manifest import round_trip_json
@@ -60,11 +59,9 @@ class Paper(Layout):
                 raise BadInput(f"{name}: {len(pair)} given; 2 are needed")
         if self.other_score is not None and not self.logs:
             raise BadInput("other_score: given without logs; a built-in profile has one score")
-        for alpha in self.alphas:
-            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
         check_known("grid", () if self.grid is None else (self.grid,), GRIDS)
-        registry.check_names("learners", self.learners, registry.LEARNERS)
-        check_known("sources", self.sources, profiles.PROFILES)
+        for alpha in self.alphas:
+            self.sweep(alphas=alpha, learners=self.learners, sources=self.sources)  # which checks them
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
         given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]

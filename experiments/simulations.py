@@ -38,7 +38,11 @@ Parts = Sequence[ExperimentPart]
 AGREES = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
 MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # times the alpha of the other figures
 LAMBDAS = tuple(float(HORIZON) ** power for power in (0.0, 0.25, 0.5, 0.75, 1.0))
-SHIFTS = "single-shift", "alternating-shift", "gradual-shift"
+SHIFTS = {  # descriptions
+    "single-shift": "One source for the first half of the rounds, then the other.",
+    "alternating-shift": "Ten segments that alternate between the two sources.",
+    "gradual-shift": "Round t comes from the second source with probability t / T.",
+}
 LONG_HORIZON = 3_000_000
 EARLY = 300  # first rounds against an adversary
 CHANCE = 0.05  # probability that as many hard questions are drawn by chance
@@ -393,15 +397,7 @@ scores = Experiment(
 )
 single, alternating, gradual = (
     Experiment(description, partial(sweeps_over, SHIFT, environment=environment), _draw, SHIFT_CLAIMS)
-    for environment, description in zip(
-        SHIFTS,
-        (
-            "One source for the first half of the rounds, then the other.",
-            "Ten segments that alternate between the two sources.",
-            "Round t comes from the second source with probability t / T.",
-        ),
-        strict=True,
-    )
+    for environment, description in SHIFTS.items()
 )
 ALPHA = "FDR at T for several alphas, beside the diagonal and the error rate of a learner that never abstains."
 alpha_stochastic = Experiment(ALPHA, partial(_by_alpha, (EASY, HARD), "stochastic"), _draw_alphas, ALPHA_CLAIMS)

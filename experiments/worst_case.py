@@ -166,9 +166,10 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
     """
     if executor is not None:
         check_workers(executor)
-        sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
+        sent = {name: executor.submit(run, replace(config, learners=(name,))) for name in config.learners}
         with cancel_on_error(sent.values()):
             return files.stack([result_of(future, name) for name, future in sent.items()])
+    machine.use_compilation_cache()
     prepared = prepare(config.sweep())
     pool = prepared.adaptive_pool()
     numbers, rows = _numbers(prepared.environment), []
@@ -183,11 +184,6 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
                 columns |= {"objective": config.objective, "adversary": kind}
                 rows.append(columns | chosen | _summary(config.fresh_trials(learner.name, chosen)))
     return files.frame(rows)
-
-
-def _run(config: WorstCase) -> files.Table:
-    machine.use_compilation_cache()
-    return run(config)
 
 
 def _summary(trials: files.Table) -> dict[str, Any]:

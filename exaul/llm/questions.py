@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
 from exaul.engine.logs import files
-from exaul.engine.logs.log import file_hash, is_missing, text_of
+from exaul.engine.logs.log import file_hash, is_missing, number_repeats, text_of
 from exaul.llm.tables import unpacked
 
 HUB = "hf:"
@@ -45,8 +45,7 @@ def questions(
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
     by_id, sources = dict[str, Question](), Sources()
-    for name in names:
-        label, present, rows, sha256 = _source(name, sources)
+    for label, present, rows, sha256 in _sources(names):
         asked = chosen_column(label, present, column, QUESTION, "--question-column")
         right = chosen_column(label, present, answers, ANSWERS, "--answer-column")
         before = len(by_id)
@@ -65,13 +64,11 @@ def questions(
     return list(by_id.values()), sources
 
 
-def _source(name: str, others: Sources) -> tuple[str, list[str], Iterable[SourceRow], str]:
-    """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
-    present, rows, sha256 = _hub(name) if name.startswith(HUB) else read_file(Path(name))
-    label = unique = name if name.startswith(HUB) else Path(name).name
-    while unique in [other["name"] for other in others]:
-        unique = f"{label} ({sum(other['name'].startswith(label) for other in others) + 1})"
-    return unique, present, rows, sha256
+def _sources(names: Sequence[str]) -> Iterator[tuple[str, list[str], Iterable[SourceRow], str]]:
+    """Yield the label of each source in tables (numbered if used before), its columns, rows and digest."""
+    labels = [name if name.startswith(HUB) else Path(name).name for name in names]
+    for name, label in zip(names, number_repeats(labels, range(len(names))), strict=True):
+        yield label, *(_hub(name) if name.startswith(HUB) else read_file(Path(name)))
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
@@ -81,8 +78,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sourc
         BadInput: a source is unreadable, lacks the column or has no text.
     """
     texts, sources = dict[str, None](), Sources()
-    for name in names:
-        label, present, rows, sha256 = _source(name, sources)
+    for label, present, rows, sha256 in _sources(names):
         before = len(texts)
         text_column = chosen_column(label, present, column, ("context",), "--question-column")
         texts |= dict.fromkeys(

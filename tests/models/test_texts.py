@@ -118,12 +118,12 @@ def test_csv_and_parquet_and_several_files(tmp_path):
 
 
 def test_two_files_of_one_name(tmp_path):
-    for place in ("a", "b"):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "q.jsonl").write_text('{"question": "x", "answer": "y"}')
-    found, sources = questions([str(tmp_path / place / "q.jsonl") for place in ("a", "b")], None, None)
-    assert [one.id for one in found] == ["q.jsonl-1", "q.jsonl (2)-1"]
-    assert [source["name"] for source in sources] == ["q.jsonl", "q.jsonl (2)"]
+    for name in ("a/q (3)", "a/q", "b/q"):  # the first has the name of a third
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("question,answer\nx,y\n")
+    found, sources = questions([str(tmp_path / name) for name in ("a/q (3)", "a/q", "b/q")], None, None)
+    assert [one.id for one in found] == ["q (3)-1", "q-1", "q (2)-1"]
+    assert [source["name"] for source in sources] == ["q (3)", "q", "q (2)"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Abstainers as a service needs them, without HTTP: repeatable decisions, the latest ones, and metrics."""
+"""Abstainers as a service needs them, without HTTP: the latest decisions, their texts, and metrics."""
 
 import errno
 import logging
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import check_holds, check_known, quote
+from exaul.engine.checks import check_holds, check_known
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry
@@ -29,10 +29,6 @@ OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
 
 
 log = logging.getLogger("exaul.serving")
-
-
-class Conflict(ValueError):
-    """An id was decided before, with another score or key."""
 
 
 class Service(Abstainers):
@@ -80,24 +76,12 @@ class Service(Abstainers):
         ref: str | None = None,
         question: str | None = None,
         text: str | None = None,
-        repeats: bool = True,
     ) -> AbstainerDecision:
         """Decide whether to show an answer, as ``Abstainers.decide``.
 
-        If it ``repeats``, another call with the same id, score and key returns the same decision.
-
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
-
-        Raises:
-            BadInput: an argument is invalid.
-            Conflict: the id was decided with another score or key.
-            OSError: the file cannot be used; do not show the answer. Nothing has changed.
         """
         with self._serving:
-            for entry in self.entries_of(id)[:1] if id is not None and repeats else ():
-                if (entry.score, entry.key) != (score, key):  # another client's: they are not named
-                    raise Conflict(f"id: {quote(id)} was decided with another score or key; it must be new")
-                return _decision_of(entry)
             decision = (self.show if self.shadow else super().decide)(score, key, id, ref)
             if text is not None:
                 self._keep_text(decision, AnswerText(question or "", text))
@@ -127,7 +111,7 @@ class Service(Abstainers):
         """Return a decision, with its text and what became of it."""
         question, answer = text or (None, None)
         later = self.entries_of(entry.id)[1:]
-        decision = _decision_of(entry)
+        decision = decision_of(entry)
         return decision._asdict() | {
             "at": entry.at,  # seconds since 1970
             "key": entry.key,
@@ -203,7 +187,8 @@ class Service(Abstainers):
         self._used = dict.fromkeys([*self._used, key][-LATEST_KEYS:])
 
 
-def _decision_of(entry: JournalEntry) -> AbstainerDecision:
+def decision_of(entry: JournalEntry) -> AbstainerDecision:
+    """Return the decision of an entry; in shadow mode, to answer."""
     answered, probability = (1, 1.0) if entry.kind == SHOWN else (entry.answered, entry.probability or 0.0)
     return AbstainerDecision(entry.id, bool(answered), probability, bool(entry.audit))
 

@@ -1,4 +1,4 @@
-"""The service without HTTP: repeated decisions, what comes back after a restart, and what is kept in memory."""
+"""The service without HTTP: what comes back after a restart, and what is kept in memory."""
 
 import contextlib
 

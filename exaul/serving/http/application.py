@@ -31,11 +31,11 @@ from exaul.serving.http.bodies import (
     FeedbackBody,
     WithdrawBody,
 )
-from exaul.serving.http.errors import HANDLED, ErrorBody, error_responses, reply_to_error
+from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.settings import Tokens
 from exaul.serving.metrics import ON_ERROR
-from exaul.serving.service import Service, for_json
+from exaul.serving.service import Service, decision_of, for_json
 
 MOST = 100  # keys, or audits, in one reply
 Limit = Annotated[int, Query(ge=1, le=MOST)]
@@ -142,8 +142,11 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
     state = application.state
 
     def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
-        repeated = body.id is not None and bool(service.entries_of(body.id))
-        return DecideReply(**service.decide(body.score, body.key, body.id)._asdict(), repeated=repeated)
+        for entry in service.entries_of(body.id)[:1] if body.id is not None else ():
+            if (entry.score, entry.key) != (body.score, body.key):  # another client's: they are not named
+                raise Conflict(f"id: {quote(body.id)} was decided with another score or key; it must be new")
+            return DecideReply(**decision_of(entry)._asdict(), repeated=True)
+        return DecideReply(**service.decide(body.score, body.key, body.id)._asdict())
 
     @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
     async def decide(request: Request, body: DecideBody) -> DecideReply:

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from exaul.engine.checks import BadInput, quote
-from exaul.serving.service import Conflict
 
 ERRORS = {  # by status: type, and meaning for the description of the API
     400: ("invalid_request_error", "A field is invalid; `param` names it."),
@@ -74,6 +73,10 @@ def error_reply(
     """Return the reply with an error, as ``error_body``."""
     every = SECURITY_HEADERS | HEADERS.get(status, {}) | dict(headers or {})
     return JSONResponse(error_body(status, message, param), status, every)
+
+
+class Conflict(Exception):
+    """An id was decided before, with another score or key."""
 
 
 class CompletionFailed(Exception):

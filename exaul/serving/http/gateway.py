@@ -300,7 +300,7 @@ class Gateway:
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        more = {"question": completions.conversation_of(chat.body), "text": text, "repeats": False}
+        more = {"question": completions.conversation_of(chat.body), "text": text}
         deciding = asyncio.ensure_future(
             self._state.call(self._state.service.decide, score, chat.key, chat.id, chat.ref, **more)
         )

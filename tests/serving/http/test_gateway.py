@@ -589,8 +589,9 @@ def test_disconnects(town, tmp_path, monkeypatch, point, learner, stream):
         if point == "during the decision":
             exchange.leave()
         time.sleep(0.05)
-        ids.append(decide(*given, **named).id)
-        return decide(*given[:3])
+        decision = decide(*given, **named)
+        ids.append(decision.id)
+        return decision
 
     def on_send(message):
         first, last = message.get("body", b": ")[:1] != b":", not message.get("more_body", True)

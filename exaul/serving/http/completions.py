@@ -22,12 +22,9 @@ TYPES: dict[type, tuple[str, ...]] = {  # of JSON, by type of Python
 
 
 def answer_of(completion: Body) -> tuple[str, str | None]:
-    """Return the text of a completion with one choice, and None; or no text, and why it is not decided.
+    """Return the text of a completion, as of ``Upstream``, and None; or no text, and why it is not decided.
 
     The reason is tool_calls, audio, parts (of content), thoughts (without an answer) or no_text.
-
-    Raises:
-        LookupError, TypeError, AttributeError: it is not as it must be.
     """
     message = completion["choices"][0]["message"]
     content = message.get("content")

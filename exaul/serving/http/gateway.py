@@ -29,8 +29,7 @@ from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import WITHHELD, GatewayFlags
-from exaul.serving.http.upstream import NO_COMPLETION, ClientHeaders, Upstream
-from exaul.serving.service import Conflict
+from exaul.serving.http.upstream import ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -251,10 +250,7 @@ class Gateway:
             request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
         with self._state.metrics.upstream_seconds.time():
             completion = await upstream.complete(request, chat.headers)
-        try:
-            text, reason = completions.answer_of(completion)
-        except (LookupError, TypeError, AttributeError):
-            raise CompletionFailed(502, NO_COMPLETION) from None
+        text, reason = completions.answer_of(completion)
         if not reason:  # what is shown is what is scored, without thoughts before it
             message = completion["choices"][0]["message"] | {"content": text}
             completion["choices"] = [completion["choices"][0] | {"message": message}]
@@ -266,7 +262,7 @@ class Gateway:
             return self._undecided(chat, completion, reason, rules.get(reason, flags.undecided))
         try:
             decision = await self._decide(chat, score, text)
-        except (BadInput, Conflict):  # somebody used the id or the ref while the model was asked
+        except BadInput:  # somebody used the id or the ref while the model was asked
             raise _refused_ref() from None
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)

@@ -26,7 +26,6 @@ SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"
 UNAUTHORIZED = 401, 403, 407
-NO_COMPLETION = "the upstream's reply is not a chat completion with one choice"
 
 
 class Upstream:
@@ -54,7 +53,7 @@ class Upstream:
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
     async def complete(self, request: Body, headers: ClientHeaders, waits: bool = False) -> dict[str, Any]:
-        """Return the completion for a request. It has one choice, which has a message.
+        """Return the completion for a request. It has one choice, whose message has a text, parts or no content.
 
         Args:
             request: the body.
@@ -65,10 +64,11 @@ class Upstream:
             CompletionFailed: there is none, or there are too many calls.
         """
         completion = await self._send("POST", "/chat/completions", headers, waits, request)
-        match completion:
-            case {"choices": [{"message": {}}]}:  # of several choices, only one would be decided
+        match completion:  # of several choices, only one would be decided
+            case {"choices": [{"message": {**message}}]} if isinstance(message.get("content") or "", str | list):
                 return dict(completion)
-        raise CompletionFailed(502, NO_COMPLETION, **_error_fields(completion))
+        trouble = "the upstream's reply is not a chat completion with one choice"
+        raise CompletionFailed(502, trouble, **_error_fields(completion))
 
     async def reply(self, headers: ClientHeaders, body: Body, sample: int = 0) -> Reply:
         """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""

@@ -322,6 +322,7 @@ FAILURES = {  # name: reply, status, part of the message
     "two completions": (lambda: JSONResponse([ONE, ONE]), 502, "not a chat completion"),
     "choice null": (lambda: JSONResponse({"choices": [None]}), 502, "not a chat completion"),
     "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
+    "content 3": (lambda: JSONResponse({"choices": [{"message": {"content": 3}}]}), 502, "not a chat completion"),
     "null": (lambda: Response("null"), 502, "not a chat completion"),
     "huge": (lambda: Response(b" " * (LARGEST + 1)), 502, "more than 16 MiB"),
     "broken": (Broken, 502, "no connection"),

@@ -177,13 +177,9 @@ class RoundsSimulation(Saved):
 
     @property
     def leaves(self) -> list[Any]:
-        """The arrays of the carry, whatever trees a learner of the user's has."""
+        """The arrays of the carry, whatever trees a learner of the user's has; the next chunk begins with them."""
+        self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
         return jax.tree.leaves(self.now)
-
-    @leaves.setter
-    def leaves(self, saved: list[Any]) -> None:
-        """Take those of a save."""
-        self.now = jax.tree.unflatten(jax.tree.structure(self.now), saved)
 
     @property
     def state(self) -> Any:
@@ -201,7 +197,7 @@ class RoundsSimulation(Saved):
 
     def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
         """Start to simulate a chunk; the device makes its own records."""
-        # a restored save holds NumPy arrays, which cannot be donated
+        # after a save they are NumPy arrays, which cannot be donated
         self.now = jax.tree.map(jnp.asarray, self.now)
         self.now, self.collected = simulate_chunk(*self._arguments(chunk, rates))
 

@@ -51,16 +51,9 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and the packages that the bits of a result depend on."""
-    packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
-    return {"python": platform.python_version()} | {p: version(p) for p in packages}
-
-
-def version(package: str) -> str:
-    """Return a package's version, without importing JAX; exaul itself may be on the path uninstalled."""
-    if package in ("jax", "jaxlib"):
-        with suppress(metadata.PackageNotFoundError):
-            return metadata.version(package)
-    return str(import_module(package.replace("-", "_")).__version__)
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}  # imports none
+    own = import_module("exaul").__version__  # exaul itself may be on the path uninstalled
+    return {"python": platform.python_version(), "exaul": own} | packages
 
 
 def device() -> str:
@@ -136,7 +129,7 @@ def check_manifest(
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
         what = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {what}; {wrote}")
-    _check_kinds(str(path), manifest, kinds, "" if writer in (None, version("exaul")) else f"; {wrote}")
+    _check_kinds(str(path), manifest, kinds, "" if writer in (None, versions()["exaul"]) else f"; {wrote}")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:

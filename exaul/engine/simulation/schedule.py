@@ -79,11 +79,9 @@ class TrialRecords(Saved):
 
     changing = ("records_read",)
 
-    def __init__(
-        self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], imperfect: bool = False
-    ) -> None:
+    def __init__(self, records: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
         """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
-        self.records, self.horizon, self.trials = records, horizon, trials
+        self.records, self.trials = records, trials
         self.record_stream = np.arange(len(trials), dtype=np.int32) % records.stream_count
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
         self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host

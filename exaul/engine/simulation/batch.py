@@ -126,8 +126,7 @@ def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAV
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    on_host = machine.platform() == "cpu" and all(learner.on_host for learner in source.learners)
-    if on_host and not source.is_adaptive:
+    if machine.platform() == "cpu" and all(learner.on_host for learner in source.learners):
         return _simulate_all(source, report, saves)
     import jax
 

@@ -158,8 +158,6 @@ class RoundsSimulation(Saved):
             self.now = Carry(first, initial, sums, ())
         else:
             self.now = Carry(first, (), sums, jnp.asarray(records.records.no_records_read()))
-        self.collected: Any = None
-        self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
 
     @property
     def leaves(self) -> list[Any]:
@@ -197,5 +195,6 @@ class RoundsSimulation(Saved):
     def collect(self) -> Sums:
         """Wait for the chunk."""
         sums, asked = self.collected
+        # cuts and errors [K C, B] of the chunk, in an adaptive environment
         self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
         return Sums(*(np.asarray(x) for x in sums))

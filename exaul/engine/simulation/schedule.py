@@ -4,12 +4,10 @@ A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copi
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
-sums [K, S, B] at its checkpoints. ``asked`` are the cuts and errors [K C, B] of the last chunk if the environment
-is adaptive, and ``state`` the state [B, ...], which ``start`` may invalidate.
+sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], which ``start`` may invalidate.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -150,7 +148,6 @@ def make_chunks(checkpoints: NDArray[np.int64], width: int, first_block: int = 0
 class CompiledSimulation(Saved):
     """B copies on the backend ``native``. Its state does not depend on threads."""
 
-    asked = ()
     changing = "state", "sums"
 
     def __init__(
@@ -164,7 +161,6 @@ class CompiledSimulation(Saved):
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, trial_records.records.stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
-        self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
         """Start to simulate a chunk, on the records that were made of it."""

@@ -260,7 +260,8 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     arms, learners = len(source.grid), source.learners
     most = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
-    streams = most if adaptive else trials if source.shuffles_records else 1
+    environment = source.environment
+    streams = most if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
     states = kept = 0
     for learner in learners:
         copies = len(machine.padded_indices(len(learner.cells.pair) * trials))

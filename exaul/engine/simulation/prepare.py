@@ -69,17 +69,12 @@ class PreparedSource:
         """The number of rounds of all copies of these trials."""
         return self.horizon * len(self.trials) * sum(len(learner.cells.pair) for learner in self.learners)
 
-    @property
-    def shuffles_records(self) -> bool:
-        """Whether each trial of an oblivious environment has its own order of records."""
-        return isinstance(self.environment, Oblivious) and self.environment.shuffled
-
     def trial_records(self) -> TrialRecords:
         """Return the records of an oblivious environment before round 1."""
         assert isinstance(self.environment, Oblivious)
         choose_pool, shuffled, seed = self.environment.choose_pool, self.environment.shuffled, self.sweep.seed
         # without shuffling, all trials meet the same records: one stream of records serves them all
-        trials = self.trials if self.shuffles_records else self.trials[:1]
+        trials = self.trials if shuffled else self.trials[:1]
         pools = [Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records]
         records = make_streams(choose_pool, shuffled, pools, self.horizon, seed, trials)
         return TrialRecords(records, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)

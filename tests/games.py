@@ -156,7 +156,7 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     records = make_streams(
         values.choose_pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
     )
-    return TrialRecords(records, horizon, seed, numbers)
+    return TrialRecords(records, seed, numbers)
 
 
 def first_of(rule, arms, copies, best=0, alphas=None, log=None):

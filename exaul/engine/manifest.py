@@ -51,16 +51,9 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and the packages that the bits of a result depend on."""
-    packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
-    return {"python": platform.python_version()} | {p: version(p) for p in packages}
-
-
-def version(package: str) -> str:
-    """Return a package's version, without importing JAX; exaul itself may be on the path uninstalled."""
-    if package in ("jax", "jaxlib"):
-        with suppress(metadata.PackageNotFoundError):
-            return metadata.version(package)
-    return str(import_module(package.replace("-", "_")).__version__)
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}  # imports none
+    own = import_module("exaul").__version__  # exaul itself may be on the path uninstalled
+    return {"python": platform.python_version(), "exaul": own} | packages
 
 
 def device() -> str:
@@ -136,7 +129,7 @@ def check_manifest(
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
         what = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {what}; {wrote}")
-    _check_kinds(str(path), manifest, kinds, "" if writer in (None, version("exaul")) else f"; {wrote}")
+    _check_kinds(str(path), manifest, kinds, "" if writer in (None, versions()["exaul"]) else f"; {wrote}")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:
@@ -177,29 +170,22 @@ def first_difference(
 
     Fields of the configuration that are named in ``besides`` may differ.
     """
-    a, b = (flatten({k: _numbered_lists(v) for k, v in each.items()}) for each in (first, second))
+    a, b = flatten(first), flatten(second)
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return f"{name} is {quote(a.get(name))} {where}, {quote(b.get(name))} {elsewhere}"
     return None
 
 
-def _numbered_lists(value: Any) -> Any:
-    """Turn lists of dictionaries into dictionaries numbered from 1, so that ``flatten`` enters them."""
-    if isinstance(value, dict):
-        return {key: _numbered_lists(inner) for key, inner in value.items()}
-    several = isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
-    return {str(i): _numbered_lists(each) for i, each in enumerate(value, 1)} if several else value
-
-
-def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of nested dictionaries, by keys that are joined by a colon."""
+def flatten(nested: Any, key: str = "") -> dict[str, Any]:
+    """Return the leaves of nested dictionaries, and of lists of them, by keys and numbers joined by colons."""
+    if isinstance(nested, list) and nested and all(isinstance(each, dict) for each in nested):
+        nested = {str(i): each for i, each in enumerate(nested, 1)}
+    if not isinstance(nested, Mapping):
+        return {key: nested}
     leaves: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            leaves |= {f"{key}: {inner}": leaf for inner, leaf in flatten(value).items()}
-        else:
-            leaves[key] = value
+    for name, inner in nested.items():
+        leaves |= flatten(inner, f"{key}: {name}" if key else name)
     return leaves
 
 

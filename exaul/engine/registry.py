@@ -57,7 +57,6 @@ class BackendSpec(NamedTuple):
             support the rule.
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
         by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
-        device_checked: whether it must pass the device check before it is chosen by default on a device.
         largest_step: by precision, the largest eta x (rounds of a block) at which the sum of the weights cannot
             underflow; None: any.
     """
@@ -65,14 +64,13 @@ class BackendSpec(NamedTuple):
     make: str
     platforms: tuple[str, ...] = ()
     by_rounds: bool = False
-    device_checked: bool = False
     largest_step: Mapping[str, float] | None = None
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", ("cpu",)),
-    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", ("gpu",), False, True, LARGEST_STEP),
-    "rows": BackendSpec(f"{_BACKENDS}.rows:make", ("gpu",), by_rounds=True, device_checked=True),
+    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", ("gpu",), largest_step=LARGEST_STEP),
+    "rows": BackendSpec(f"{_BACKENDS}.rows:make", ("gpu",), by_rounds=True),
     "dense": BackendSpec(f"{_BACKENDS}.dense:make", ("cpu", "gpu", "tpu"), by_rounds=True),
 }
 

@@ -43,10 +43,6 @@ class PreparedSweep(NamedTuple):
     manifest: dict[str, Any]
     is_resumed: bool = False
 
-    def rounds(self, batch: Batch) -> int:
-        """Return the number of rounds of a batch, of all copies together."""
-        return self.source_of(batch).rounds_of_copies
-
     def source_of(self, batch: Batch) -> PreparedSource:
         """Return the source of a batch, with its trials alone."""
         return replace(self.sources[batch.source], trials=batch.trials)
@@ -208,7 +204,7 @@ def finish(
         SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
-        bar.update(sum(map(prepared.rounds, opened.done)))
+        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in opened.done))
         if executor is not None:
             _run_missing(prepared, opened, range(len(sources)), size, partial(_on_workers, executor, bar))
         for number, source in enumerate(sources):
@@ -299,7 +295,7 @@ def _on_workers(
             if differs is not None:
                 raise Mismatch(differs)
             yield batch, arrays
-            bar.update(prepared.rounds(batch))
+            bar.update(prepared.source_of(batch).rounds_of_copies)
     if failed:
         each = "; ".join(
             f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"

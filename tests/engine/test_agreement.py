@@ -24,7 +24,7 @@ def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     agreement.device_agrees.cache_clear()
     agreement._reported.clear()
-    change("native", monkeypatch, device_checked=True, platforms=("gpu",))
+    change("native", monkeypatch, platforms=("gpu",))
     monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
     for name in ("blocks", "rows"):
         change(name, monkeypatch, platforms=())

@@ -23,11 +23,6 @@ from exaul.engine.environments.adaptive import (
 # ``always-wrong``: every answer is wrong, whatever its score (the paper's discussion).
 
 
-def wrong_init(pool: AdaptivePool) -> tuple[Any, ...]:
-    """Return an empty state."""
-    return ()
-
-
 def wrong_ask(
     state: tuple[Any, ...], pool: AdaptivePool, objective: Objective, draws: Any, masses: None
 ) -> AskedRecord:
@@ -37,12 +32,14 @@ def wrong_ask(
     return AskedRecord(jnp.asarray(pool.cuts)[record], jnp.ones(()))
 
 
-def wrong_see(state: tuple[Any, ...], question: AskedRecord, answered: Any) -> tuple[Any, ...]:
-    """Return the empty state."""
-    return ()
-
-
-always_wrong = Adaptive(sources=1, draws=1, init=wrong_init, ask=wrong_ask, see=wrong_see, sees="nothing")
+always_wrong = Adaptive(
+    sources=1,
+    draws=1,
+    init=lambda pool: (),
+    ask=wrong_ask,
+    see=lambda state, question, answered: state,
+    sees="nothing",
+)
 
 
 # ``adversary-history``: an adversary that sees its questions, the decisions and the truth, as the paper's does.

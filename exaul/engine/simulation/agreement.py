@@ -83,7 +83,7 @@ def simulate_briefly(
     from exaul.engine.simulation.rounds import RoundsSimulation
 
     with jax.enable_x64(True):
-        records = TrialRecords(streams, SPAN, 0, number, imperfect)
+        records = TrialRecords(streams, 0, number, imperfect)
         start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
         kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
         simulation = kind(backend, copies, start, ARMS, records)

@@ -13,7 +13,6 @@ from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
 from exaul.engine.results.totals import Totals, totals_of
 from exaul.engine.results.trials import SLICE
-from exaul.engine.simulation import schedule
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import (
@@ -28,6 +27,7 @@ from exaul.engine.simulation.schedule import (
     blocks_per_chunk,
     make_chunks,
     rates_of_blocks,
+    saved_arrays,
 )
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -51,7 +51,7 @@ RECORD_BYTES, PENDING_BYTES, ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 50, 48, 300,
 class Rollout(Saved):
     """The copies of one learner, and their totals so far."""
 
-    changing = "simulation", "answered", "wrong", "reached", "asked"
+    changing = "simulation", "answered", "wrong", "asked"
 
     def __init__(
         self,
@@ -91,10 +91,9 @@ class Rollout(Saved):
             from exaul.engine.simulation.rounds import RoundsSimulation  # which imports JAX
 
             self.simulation = RoundsSimulation(*given)
-        points = len(source.checkpoints)
+        self.checkpoints, points = source.checkpoints, len(source.checkpoints)
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
-        self.reached = 0
 
     def start(self, chunk: Chunk, made: RecordBlocks | None) -> None:
         """Start to simulate a chunk, on the records that the host made of it, if any."""
@@ -114,13 +113,11 @@ class Rollout(Saved):
         if self.learner.feedback != PERFECT_FEEDBACK:
             of_copies = self.simulation.state.sums._asdict()
             self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
-        is_checkpoint = self.chunk.checkpoint_rounds > 0
-        rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
+        is_checkpoint, rows = self.chunk.checkpoint_rounds > 0, self.chunk.rows(self.checkpoints)
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
         self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
-        self.reached = rows.stop
         if self.asked is not None:
-            self.asked.count(self.chunk, rows, *(x[:, : self.count] for x in self.simulation.asked))
+            self.asked.count(self.chunk, *(x[:, : self.count] for x in self.simulation.asked))
 
 
 def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAVES) -> Totals:
@@ -129,8 +126,7 @@ def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAV
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    on_host = machine.platform() == "cpu" and all(learner.on_host for learner in source.learners)
-    if on_host and not source.is_adaptive:
+    if machine.platform() == "cpu" and all(learner.on_host for learner in source.learners):
         return _simulate_all(source, report, saves)
     import jax
 
@@ -190,12 +186,13 @@ def simulate_learners(
     parts = [trial_records, counter, *rollouts]
     blocks, leaves = folder.load_state(batch)
     if blocks:
-        forms = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (schedule.save(parts), leaves)]
-        if forms[0] != forms[1]:
+        arrays = saved_arrays(parts)
+        if [(x.shape, x.dtype) for x in arrays] != [(x.shape, x.dtype) for x in leaves]:
             raise BadInput(
                 "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
             )
-        schedule.restore(parts, iter(leaves))
+        for array, saved in zip(arrays, leaves, strict=True):
+            array[...] = saved
     copies = sum(rollout.count for rollout in rollouts)
     report(copies * min(blocks * ROUNDS, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
@@ -218,7 +215,7 @@ def simulate_learners(
     for chunk in make_chunks(source.checkpoints, width, blocks):
         if running_rounds and folder.due():
             collect()
-            folder.save_state(batch, int(chunk.block[0]), schedule.save(parts))
+            folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))
         made = trial_records.make(chunk) if trial_records and on_host else None
         if counter is not None and made is not None:
             counter.count(chunk, made.cuts, made.errors)
@@ -263,7 +260,8 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     arms, learners = len(source.grid), source.learners
     most = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
-    streams = most if adaptive else trials if source.shuffles_records else 1
+    environment = source.environment
+    streams = most if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
     states = kept = 0
     for learner in learners:
         copies = len(machine.padded_indices(len(learner.cells.pair) * trials))

@@ -6,7 +6,6 @@ Later stages look up no name and compute no rates.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,6 @@ class PreparedSource:
     trials: NDArray[np.int64]  # by number; those of this shard or batch
     # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
     alpha: Floats
-    lam: Floats
     answer_cost: Floats  # loss of an answer per unit of error
     abstain_cost: Floats  # loss of an abstention
 
@@ -71,24 +69,15 @@ class PreparedSource:
         """The number of rounds of all copies of these trials."""
         return self.horizon * len(self.trials) * sum(len(learner.cells.pair) for learner in self.learners)
 
-    @property
-    def shuffles_records(self) -> bool:
-        """Whether each trial of an oblivious environment has its own order of records."""
-        return isinstance(self.environment, Oblivious) and self.environment.shuffled
-
-    @cached_property
-    def pools(self) -> tuple[Pool, ...]:
-        """The records as pools of cuts and errors."""
-        return tuple(Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records)
-
     def trial_records(self) -> TrialRecords:
         """Return the records of an oblivious environment before round 1."""
         assert isinstance(self.environment, Oblivious)
-        environment, horizon, seed = self.environment, self.horizon, self.sweep.seed
+        choose_pool, shuffled, seed = self.environment.choose_pool, self.environment.shuffled, self.sweep.seed
         # without shuffling, all trials meet the same records: one stream of records serves them all
-        trials = self.trials if self.shuffles_records else self.trials[:1]
-        records = make_streams(environment.choose_pool, environment.shuffled, self.pools, horizon, seed, trials)
-        return TrialRecords(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
+        trials = self.trials if shuffled else self.trials[:1]
+        pools = [Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records]
+        records = make_streams(choose_pool, shuffled, pools, self.horizon, seed, trials)
+        return TrialRecords(records, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
 
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
@@ -173,7 +162,6 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         log_names={name: past.name for name, past in logs.items() if past is not None},
         trials=np.array(sweep.trial_numbers),
         alpha=alpha,
-        lam=lam,
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
     )

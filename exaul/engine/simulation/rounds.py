@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
+from exaul.engine.environments.adaptive import Objective
 from exaul.engine.simulation.schedule import Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
@@ -51,27 +51,6 @@ def add_to_sums(sums: Sums, answered: Array, wrong: Array, checkpoint_rounds: Ar
         sums.wrong[None] + jnp.cumsum(wrong, axis=0),
     )
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
-
-
-def _simulate_game(
-    environment: Adaptive,
-    pool: AdaptivePool,
-    learner: tuple[Any, Any],
-    state: Any,
-    parameters: Parameters,
-    objective: Objective,
-    draws: Draws,
-    env_draws: Any,
-    active: Any,
-) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-    """Simulate a block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
-    game, mine = learner
-
-    def one(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        return play_round(game, environment, pool, carry, parameters, objective, *x)
-
-    (mine, state), asked = lax.scan(one, (reweigh(game, mine, parameters), state), (draws, env_draws, active))
-    return (game, mine), state, asked
 
 
 # ``now`` is donated: the new carry is written into the buffers of the old one, so that the weights exist once.
@@ -129,12 +108,19 @@ def simulate_chunk(
             for i in range(environment.draws)
         ]
         env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
-        game = partial(_simulate_game, environment, pool)
-        games = jax.vmap(game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1, None), (0, 0, 1))
-        learner, state, (answered, *asked) = games(
-            now.learner, now.environment, parameters, objective, draws, env_draws, block.active
-        )
-        return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
+        game, state = now.learner
+
+        def one_game(mine: Any, state: Any, parameters: Parameters, objective: Objective, *x: Any) -> Any:
+            """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
+
+            def one(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
+                return play_round(game, environment, pool, states, parameters, objective, *x)
+
+            return lax.scan(one, (reweigh(game, mine, parameters), state), (*x, block.active))
+
+        games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
+        (state, asking), (answered, *asked) = games(state, now.environment, parameters, objective, draws, env_draws)
+        return now._replace(learner=(game, state), environment=asking), answered, asked[1], tuple(asked)
 
     def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         rounds, rates = x
@@ -172,18 +158,12 @@ class RoundsSimulation(Saved):
             self.now = Carry(first, initial, sums, ())
         else:
             self.now = Carry(first, (), sums, jnp.asarray(records.records.no_records_read()))
-        self.collected: Any = None
-        self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
 
     @property
     def leaves(self) -> list[Any]:
-        """The arrays of the carry, whatever trees a learner of the user's has."""
+        """The arrays of the carry, whatever trees a learner of the user's has; the next chunk begins with them."""
+        self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
         return jax.tree.leaves(self.now)
-
-    @leaves.setter
-    def leaves(self, saved: list[Any]) -> None:
-        """Take those of a save."""
-        self.now = jax.tree.unflatten(jax.tree.structure(self.now), saved)
 
     @property
     def state(self) -> Any:
@@ -201,15 +181,13 @@ class RoundsSimulation(Saved):
 
     def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
         """Start to simulate a chunk; the device makes its own records."""
-        # a restored save holds NumPy arrays, which cannot be donated
+        # after a save they are NumPy arrays, which cannot be donated
         self.now = jax.tree.map(jnp.asarray, self.now)
         self.now, self.collected = simulate_chunk(*self._arguments(chunk, rates))
 
-    def lowered(self, chunk: Chunk, rates: Rates, sharding: Any = None) -> Any:
+    def lowered(self, chunk: Chunk, rates: Rates, sharding: Any) -> Any:
         """Lower the program of a chunk, for analysis; ``sharding`` may be on devices that are not here."""
         arguments = self._arguments(chunk, rates)
-        if sharding is None:
-            return simulate_chunk.lower(*arguments)
         shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones
         on_devices = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding))
         return simulate_chunk.lower(*arguments[:2], *on_devices(shapes))
@@ -217,5 +195,6 @@ class RoundsSimulation(Saved):
     def collect(self) -> Sums:
         """Wait for the chunk."""
         sums, asked = self.collected
+        # cuts and errors [K C, B] of the chunk, in an adaptive environment
         self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
         return Sums(*(np.asarray(x) for x in sums))

@@ -4,12 +4,10 @@ A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copi
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
-sums [K, S, B] at its checkpoints. ``asked`` are the cuts and errors [K C, B] of the last chunk if the environment
-is adaptive, and ``state`` the state [B, ...], which ``start`` may invalidate.
+sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], which ``start`` may invalidate.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -41,39 +39,33 @@ class Chunk(NamedTuple):
         """The number of active rounds."""
         return int(self.active.sum())
 
+    @property
+    def first_round(self) -> int:
+        """The number of rounds before the chunk."""
+        return int(self.block[0]) * ROUNDS
+
+    def rows(self, checkpoints: NDArray[np.int64]) -> slice:
+        """Return which of all checkpoints [P] are in the chunk."""
+        first, last = np.searchsorted(checkpoints, [self.first_round, self.first_round + self.rounds], side="right")
+        return slice(int(first), int(last))
+
 
 class Saved:
     """A part of a batch that a save between two chunks contains.
 
-    ``changing`` names all attributes that change: arrays, numbers, parts, None, and collections of these.
+    ``changing`` names all attributes that change: arrays, parts, None, and collections of these.
     """
 
     changing: tuple[str, ...]
 
 
-def save(part: Any) -> list[Any]:
-    """Return the arrays and numbers of all that changes in a part, in order; the next chunk changes the arrays."""
+def saved_arrays(part: Any) -> list[NDArray[Any]]:
+    """Return all arrays that change in a part, in order. A save is restored by writing to them."""
     if isinstance(part, Saved):
         part = [getattr(part, name) for name in part.changing]
     if isinstance(part, list | tuple | dict):
-        return [leaf for each in (part.values() if isinstance(part, dict) else part) for leaf in save(each)]
+        return [x for each in (part.values() if isinstance(part, dict) else part) for x in saved_arrays(each)]
     return [] if part is None else [part]
-
-
-def restore(part: Any, leaves: Iterator[Any]) -> Any:
-    """Return a part as it was when ``save`` returned what comes next in ``leaves``."""
-    if isinstance(part, Saved):
-        for name in part.changing:
-            setattr(part, name, restore(getattr(part, name), leaves))
-        return part
-    if isinstance(part, dict):
-        return {key: restore(each, leaves) for key, each in part.items()}
-    if isinstance(part, list | tuple):
-        each = [restore(x, leaves) for x in part]
-        return part._make(each) if hasattr(part, "_make") else type(part)(each)
-    if isinstance(part, int):
-        return int(next(leaves))
-    return None if part is None else next(leaves)
 
 
 class TrialRecords(Saved):
@@ -85,11 +77,9 @@ class TrialRecords(Saved):
 
     changing = ("records_read",)
 
-    def __init__(
-        self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], imperfect: bool = False
-    ) -> None:
+    def __init__(self, records: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
         """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
-        self.records, self.horizon, self.trials = records, horizon, trials
+        self.records, self.trials = records, trials
         self.record_stream = np.arange(len(trials), dtype=np.int32) % records.stream_count
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
         self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host
@@ -98,8 +88,7 @@ class TrialRecords(Saved):
         """Make the records of the next chunk for compiled code; devices make their own."""
         draw = partial(native.draws, self.draws.decision, chunk.block)
         made = native.RecordBlocks(self.records.stream_count, chunk.active.size, chunk.rounds, draw)
-        first_round = int(chunk.block[0]) * ROUNDS
-        native.fill(self.records, self.records_read, first_round, made.rounds, made.cuts, made.errors)
+        native.fill(self.records, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
         return made
 
     @cached_property
@@ -159,7 +148,6 @@ def make_chunks(checkpoints: NDArray[np.int64], width: int, first_block: int = 0
 class CompiledSimulation(Saved):
     """B copies on the backend ``native``. Its state does not depend on threads."""
 
-    asked = ()
     changing = "state", "sums"
 
     def __init__(
@@ -173,7 +161,6 @@ class CompiledSimulation(Saved):
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, trial_records.records.stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
-        self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
         """Start to simulate a chunk, on the records that were made of it."""
@@ -191,11 +178,11 @@ class CompiledSimulation(Saved):
 class BestArmCounter(Saved):
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
-    ``best_loss`` [P, pairs, trials] is its cumulative loss at each of P checkpoints, ``best_arm`` [pairs, trials]
-    the arm at the last checkpoint reached; a pair is an alpha with a lambda.
+    ``best_loss`` [P, pairs, trials] is its cumulative loss at each of P checkpoints that was reached, ``best_arm``
+    [pairs, trials] the arm at the last of these; a pair is an alpha with a lambda.
     """
 
-    changing = "records", "wrong", "best_loss", "best_arm", "reached"
+    changing = "records", "wrong", "best_loss", "best_arm"
 
     def __init__(
         self,
@@ -212,22 +199,19 @@ class BestArmCounter(Saved):
         self.costs = answer_cost, abstain_cost
         shape = len(answer_cost), len(record_stream)
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
-        self.reached = 0
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint reached, of all pairs x trials."""
-        return self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel()
+        """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
+        return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
     def count(self, chunk: Chunk, cuts: NDArray[np.int32], errors: Floats) -> None:
         """Count the records [R, at least K C] of a chunk, in the order of rounds."""
-        since = self.checkpoints - int(chunk.block[0]) * ROUNDS  # the beginning of the blocks
-        ends = since[(since > 0) & (since <= chunk.rounds)]
+        rows = chunk.rows(self.checkpoints)
+        ends = self.checkpoints[rows] - chunk.first_round
         losses, arms = native.find_best_arms(cuts, errors, ends, chunk.rounds, self.costs, self.records, self.wrong)
         if len(losses):
-            after = self.reached + len(losses)
-            self.best_loss[self.reached : after] = losses[:, :, self.record_stream]
+            self.best_loss[rows] = losses[:, :, self.record_stream]
             self.best_arm[:] = arms[-1][:, self.record_stream]
-            self.reached = after
 
 
 class AskedRecords(Saved):
@@ -250,18 +234,18 @@ class AskedRecords(Saved):
         self.running = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
 
-    def count(self, chunk: Chunk, rows: slice, cut: NDArray[np.int32], error: Floats) -> None:
-        """Count the cuts and errors [K C, B] of a chunk; ``rows`` are its checkpoints among all."""
+    def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
+        """Count the cuts and errors [K C, B] of a chunk."""
         for counter, cell in zip(self.counters, self.cells, strict=True):
             counter.count(chunk, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
-        # rows of the chunk at which its checkpoints are
-        last = self.checkpoints[rows] - int(chunk.block[0]) * ROUNDS - 1
+        rows = chunk.rows(self.checkpoints)
+        last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = self.running[kind] + np.cumsum(amount, axis=0)
             self.sums[kind][rows], self.running[kind] = running[last], running[-1]
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint reached."""
+        """Return the least losses and the arms after the last checkpoint, of all copies."""
         losses, arms = zip(*(counter.best() for counter in self.counters), strict=True)
         return np.concatenate(losses, axis=1), np.concatenate(arms)

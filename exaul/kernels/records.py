@@ -187,19 +187,18 @@ def make_streams(
         seed: in 0..2**64-1.
         trials: [R] trial numbers, from 0.
     """
-    keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
+    plan = StreamPlan(choose_pool, tuple(order_shape(len(pool.cuts)) for pool in pools), shuffled)
+    cuts, errors = (np.concatenate(each) for each in zip(*pools, strict=True))
+    return with_keys(plan, cuts, errors, horizon, uniforms.trial_keys(seed, uniforms.RECORDS, trials))
+
+
+def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tuple[Any, Any]) -> Streams:
+    """Make the streams with the given keys, two uint32 [R] each; the rest is as of ``Streams``."""
     # Pool p gets its key from counter (0, 256 + p). Uniforms under the same keys use second words below 256, so no
     # counter is used twice.
-    number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]
-    shapes = tuple(order_shape(len(pool.cuts)) for pool in pools)
-    return Streams(
-        StreamPlan(choose_pool, shapes, shuffled),
-        np.concatenate([pool.cuts for pool in pools]),
-        np.concatenate([pool.errors for pool in pools]),
-        np.array(horizon, np.int64),
-        keys,
-        uniforms.threefry(keys, (np.zeros_like(number), number)),
-    )
+    number = np.arange(ROUNDS, ROUNDS + len(plan.shapes), dtype=np.uint32)[:, None]
+    orders = uniforms.threefry((keys[0][None], keys[1][None]), (np.zeros_like(number), number))
+    return Streams(plan, cuts, errors, np.array(horizon, np.int64), keys, orders)
 
 
 def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, Any, Any]:

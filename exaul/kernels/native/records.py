@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.native.backend import PADDING, PART, run_in_parts, scratch
+from exaul.kernels.native.backend import PADDING, PART, run_in_parts
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
 from exaul.kernels.uniforms import compile_for
@@ -118,11 +118,6 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     return fill
 
 
-def _record_arrays(rounds: int) -> tuple[Any, ...]:
-    kinds = np.int32, np.int32, np.uint32, np.uint32
-    return tuple(np.empty(rounds, kind) for kind in kinds)
-
-
 def fill(
     streams: Streams,
     records_read: NDArray[np.int64],
@@ -146,7 +141,8 @@ def fill(
     given = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
 
     def some(first: int, last: int) -> None:
-        loop(first, last, *given, scratch(_record_arrays, PIECE))
+        kinds = np.int32, np.int32, np.uint32, np.uint32
+        loop(first, last, *given, tuple(np.empty(PIECE, kind) for kind in kinds))
 
     run_in_parts(streams.stream_count, EACH, some)
 

@@ -128,7 +128,6 @@ class RankedBlocks(RankedGame, ByBlocks):
         """Simulate 256 rounds."""
         chex.assert_shape(block[:2], (ROUNDS,))
         rule, (numbers, counts) = self.learner.rule, state
-        assert isinstance(rule, Ranked)
         cuts, others = block.cuts[:, None], block.cuts[None]
         arms = jnp.arange(counts.size, dtype=jnp.int32)[None]
         # Instead of fading all counts in every round, round n counts ``decay^-n`` times as much as those before.

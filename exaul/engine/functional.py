@@ -305,7 +305,7 @@ class ObliviousGame:
             return read, (cuts[:, 0], errors[:, 0])
 
         blocks = jnp.arange(-(-horizon // ROUNDS), dtype=jnp.uint32)
-        first = kernel.spread(jnp.zeros((len(self.plan.shapes), 1), jnp.uint32), pool, key)
+        first = kernel.spread(streams.no_records_read(), pool, key)
         _, (cuts, errors) = jax.lax.scan(block, first, blocks)
         return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
 

@@ -201,8 +201,7 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
 def losses_of(rule, made, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
     if not isinstance(made, NativeBackend):
-        game = made.game(arms)
-        losses = np.asarray(jax.vmap(getattr(game, "weights", game).losses)(state))
+        losses = np.asarray(jax.vmap(made.game(arms).losses)(state))
     else:
         losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
     return losses - losses[:, :1]

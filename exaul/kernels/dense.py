@@ -56,6 +56,10 @@ class _WeightedGame(GameLearner):
         """Return the probabilities of the arms [H]."""
         return self.weights.masses(state, params.eta)
 
+    def losses(self, state: Any) -> Any:
+        """Return the cumulative charges of the arms [H]."""
+        return self.weights.losses(state)
+
     def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
         given = decision.answer, self._seen(decision, error), _parameters(params, 1.0)

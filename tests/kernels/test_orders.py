@@ -124,9 +124,10 @@ def test_the_largest_orders_do_not_overflow(size):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1023, 1024, 1025, 100_000])
 def test_numpy_jax_and_numba_give_the_same_orders(size):
     shape, places = order_shape(size), np.arange(size, dtype=np.uint32)
-    traced = jax.jit(lambda *x: jax_order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
     longer = np.arange(-(-size // 2**17) * 2**17, dtype=np.uint32)  # of the places behind the last, nothing is read
-    device_order = _traced.setdefault(shape.passes, traced)
+    device_order = _traced.setdefault(
+        shape.passes, jax.jit(lambda *x: jax_order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
+    )
     words = np.uint32(shape.size), np.uint32(shape.shift)
     for trial, lap in [(0, 0), (0, 1), (5, 2), (77, 2**32 - 1)]:
         key, laps = keys_of([trial], 2), np.array([lap], np.uint32)

@@ -48,7 +48,7 @@ from exaul.kernels.learners.learner import (
     start_of,
 )
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
-from exaul.kernels.records import Pool, StreamPlan, Streams, make_streams, read_block
+from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
 
 
@@ -295,19 +295,16 @@ class ObliviousGame:
 
     def records(self, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any]:
         """Return the cuts [T] and the errors [T] of a game."""
-        number = np.arange(ROUNDS, ROUNDS + len(self.plan.shapes), dtype=np.uint32)  # as of ``make_streams``
-        words = tuple(map(jnp.asarray, key.records))
-        orders = tuple(x[:, None] for x in uniforms.threefry(words, (np.zeros_like(number), number)))
-        stream = tuple(word[None] for word in words)
-        arrays: Any = jnp.asarray(pool.cuts), jnp.asarray(pool.errors), np.int64(horizon), stream, orders
-        streams = Streams(self.plan, *arrays)
+        first_word, second_word = (jnp.asarray(word)[None] for word in key.records)
+        arrays = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
+        streams = with_keys(self.plan, *arrays, horizon, (first_word, second_word))
 
         def block(read: Any, number: Any) -> tuple[Any, Any]:
             cuts, errors, read = read_block(streams, read, number)
             return read, (cuts[:, 0], errors[:, 0])
 
         blocks = jnp.arange(-(-horizon // ROUNDS), dtype=jnp.uint32)
-        first = kernel.spread(jnp.zeros((len(self.plan.shapes), 1), jnp.uint32), pool, key)
+        first = kernel.spread(streams.no_records_read(), pool, key)
         _, (cuts, errors) = jax.lax.scan(block, first, blocks)
         return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
 

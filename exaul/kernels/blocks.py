@@ -33,15 +33,15 @@ from exaul.kernels.play import Backend, ByBlocks
 PIECE = 16  # rounds of a piece, which is written out (chosen; more compile longer)
 
 
-def _groups_below(cuts: jax.Array) -> jax.Array:
-    """Return the number of groups below the cut of each round [C]."""
-    return jnp.sum(cuts[:, None] <= cuts[None], axis=0, dtype=jnp.int32)
+def _groups_of(items: jax.Array, cuts: jax.Array) -> jax.Array:
+    """Return how many of the cuts [C] each item [N] reaches, its group."""
+    return jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
 
 
 def _collapse(weights: jax.Array, cuts: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the group of each item [N], and the sums of their weights [C + 1]."""
     items, groups = (jnp.arange(size, dtype=jnp.int32) for size in (weights.size, cuts.size + 1))
-    group = jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
+    group = _groups_of(items, cuts)
     return group, jnp.sum(jnp.where(group[None] == groups[:, None], weights[None], 0), axis=1)
 
 
@@ -70,7 +70,7 @@ def _simulate_piece(
     """Simulate a piece of one copy; ``weights`` [257] are the sums of the groups of a block."""
     cuts, rounds = x
     group, sums = _collapse(weights, cuts)
-    below = _groups_below(cuts)
+    below = _groups_of(cuts, cuts)  # the number of groups below the cut of each round
     # Scalars instead of an array: under vmap each is an array [B], and a round is elementwise over copies.
     inner = [sums[g] for g in range(PIECE + 1)]
     change = [jnp.ones((), weights.dtype)] * (PIECE + 1)
@@ -108,7 +108,7 @@ class SidedBlocks(ByBlocks):
         chex.assert_shape(block[:2], (ROUNDS,))
         weights = weights_of(self.losses(differences), params.eta, self.learner.rule.prior, self.precision)
         _, groups = _collapse(weights, block.cuts)
-        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (_groups_below(block.cuts), block))
+        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (_groups_of(block.cuts, block.cuts), block))
         simulate = partial(_simulate_piece, self.learner, parameters=params, precision=self.precision)
         _, results = lax.scan(simulate, groups, pieces)
         answered, gaps = (x.reshape(ROUNDS) for x in results)
@@ -128,7 +128,6 @@ class RankedBlocks(RankedGame, ByBlocks):
         """Simulate 256 rounds."""
         chex.assert_shape(block[:2], (ROUNDS,))
         rule, (numbers, counts) = self.learner.rule, state
-        assert isinstance(rule, Ranked)
         cuts, others = block.cuts[:, None], block.cuts[None]
         arms = jnp.arange(counts.size, dtype=jnp.int32)[None]
         # Instead of fading all counts in every round, round n counts ``decay^-n`` times as much as those before.

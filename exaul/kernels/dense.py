@@ -210,7 +210,6 @@ class RankedGame(GameLearner):
         """
         chex.assert_rank([cut, u], 0)
         rule, arms = self.learner.rule, jnp.arange(self.arms, dtype=jnp.int32)
-        assert isinstance(rule, Ranked)
         total = jnp.sum(state.counts)
         high = jnp.sum(jnp.where(arms <= cut, state.counts, 0.0)) / total
         low = jnp.sum(jnp.where(arms < cut, state.counts, 0.0)) / total
@@ -232,20 +231,17 @@ class RankedGame(GameLearner):
         weight: Any = 1.0,
     ) -> RankedState:
         """Return the state after a round, as of ``SidedGame``."""
-        rule = self.learner.rule
-        assert isinstance(rule, Ranked)
-        error = self._seen(decision, error)
-        after = rule.learn(jnp.where, state.rule, decision.answer, error, _parameters(params, weight))
+        given = decision.answer, self._seen(decision, error), _parameters(params, weight)
+        after = self.learner.rule.learn(jnp.where, state.rule, *given)
         learns = decision.answer | (weight > 0)
         return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)
 
     def masses(self, state: RankedState, params: RankedParams) -> Any:
         """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
-        rule = self.learner.rule
-        assert isinstance(rule, Ranked)
         below = jnp.cumsum(state.counts)
         ranks = below / below[-1]
-        return jnp.diff(rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1]), prepend=0.0, append=1.0)
+        P = self.learner.rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1])
+        return jnp.diff(P, prepend=0.0, append=1.0)
 
 
 @jax.tree_util.register_static

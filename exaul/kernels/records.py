@@ -50,31 +50,20 @@ def order_shape(size: int) -> OrderShape:
     return OrderShape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
 
 
-class Orders(NamedTuple):
-    """The functions of an order, on arrays or scalars. All arguments except ``shape`` and ``number`` are uint32.
-
-    Attributes:
-        lap_key: ``lap_key(key, lap)`` returns the key of a lap, two words, from the key of a trial and a pool.
-        cell_of: ``cell_of(place, shift)`` returns the cell (row, column) of a place.
-        number_of: ``number_of(cell, shift)`` returns the place of a cell.
-        one_pass: ``one_pass(cell, key, number, size, shift)`` returns the cell after pass ``number``, under the key
-            of a lap.
-        order: ``order(key, lap, shape, place)`` returns the record in 0..N-1 at a place 0..N-1 of a lap, under the
-            key of a trial and a pool. It is a bijection of places to records.
-    """
-
-    lap_key: Function
-    cell_of: Function
-    number_of: Function
-    one_pass: Function
-    order: Function
-
-
-def compile_orders(compiled: Function, where: Function, word: Function) -> Orders:
-    """Build the functions for NumPy, JAX or Numba, with the same bits.
+def compile_orders(compiled: Function, where: Function, word: Function) -> tuple[Function, Function, Function]:
+    """Build the functions of an order for NumPy, JAX or Numba, with the same bits, on arrays or scalars.
 
     ``compiled`` decorates a function, the identity for arrays; ``where(condition, x, y)`` is of arrays or scalars;
     ``word(x)`` casts x to uint32.
+
+    Returns:
+        Three functions, whose arguments except ``shape`` and ``number`` are uint32:
+
+        - ``order(key, lap, shape, place)`` returns the record in 0..N-1 at a place 0..N-1 of a lap, under the key
+          of a trial and a pool. It is a bijection of places to records.
+        - ``lap_key(key, lap)`` returns the key of a lap, two words, from the key of a trial and a pool.
+        - ``one_pass(cell, key, number, size, shift)`` returns the cell (row, column) after pass ``number``, under
+          the key of a lap.
     """
     # Arrays of uint32 wrap around by themselves. Numba widens uint32 to 64 bits in every operation, so each
     # result is cast back with ``word``.
@@ -112,22 +101,14 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> Order
         return moved(row, column, height, word(first + then), key[1]), column
 
     @compiled
-    def cell_of(place: Any, shift: Any) -> tuple[Any, Any]:
-        return word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
-
-    @compiled
-    def number_of(cell: tuple[Any, Any], shift: Any) -> Any:
-        return word(word(cell[0] << shift) | cell[1])
-
-    @compiled
     def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, place: Any) -> Any:
         own, size, shift = lap_key(key, lap), word(shape.size), word(shape.shift)
-        cell = cell_of(place, shift)
+        cell = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
         for number in range(shape.passes):
             cell = one_pass(cell, own, number, size, shift)
-        return number_of(cell, shift)
+        return word(word(cell[0] << shift) | cell[1])
 
-    return Orders(lap_key, cell_of, number_of, one_pass, order)
+    return order, lap_key, one_pass
 
 
 class Pool(NamedTuple):
@@ -187,19 +168,18 @@ def make_streams(
         seed: in 0..2**64-1.
         trials: [R] trial numbers, from 0.
     """
-    keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
+    plan = StreamPlan(choose_pool, tuple(order_shape(len(pool.cuts)) for pool in pools), shuffled)
+    cuts, errors = (np.concatenate(each) for each in zip(*pools, strict=True))
+    return with_keys(plan, cuts, errors, horizon, uniforms.trial_keys(seed, uniforms.RECORDS, trials))
+
+
+def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tuple[Any, Any]) -> Streams:
+    """Make the streams with the given keys, two uint32 [R] each; the rest is as of ``Streams``."""
     # Pool p gets its key from counter (0, 256 + p). Uniforms under the same keys use second words below 256, so no
     # counter is used twice.
-    number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]
-    shapes = tuple(order_shape(len(pool.cuts)) for pool in pools)
-    return Streams(
-        StreamPlan(choose_pool, shapes, shuffled),
-        np.concatenate([pool.cuts for pool in pools]),
-        np.concatenate([pool.errors for pool in pools]),
-        np.array(horizon, np.int64),
-        keys,
-        uniforms.threefry(keys, (np.zeros_like(number), number)),
-    )
+    number = np.arange(ROUNDS, ROUNDS + len(plan.shapes), dtype=np.uint32)[:, None]
+    orders = uniforms.threefry((keys[0][None], keys[1][None]), (np.zeros_like(number), number))
+    return Streams(plan, cuts, errors, np.array(horizon, np.int64), keys, orders)
 
 
 def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, Any, Any]:
@@ -211,7 +191,7 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     import jax.numpy as jnp  # imported here because the Numba programs import this file and need no JAX
     from jax import lax
 
-    order = compile_orders(lambda function: function, jnp.where, jnp.uint32).order
+    order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)

@@ -25,24 +25,16 @@ class Draws(NamedTuple):
     delay: Any = None  # of ``DELAYS``, likewise
 
 
-class Generator(NamedTuple):
-    """The functions of the generator, on arrays or scalars; a key and a counter are two uint32 each.
-
-    Attributes:
-        threefry: ``threefry(key, counter)`` encrypts a counter under a key, to two uint32 of the broadcast shape.
-        uniform: ``uniform(key, block, number)`` returns a uniform in [0, 1) with 53 bits: the counter is (block,
-            number of the round within its block of 256).
-    """
-
-    threefry: Function
-    uniform: Function
-
-
-def compile_for(compiled: Function, word: Function, real: Function) -> Generator:
-    """Build the functions for arrays or for Numba, with the same bits.
+def compile_for(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
+    """Build the functions of the generator for arrays or for Numba, with the same bits.
 
     ``compiled`` decorates a function, the identity for arrays; ``word(x)`` casts x to uint32, ``real(x)`` to
     float64.
+
+    Returns:
+        Two functions; a key and a counter are two uint32 each. ``threefry(key, counter)`` encrypts a counter under
+        a key, to two uint32 of the broadcast shape. ``uniform(key, block, number)`` returns a uniform in [0, 1)
+        with 53 bits: the counter is (block, number of the round within its block of 256).
     """
     # Numba widens uint32 to 64 bits in every operation, so each result is cast back with ``word``.
 
@@ -80,7 +72,7 @@ def compile_for(compiled: Function, word: Function, real: Function) -> Generator
         # 27 bits of x and 26 of y make a 53-bit integer, so every result is an exact float64 below 1.
         return (real(x >> word(5)) * 67108864.0 + real(y >> word(6))) * 2.0**-53
 
-    return Generator(threefry, uniform)
+    return threefry, uniform
 
 
 def _word(x: Any) -> Any:

@@ -38,7 +38,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     """Plain Python over rounds is the reference: a pool, how many records it gave, and its order."""
     horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
     records = numbered(name, sizes, horizon)
-    order = compile_orders(lambda function: function, np.where, np.uint32).order
+    order, *_ = compile_orders(lambda function: function, np.where, np.uint32)
     expected, count = np.zeros((horizon, records.stream_count, 2), int), records.no_records_read().astype(int)
     rounds = np.arange(horizon, dtype=np.uint32)[:, None]
     drawn = uniforms.uniform(records.draws, *np.divmod(rounds, np.uint32(ROUNDS)))

@@ -30,11 +30,10 @@ WHOLE = [5, 16, 33, 64, 65, 500, 1000, 1023, 1024, 1025, 4096, 4097, 65536, 6553
 SOURCES = ["trials", "laps", "pools", "both laps"]
 SMALLEST = range(3, 41)  # all ordered triples are counted
 
-NUMPY = compile_orders(lambda function: function, np.where, uniforms._word)
-JAX = compile_orders(lambda function: function, jnp.where, uniforms._word)
-NUMBA = compile_orders(compiled, where, word)
+numpy_order, *_ = compile_orders(lambda function: function, np.where, uniforms._word)
+jax_order, *_ = compile_orders(lambda function: function, jnp.where, uniforms._word)
+order, *_ = compile_orders(compiled, where, word)
 _traced = {}  # programs of JAX by their passes
-order = NUMBA.order
 
 
 @nb.njit
@@ -125,13 +124,14 @@ def test_the_largest_orders_do_not_overflow(size):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1023, 1024, 1025, 100_000])
 def test_numpy_jax_and_numba_give_the_same_orders(size):
     shape, places = order_shape(size), np.arange(size, dtype=np.uint32)
-    traced = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
     longer = np.arange(-(-size // 2**17) * 2**17, dtype=np.uint32)  # of the places behind the last, nothing is read
-    device_order = _traced.setdefault(shape.passes, traced)
+    device_order = _traced.setdefault(
+        shape.passes, jax.jit(lambda *x: jax_order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
+    )
     words = np.uint32(shape.size), np.uint32(shape.shift)
     for trial, lap in [(0, 0), (0, 1), (5, 2), (77, 2**32 - 1)]:
         key, laps = keys_of([trial], 2), np.array([lap], np.uint32)
-        host = NUMPY.order(key, laps, shape, places)
+        host = numpy_order(key, laps, shape, places)
         device = np.asarray(device_order(*key, laps, *words, longer))[:size]
         numbers = numbers_at(key, laps, shape, places)[:, 0]
         assert host.dtype == device.dtype == numbers.dtype == np.uint32

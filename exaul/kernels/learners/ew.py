@@ -10,7 +10,7 @@ from typing import Any
 
 from exaul.kernels.bounds import EW_BOUNDS
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
@@ -25,18 +25,12 @@ def rates(horizon: int, arms: int) -> Rates:
     return Rates(math.sqrt(8 * math.log(arms) / horizon), None)
 
 
-def anytime(t: int, arms: int) -> Rates:
-    """Return ``eta_t = 2 sqrt(ln H / t)``, which is ``rates`` at T = 2 t.
-
-    The form is that of Cesa-Bianchi and Lugosi, "Prediction, Learning, and Games", 2006, Theorem 2.3.
-    """
-    return rates(2 * t, arms)
-
-
 ew = Learner(
     feedback="full",
     rule=Sided(charge),
     rates=rates,
-    anytime=anytime,
+    # eta_t = 2 sqrt(ln H / t), the form of Cesa-Bianchi and Lugosi, "Prediction, Learning, and Games", 2006,
+    # Theorem 2.3
+    anytime=at_double(rates),
     regret_bounds=EW_BOUNDS,
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from exaul.kernels.bounds import EXAUL_BOUNDS
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
@@ -36,18 +36,11 @@ def rates(horizon: int, arms: int) -> Rates:
     return Rates(eta, eta / 2)
 
 
-def anytime(t: int, arms: int) -> Rates:
-    """Return ``eta_t = 2 gamma_t = sqrt(ln H / (2 t))``, which is ``rates`` at T = 2 t.
-
-    The form is that of Neu, "Explore no more", 2015, Theorem 1.
-    """
-    return rates(2 * t, arms)
-
-
 exaul = Learner(
     feedback="bandit",
     rule=Sided(charge),
     rates=rates,
-    anytime=anytime,
+    # eta_t = 2 gamma_t = sqrt(ln H / (2 t)), the form of Neu, "Explore no more", 2015, Theorem 1
+    anytime=at_double(rates),
     regret_bounds=EXAUL_BOUNDS,
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from exaul.kernels.bounds import KNOWN_BOUNDS, KNOWN_CAP, KNOWN_PRIOR
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
@@ -36,15 +36,10 @@ def rates(horizon: int, arms: int) -> Rates:
     return Rates(math.sqrt(2 * math.log(1 / KNOWN_PRIOR) / horizon), 0.0)
 
 
-def anytime(t: int, arms: int) -> Rates:
-    """Return ``eta_t = sqrt(ln 2 / t)`` and ``gamma = 0``, which is ``rates`` at T = 2 t."""
-    return rates(2 * t, arms)
-
-
 exaul_known = Learner(
     feedback="bandit",
     rule=Sided(charge, KNOWN_PRIOR),
     rates=rates,
-    anytime=anytime,
+    anytime=at_double(rates),  # eta_t = sqrt(ln 2 / t)
     regret_bounds=KNOWN_BOUNDS,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from exaul.kernels.bounds import EXP3_IX_BOUNDS
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.learner import Drawn, Learner
+from exaul.kernels.learners.learner import Drawn, Learner, at_double
 
 
 def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
@@ -25,15 +25,10 @@ def rates(horizon: int, arms: int) -> Rates:
     return Rates(eta, eta / 2)
 
 
-def anytime(t: int, arms: int) -> Rates:
-    """Return the rates ``eta_t = 2 gamma_t = sqrt(ln H / (t H))`` (Neu 2015, Theorem 1)."""
-    return rates(2 * t, arms)
-
-
 exp3_ix = Learner(
     feedback="bandit",
     rule=Drawn(charge),
     rates=rates,
-    anytime=anytime,
+    anytime=at_double(rates),  # eta_t = 2 gamma_t = sqrt(ln H / (t H)) (Neu 2015, Theorem 1)
     regret_bounds=EXP3_IX_BOUNDS,
 )

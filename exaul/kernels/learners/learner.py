@@ -152,6 +152,11 @@ class Learner(NamedTuple, Generic[RuleType]):
     rate: str = "eta"
 
 
+def at_double(rates: Callable[[int, int], Rates]) -> Callable[[int, int], Rates]:
+    """Return the rates for an unknown horizon that are, in round t, ``rates`` at T = 2 t."""
+    return lambda t, arms: rates(2 * t, arms)
+
+
 def has_weights(learner: Learner[Any]) -> bool:
     """Return whether a learner has weights, whose sums are rounded."""
     return isinstance(learner.rule, Sided | Drawn)

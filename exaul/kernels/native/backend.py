@@ -42,19 +42,6 @@ def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> N
     list(pool().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
 
 
-@cache
-def _workspace(thread: int, make: Callable[..., Any], *sizes: Any) -> Any:
-    return make(*sizes)
-
-
-def scratch(make: Callable[..., Any], *sizes: Any) -> Any:
-    """Return workspace arrays of this thread, with whatever an earlier call left in them.
-
-    ``make(*sizes)`` allocates them, once for each thread and sizes.
-    """
-    return _workspace(threading.get_ident(), make, *sizes)
-
-
 class RecordBlocks:
     """K blocks of rounds of R streams, whose uniforms are drawn when a learner first asks for them.
 
@@ -171,9 +158,14 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     return simulate
 
 
-def _block_arrays(many: int) -> tuple[Any, ...]:
+@cache
+def _workspace(
+    thread: int, arrays: Callable[[int, int, str], tuple[Any, ...]], width: int, many: int, precision: str
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Allocate the arrays of a loop, and those of its blocks, once for each thread and sizes."""
     shape = ROUNDS, many
-    return np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
+    of_blocks = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
+    return arrays(width, many, precision), of_blocks
 
 
 @compiled
@@ -253,11 +245,8 @@ def simulate_tiles(
         numbers, loop = tile.numbers, loops[tile.is_shared]
         mine = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
         sums = CheckpointSums.after(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
-        workspace = scratch(loop.arrays, state.shape[1], len(numbers), precision)
-        loop.simulate(
-            *(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, workspace),
-            scratch(_block_arrays, len(numbers)),
-        )
+        workspace = _workspace(threading.get_ident(), loop.arrays, state.shape[1], len(numbers), precision)
+        loop.simulate(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, *workspace)
         state[numbers] = mine.T if loop.by_arm else mine
         for to, part_of in zip(
             (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True

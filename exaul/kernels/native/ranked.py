@@ -24,7 +24,6 @@ from exaul.kernels.native.backend import (
     parameters_of,
     read_rounds,
     run_in_parts,
-    scratch,
     simulate_tiles,
     tree_sizes,
 )
@@ -104,10 +103,6 @@ def _compile(rule: Ranked) -> Loop:
     return Loop(compile_loop(simulate_block), lambda _, many, __: tuple(np.zeros((2, ROUNDS, many))), by_arm=True)
 
 
-def _stream_arrays(arms: int) -> tuple[Any, ...]:
-    return np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)
-
-
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``; ``precision`` changes nothing.
 
@@ -121,7 +116,11 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         streams, arms = counts.shape
         high, low = np.empty((2, *made.cuts.shape))
         given = counts, made.cuts, made.rounds, rule.decay, every, high, low
-        run_in_parts(streams, PART, lambda *part: _rank_streams(*part, *given, scratch(_stream_arrays, arms)))
+
+        def rank(first: int, last: int) -> None:
+            _rank_streams(first, last, *given, (np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)))
+
+        run_in_parts(streams, PART, rank)
         return simulate_tiles([loop], "float64", (high, low), numbers, made, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:

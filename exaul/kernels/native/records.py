@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.native.backend import PADDING, PART, run_in_parts, scratch
+from exaul.kernels.native.backend import PADDING, PART, run_in_parts
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
 from exaul.kernels.uniforms import compile_for
 
 EACH = 8  # streams of a task for one thread (chosen)
 
-threefry, uniform = compile_for(compiled, word, real)
+_, uniform = compile_for(compiled, word, real)
 
 
 @outermost
@@ -44,7 +44,7 @@ def draws(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np
 
 PIECE = 512  # rounds of a piece (chosen)
 
-_lap_key, _cell_of, _number_of, _one_pass, *_ = compile_orders(compiled, where, word)
+_, _lap_key, _one_pass = compile_orders(compiled, where, word)
 
 
 @compiled
@@ -52,13 +52,14 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
     """Fill ``rows`` [N] with the records at ``count`` places of a lap, from ``first`` on."""
     own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
     for k in range(count):
-        rows[k], columns[k] = _cell_of(word(first + k), shift)
+        place = word(first + k)
+        rows[k], columns[k] = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
     # Passes outside, places inside, so that the loop over places vectorises.
     for number in range(passes):
         for k in range(count):
             rows[k], columns[k] = _one_pass((rows[k], columns[k]), own, number, size, shift)
     for k in range(count):
-        rows[k] = _number_of((rows[k], columns[k]), shift)
+        rows[k] = word(word(rows[k] << shift) | columns[k])
 
 
 @cache
@@ -117,11 +118,6 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     return fill
 
 
-def _record_arrays(rounds: int) -> tuple[Any, ...]:
-    kinds = np.int32, np.int32, np.uint32, np.uint32
-    return tuple(np.empty(rounds, kind) for kind in kinds)
-
-
 def fill(
     streams: Streams,
     records_read: NDArray[np.int64],
@@ -145,7 +141,8 @@ def fill(
     given = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
 
     def some(first: int, last: int) -> None:
-        loop(first, last, *given, scratch(_record_arrays, PIECE))
+        kinds = np.int32, np.int32, np.uint32, np.uint32
+        loop(first, last, *given, tuple(np.empty(PIECE, kind) for kind in kinds))
 
     run_in_parts(streams.stream_count, EACH, some)
 

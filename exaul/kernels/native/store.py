@@ -30,18 +30,14 @@ PACKAGE = "exaul"
 VERSIONS = 4  # versions of the sources whose machine code stays on disk (chosen)
 
 
-class _UnknownError(Exception):
-    """A function reads something whose value cannot be told in a text, or is not in a file that can be imported."""
-
-
 def _reads(function: Callable[..., Any]) -> Iterator[str]:
     """Yield every name and value that a function reads, its code, and the same of the functions it calls.
 
     The code is included besides the sources, because a file may be edited after a process has imported it, and
-    because a rule may be the user's.
+    because a rule may be the user's. Raise ValueError if the code is in no file, or a value has no text.
     """
     if getattr(sys.modules.get(function.__module__), "__file__", None) is None:
-        raise _UnknownError
+        raise ValueError(f"{function.__module__} is in no file that can be imported")
     code = function.__code__
     yield f"{function.__module__}.{code.co_qualname}"
     yield repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
@@ -56,7 +52,7 @@ def _reads(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _text_of(value: Any) -> str:
-    """Return a text that differs if a value does; raise _UnknownError if there is none."""
+    """Return a text that differs if a value does; raise ValueError if there is none."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, tuple | list):
@@ -65,7 +61,7 @@ def _text_of(value: Any) -> str:
     name = getattr(value, "__module__", getattr(value, "__name__", None)) or ""
     if is_known or hasattr(value, "_fields") or name.partition(".")[0] in (PACKAGE, "numpy", "numba", "math"):
         return f"{value!r} {getattr(value, '_fields', ())}"
-    raise _UnknownError
+    raise ValueError(f"no text tells the value of a {type(value).__name__}")
 
 
 @cache

@@ -72,14 +72,14 @@ LEARNERS = """
 import helpers
 from helpers import again
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.exaul import anytime, rates
+from exaul.kernels.learners.exaul import exaul, rates
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 
 INF = 1e999
 
 
 def learner(rule, feedback="bandit", rates=rates, **more):
-    return Learner(feedback, Sided(rule), rates, anytime, **more)
+    return Learner(feedback, Sided(rule), rates, exaul.anytime, **more)
 
 
 def zero(where, P, Q, answered, error, parameters):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import pandas as pd
@@ -309,22 +309,13 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
-def save(table: pd.DataFrame, path: Path) -> None:
+def save(table: pd.DataFrame, path: Path | TextIO) -> None:
     """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
-    _write(table, path)
-
-
-def to_csv(table: pd.DataFrame) -> str:
-    """Return the CSV that ``save`` writes."""
-    return str(_write(table, None))
-
-
-def _write(table: pd.DataFrame, path: Path | None) -> str | None:
     texts = [*table, *(cell for name in _texts(table) for cell in table[name].unique())]
     # The csv module of Python 3.11 quotes no carriage return, where readers end the row: then quote all texts.
     breaks = any(isinstance(text, str) and "\r" in text for text in texts)
     quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
-    return _escape_formula(table).to_csv(path, index=False, quoting=quoting)
+    _escape_formula(table).to_csv(path, index=False, quoting=quoting)
 
 
 def _escape_formula(table: pd.DataFrame) -> pd.DataFrame:

@@ -311,20 +311,13 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def save(table: pd.DataFrame, path: Path | TextIO) -> None:
     """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
-    texts = [*table, *(cell for name in _texts(table) for cell in table[name].unique())]
+    texts = {name: table[name].unique() for name in table if not pd.api.types.is_numeric_dtype(table[name])}
     # The csv module of Python 3.11 quotes no carriage return, where readers end the row: then quote all texts.
-    breaks = any(isinstance(text, str) and "\r" in text for text in texts)
+    breaks = any(isinstance(x, str) and "\r" in x for cells in (table, *texts.values()) for x in cells)
+    formulas = [name for name, cells in texts.items() if any(map(_is_formula, cells))]
+    escaped = {str(x): [f"'{cell}" if _is_formula(cell) else cell for cell in table[x]] for x in formulas}
     quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
-    _escape_formula(table).to_csv(path, index=False, quoting=quoting)
-
-
-def _escape_formula(table: pd.DataFrame) -> pd.DataFrame:
-    names = [name for name in _texts(table) if any(map(_is_formula, table[name].unique()))]
-    return table.assign(**{str(n): [f"'{cell}" if _is_formula(cell) else cell for cell in table[n]] for n in names})
-
-
-def _texts(table: pd.DataFrame) -> list[Any]:
-    return [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    table.assign(**escaped).to_csv(path, index=False, quoting=quoting)
 
 
 def _is_formula(cell: Any) -> bool:

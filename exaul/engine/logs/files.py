@@ -7,7 +7,7 @@ import re
 import stat
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -69,18 +69,18 @@ class CategoryColumn(NamedTuple):
     places: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
 
 
-def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryColumn]:
-    """Return those of the named columns that have at most ``most`` distinct values.
+def levels(path: Path, most: Mapping[str, int]) -> dict[str, CategoryColumn]:
+    """Return those of some columns that have few distinct values: at most ``most``, by name.
 
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
     categories = {}
-    for name, column in _parse_columns(path, names):
+    for name, column in _parse_columns(path, list(most)):
         with suppress(TypeError):  # lists and objects are not hashable
-            if column.iloc[:SEEN].nunique() <= most:  # else such as identifiers, quickly
+            if column.iloc[:SEEN].nunique() <= most[name]:  # else such as identifiers, quickly
                 places, values = pd.factorize(column)
-                if len(values) <= most:
+                if len(values) <= most[name]:
                     categories[name] = CategoryColumn(values.tolist(), places)
     return categories
 

@@ -27,22 +27,22 @@ def reproduce(
     names: Sequence[str], paper: Paper, executor: Executor | None, pose: bool = False, compare: bool = False
 ) -> int:
     """Run experiments, with impostors if ``pose``. Print their claims, or how they ``compare`` with the paper."""
-    from exaul.engine.logs.files import to_csv
+    from exaul.engine.logs.files import save
     from experiments.report import describe_agreement, has_failed, summary
     from experiments.run import run_experiments
 
     table = run_experiments(paper, names, pose, executor)
-    print(describe_agreement(table) + "\n" if compare else to_csv(table), end="")
+    print(describe_agreement(table)) if compare else save(table, sys.stdout)
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 
 
 def search(config: "WorstCase", executor: Executor | None) -> int:
     """Run the worst-case search and print its table."""
-    from exaul.engine.logs.files import to_csv
+    from exaul.engine.logs.files import save
     from experiments.worst_case import run
 
-    print(to_csv(run(config, executor)), end="")
+    save(run(config, executor), sys.stdout)
     return 0
 
 

@@ -137,14 +137,14 @@ def _draw_alphas(tables: Tables) -> Figures:
 def _draw_lambdas(tables: Tables) -> Figures:
     curves = figures.with_answered(tables.rows("curves", {"learner": "exaul"}))
     return {
-        "fdr": figures.over_time(curves, "fdr", figures.FDR, target=True, lines="lambda"),
+        "fdr": figures.over_time(curves, "fdr", figures.FDR, lines="lambda"),
         "answered": figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),
     }
 
 
 def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables.trials["environment"].iloc[0])
-    return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, True, segments, log=True)}
+    return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, segments, log=True)}
 
 
 def _draw_regret(tables: Tables) -> Figures:

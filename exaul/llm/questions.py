@@ -134,8 +134,8 @@ def _texts(cell: Any) -> Iterator[str]:
 def read_file(path: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]], str]:
     """Return the columns of a file, its rows, and its digest; raise BadInput if it is unreadable."""
     present = files.columns(path)
-    cells = files.read(path, present)
-    each = zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True)
+    rows, cells = files.read(path, present)
+    each = zip(rows, zip(*cells.values(), strict=True), strict=True)
     return present, [(number, dict(zip(present, row, strict=True))) for number, row in each], file_hash(path)
 
 

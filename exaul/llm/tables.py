@@ -89,8 +89,8 @@ class Row(NamedTuple):
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
     present = files.columns(path)
-    cells, names = files.read(path, present), list(map(rename, present))
-    each = zip(cells.rows, zip(*cells.columns.values(), strict=True), strict=True)
+    (rows, cells), names = files.read(path, present), list(map(rename, present))
+    each = zip(rows, zip(*cells.values(), strict=True), strict=True)
     return names, (
         Row(f"{path}, row {number}", dict(zip(names, map(_plain, values), strict=True))) for number, values in each
     )

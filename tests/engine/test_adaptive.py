@@ -13,7 +13,6 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine.environments import interactive
-from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
@@ -361,7 +360,8 @@ def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
     assert float(rows[1]["regret"]) > 0.8 * float(rows[0]["regret"])  # in trials that the search has not seen
     config = worst_case.WorstCase(learners=("exaul",), horizon=300, arms=20, objective="regret", **few)
     with ThreadPoolExecutor(1) as executor:
-        assert list(csv.DictReader(to_csv(worst_case.run(config, executor)).splitlines())) == rows
+        assert experiments.search(config, executor) == 0
+    assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == rows
     assert experiments.main(["worst-case", "--environment", "always-wrong"]) == 2
     assert capsys.readouterr().err.startswith("experiments: environment: 'always-wrong' is unknown")
 

@@ -63,12 +63,11 @@ def categories(log: str, layout: Layout) -> Categories:
     path, selection = parse_log(log)
     known = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
     names = [name for name in files.columns(path) if name not in known and not name.startswith("score")]
-    question = next((name for name in QUESTIONS if name in names), None)
-    named = [] if question is None else [question]
+    named = [name for name in QUESTIONS if name in names][:1]
     others = [name for name in names if name not in named][: files.WIDE]
-    several = files.levels(path, others, MOST) if others else {}
-    numbers = [column.places for column in files.levels(path, named, MANY).values()] if named else []
-    return Categories(several, question, numbers[0] if numbers else None)
+    columns = files.levels(path, dict.fromkeys(others, MOST) | dict.fromkeys(named, MANY))
+    questions = [columns.pop(name).places for name in named if name in columns]
+    return Categories(columns, next(iter(named), None), next(iter(questions), None))
 
 
 def pooled(

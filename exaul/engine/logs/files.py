@@ -7,11 +7,11 @@ import re
 import stat
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ _CSV = {".csv", ".tsv", ".txt"}
 _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
+ENCODING = "utf-8-sig"
 GROWTH = 10  # bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
@@ -45,24 +46,20 @@ def columns(path: Path) -> list[str]:
 
     Raise BadInput if the file is missing, unreadable or empty, or two columns have one name.
     """
-    header = _readable_errors(path, lambda: _parse(path, None, head=True))
-    return [str(name) for name in header.columns]
+    names: list[str] = _readable_errors(path, lambda: _header(path))
+    if not names:
+        raise BadInput(f"{path}: empty; it must have a header and at least one row")
+    return names
 
 
-class ColumnCells(NamedTuple):
-    """Some columns of a log."""
+def read(path: Path, names: Sequence[str]) -> tuple[list[int], dict[str, list[Any]]]:
+    """Return the cells of some columns by name: text from CSV, values from JSON lines and Parquet.
 
-    rows: list[int]  # number of each row, from 1, for messages: line in JSON lines, else row below the header
-    columns: dict[str, list[Any]]  # by name
-
-
-def read(path: Path, names: Sequence[str]) -> ColumnCells:
-    """Return the cells of some columns: text from CSV, values from JSON lines and Parquet.
-
+    Before them come the numbers of the rows, from 1, for messages: lines in JSON lines, else rows below the header.
     Raise BadInput if the file cannot be read to its end, or does not fit in memory.
     """
-    table = _readable_errors(path, lambda: _parse(path, names, head=False))
-    return ColumnCells(table.index.tolist(), {name: table[name].tolist() for name in names})
+    table = _readable_errors(path, lambda: _parse(path, names))
+    return table.index.tolist(), {name: table[name].tolist() for name in names}
 
 
 class CategoryColumn(NamedTuple):
@@ -72,25 +69,25 @@ class CategoryColumn(NamedTuple):
     places: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
 
 
-def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryColumn]:
-    """Return those of the named columns that have at most ``most`` distinct values.
+def levels(path: Path, most: Mapping[str, int]) -> dict[str, CategoryColumn]:
+    """Return those of some columns that have few distinct values: at most ``most``, by name.
 
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
     categories = {}
-    for name, column in _parse_columns(path, names):
+    for name, column in _parse_columns(path, list(most)):
         with suppress(TypeError):  # lists and objects are not hashable
-            if column.iloc[:SEEN].nunique() <= most:  # else such as identifiers, quickly
+            if column.iloc[:SEEN].nunique() <= most[name]:  # else such as identifiers, quickly
                 places, values = pd.factorize(column)
-                if len(values) <= most:
+                if len(values) <= most[name]:
                     categories[name] = CategoryColumn(values.tolist(), places)
     return categories
 
 
 def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if _format(path) not in _PARQUET:
-        table = _readable_errors(path, lambda: _parse(path, names, head=False))
+        table = _readable_errors(path, lambda: _parse(path, names))
         yield from ((name, table[name]) for name in names)
         return
     from pyarrow import parquet  # imported here: most logs are not Parquet
@@ -130,45 +127,63 @@ def _unpacked(path: Path) -> Path:
     return name.with_suffix("") if name.suffix.lower() in _PACKED else name
 
 
-def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
+def _header(path: Path) -> list[str]:
+    if _format(path) in _PARQUET:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(path) as stored:
+            names: list[str] = stored.schema_arrow.names
+        _check_distinct(names)
+        return names
+    _check_size(path)
+    if _format(path) in _JSON:
+        return list(dict.fromkeys(name for _, row in _json_rows(path) for name in row))
+    names = _csv_header(path)
+    # not by pandas, which renames the second of two columns of one name
+    _check_distinct(filter(None, names))
+    return [name or f"Unnamed: {number}" for number, name in enumerate(names)]
+
+
+def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     if _format(path) in _PARQUET:
         return _read_parquet(path, names)
     _check_size(path)
     if _format(path) in _JSON:
-        return _read_json(path, names)
+        cells = {number: [row.get(name) for name in names] for number, row in _json_rows(path)}
+        return pd.DataFrame(list(cells.values()), list(cells), names, dtype=object)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    sep, encoding = _separator(path), "utf-8-sig"
-    spaced = sep == " "  # several spaces separate as one does
-    parse = partial(pd.read_csv, path, sep=sep, dtype=str, na_filter=False, encoding=encoding, index_col=False)
-    parse = partial(parse, skipinitialspace=spaced)
-    with get_handle(path, "r", encoding=encoding, compression="infer") as handles:
-        each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=spaced)
-        rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
-        header = next(rows, [])
-        if len(header) > WIDE:
-            # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
-            for number, row in enumerate(rows, 1):
-                if len(row) > len(header):
-                    raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
-            parse = partial(parse, usecols=names)
-    if head:
-        # not by pandas, which renames the second of two columns of one name
-        _check_distinct(filter(None, header))
-        return _header(name or f"Unnamed: {number}" for number, name in enumerate(header))
-    table = parse()
+    parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding=ENCODING, index_col=False)
+    if len(_csv_header(path)) > WIDE:
+        parse = partial(parse, usecols=names)
+    sep = _separator(path)
+    table = parse(sep=sep, skipinitialspace=sep == " ")
     return table.set_axis(range(1, len(table) + 1))
 
 
-def _header(names: Iterable[str]) -> pd.DataFrame:
-    return pd.DataFrame(index=list(names)).T  # with ``columns``, pandas makes each column, which takes longer
+def _open(path: Path) -> Any:
+    return get_handle(path, "r", encoding=ENCODING, compression="infer")
+
+
+def _csv_header(path: Path) -> list[str]:
+    """Return the first row of a CSV. Raise ValueError if it is wide, and a later row is longer."""
+    sep = _separator(path)  # several spaces separate as one does
+    with _open(path) as handles:
+        each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
+        rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
+        header = next(rows, [])
+        # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
+        for number, row in enumerate(rows if len(header) > WIDE else (), 1):
+            if len(row) > len(header):
+                raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
+    return header
 
 
 def _separator(path: Path) -> str:
     """Return what separates columns: in .txt the first of comma, tab and space that is in the first line."""
     if _format(path) != ".txt":
         return "\t" if _format(path) == ".tsv" else ","
-    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
+    with _open(path) as handles:
         first = handles.handle.readline().strip()
     return next((character for character in ",\t " if character in first), ",")
 
@@ -204,14 +219,10 @@ def _check_size(path: Path) -> None:
                 raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
 
 
-def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
+def _read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as stored:
-        if names is None:
-            present = stored.schema_arrow.names
-            _check_distinct(present)
-            return _header(present)
         rows, free = stored.metadata.num_rows, host_memory()
         if rows * len(names) * CELL > USABLE * free:
             raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
@@ -226,34 +237,23 @@ def _parquet_table(stored: Any, names: Sequence[str]) -> pd.DataFrame:
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
-def _read_json(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
-    """Read JSON lines, or an array of objects; without names, only the columns."""
-    rows: list[dict[str, Any]] = []
-    numbers, header = [], dict[str, None]()
-    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        for number, row in _json_rows(path, handles.handle, _is_array(path)):
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield rows and their numbers: lines in JSON lines, which may be blank, else elements of the array."""
+    with _open(path) as handles:
+        for number, row in (_elements if _is_array(path) else _lines)(path, handles.handle):
             if not isinstance(row, dict):
                 raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one")
-            header.update(dict.fromkeys(row))
-            if names is not None:  # else only the header is kept
-                rows.append({name: row.get(name) for name in names})
-                numbers.append(number)
-    if names is None or not rows:
-        return _header(header)
-    cells = {name: pd.Series([row[name] for row in rows], index=numbers, dtype=object) for name in names}
-    return pd.DataFrame(cells, index=numbers)
+            yield number, row
 
 
-def _json_rows(path: Path, stream: Any, array: bool) -> Iterator[tuple[int, Any]]:
-    """Yield rows and their numbers: lines in JSON lines, which may be blank, else elements of the array."""
-    if array:
-        try:
-            yield from enumerate(json.load(stream, object_pairs_hook=_object), 1)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(
-                f"{path}: not JSON ({error}); it must be an array of objects, or one per line"
-            ) from error
-        return
+def _elements(path: Path, stream: Any) -> Iterator[tuple[int, Any]]:
+    try:
+        return enumerate(json.load(stream, object_pairs_hook=_object), 1)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not JSON ({error}); it must be an array of objects, or one per line") from error
+
+
+def _lines(path: Path, stream: Any) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -267,7 +267,7 @@ def _is_array(path: Path) -> bool:
     """Return whether a file of JSON holds an array; its elements are the rows."""
     if _format(path) not in _JSON:
         return False
-    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
+    with _open(path) as handles:
         return bool(handles.handle.read(4096).lstrip()[:1] == "[")
 
 
@@ -279,7 +279,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _readable_errors(path: Path, parse: Callable[[], Any]) -> Any:
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -291,15 +291,12 @@ def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFr
         with warnings.catch_warnings():
             # pandas only warns about some broken rows, and would drop or shift their cells
             warnings.simplefilter("error")
-            table = parse()
+            return parse()
     except BadInput:
         raise
     except (Exception, pd.errors.ParserWarning) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{path}: unreadable ({reason})") from error
-    if not len(table.columns):
-        raise BadInput(f"{path}: empty; it must have a header and at least one row")
-    return table
 
 
 def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -312,31 +309,15 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
-def save(table: pd.DataFrame, path: Path) -> None:
+def save(table: pd.DataFrame, path: Path | TextIO) -> None:
     """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
-    _write(table, path)
-
-
-def to_csv(table: pd.DataFrame) -> str:
-    """Return the CSV that ``save`` writes."""
-    return str(_write(table, None))
-
-
-def _write(table: pd.DataFrame, path: Path | None) -> str | None:
-    texts = [*table, *(cell for name in _texts(table) for cell in table[name].unique())]
+    texts = {name: table[name].unique() for name in table if not pd.api.types.is_numeric_dtype(table[name])}
     # The csv module of Python 3.11 quotes no carriage return, where readers end the row: then quote all texts.
-    breaks = any(isinstance(text, str) and "\r" in text for text in texts)
+    breaks = any(isinstance(x, str) and "\r" in x for cells in (table, *texts.values()) for x in cells)
+    formulas = [name for name, cells in texts.items() if any(map(_is_formula, cells))]
+    escaped = {str(x): [f"'{cell}" if _is_formula(cell) else cell for cell in table[x]] for x in formulas}
     quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
-    return _escape_formula(table).to_csv(path, index=False, quoting=quoting)
-
-
-def _escape_formula(table: pd.DataFrame) -> pd.DataFrame:
-    names = [name for name in _texts(table) if any(map(_is_formula, table[name].unique()))]
-    return table.assign(**{str(n): [f"'{cell}" if _is_formula(cell) else cell for cell in table[n]] for n in names})
-
-
-def _texts(table: pd.DataFrame) -> list[Any]:
-    return [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    table.assign(**escaped).to_csv(path, index=False, quoting=quoting)
 
 
 def _is_formula(cell: Any) -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class Trace(NamedTuple):
     """
 
     name: str  # name of the log, values, and the score column if the log has several
+    path: Path  # of the log
     log: str  # PATH:COL=VALUE,...
     score: str  # name of the score column
     records: Records  # N >= 0; named like the trace, without the score column
@@ -102,7 +104,7 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records, all_values = Records(name, values[whole], errors[whole], missing, sha256), kept | by
             name = source_name(path, all_values)
-            traces.append(Trace(name, trace_log, score, records, cells.chosen[whole], all_values))
+            traces.append(Trace(name, path, trace_log, score, records, cells.chosen[whole], all_values))
     return traces
 
 
@@ -115,7 +117,7 @@ def neighbours(traces: Sequence[Trace], each: Sequence[str], number: int) -> lis
     kinds: dict[tuple[str | None, ...], list[int]] = {}
     for position, trace in enumerate(traces):
         selection = {name: value for name, value in trace.values.items() if name not in (*each, BY)}
-        log = name_with_values(str(parse_log(trace.log)[0]), selection)
+        log = name_with_values(str(trace.path), selection)
         *all_but_last, _ = log, *(trace.values.get(name) for name in each)
         kinds.setdefault((trace.score, *all_but_last), []).append(position)
     windows = [kind[first : first + number] for kind in kinds.values() for first in range(len(kind))]
@@ -128,19 +130,15 @@ def short_names(traces: Sequence[Trace]) -> list[str]:
     A value is in the name of its log only if all traces of the log have it. If two short names would be the same,
     they keep what the log's name says.
     """
-    paths = [parse_log(trace.log)[0] for trace in traces]
     in_sweep = _distinct_values(traces)
-    in_log = {
-        path: _distinct_values([t for t, of in zip(traces, paths, strict=True) if of == path])
-        for path in set(paths)
-    }
+    in_log = {path: _distinct_values([x for x in traces if x.path == path]) for path in {x.path for x in traces}}
     names, short = [], []
-    for trace, path in zip(traces, paths, strict=True):
+    for trace in traces:
         values = {name: value for name, value in trace.values.items() if len(in_sweep[name]) > 1}
-        stem = _letters(files.stem(path))
-        in_stem = {x for x, value in values.items() if len(in_log[path][x]) == 1 and _letters(value) in stem}
-        names.append(source_name(path, values))
-        short.append(source_name(path, {x: value for x, value in values.items() if x not in in_stem}))
+        stem = _letters(files.stem(trace.path))
+        in_stem = {x for x, value in values.items() if len(in_log[trace.path][x]) == 1 and _letters(value) in stem}
+        names.append(source_name(trace.path, values))
+        short.append(source_name(trace.path, {x: value for x, value in values.items() if x not in in_stem}))
     times = Counter(short)
     return [name if times[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
 

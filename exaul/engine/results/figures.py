@@ -88,8 +88,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
     log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
     for name, (curve, label, bound, linear) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
-            target = curve == "fdr"
-            drawn[name] = over_time(curves, curve, label, target, segments, log=log, dotted=bound, linear=linear)
+            drawn[name] = over_time(curves, curve, label, segments, log=log, dotted=bound, linear=linear)
     for swept in (swept for swept in SWEPT if trials[swept].nunique() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
         drawn[f"fdr-by-{swept.replace('_', '-')}"] = fdr_by(played, swept)
@@ -184,7 +183,6 @@ def over_time(
     curves: Table,
     curve: str,
     label: str,
-    target: bool = False,
     segments: int = 1,
     lines: str = "learner",
     log: bool = False,
@@ -196,9 +194,8 @@ def over_time(
 
     Args:
         curves: as in ``curves.csv``.
-        curve: name of the column, without ``_mean``.
+        curve: name of the column, without ``_mean``; with ``fdr``, alpha is drawn.
         label: label of the y axis.
-        target: draw alpha.
         segments: number of segments, as in ``draw``.
         lines: column; one line per value.
         log: logarithmic x axis.
@@ -211,7 +208,7 @@ def over_time(
     drawn = curves[curves[f"{curve}_mean"].notna()]
     seen = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
     tops = (seen[column].max() for column in (f"{curve}_q95", dotted) if column)
-    top = np.nanmax([*tops, curves["alpha"].max() * target])
+    top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
     low = min(seen[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
     ends = (2 * low - linear / 2, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
@@ -224,7 +221,7 @@ def over_time(
             _band(axes, t, line, curve, style, label=_named(lines, name), markevery=spacing)
             if dotted and line[dotted].notna().all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
-        if target:
+        if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")

@@ -90,7 +90,7 @@ def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]
 
 def wrap(text: str, width: int | None) -> str:
     """Break long lines between words; a line that starts with COMMAND stays whole."""
-    return "\n".join(_wrap(join_lines(line), width) for line in text.split("\n"))
+    return "\n".join(_wrap(_pad(line), width) for line in text.split("\n")).replace(FILLER, "")
 
 
 def round_up(bound: float) -> str:
@@ -107,14 +107,12 @@ def _align_decimals(values: Iterable[float]) -> list[str]:
     return [f"{float(text):.{decimals}f}" for text in texts]
 
 
-def _wrap(line: str, width: int | None) -> str:
-    padded = _pad(line)
-    if width is None or len(padded) <= width or line.startswith(COMMAND):
-        return line
+def _wrap(padded: str, width: int | None) -> str:
+    if width is None or len(padded) <= width or padded.startswith(COMMAND):
+        return padded
     narrower = width - (FILLER in padded)  # a break may part a wide character from its filler
     indent = "  " if width > 2 * len(GAP) else ""
-    lines = textwrap.wrap(padded, max(1, narrower), subsequent_indent=indent, break_on_hyphens=False)
-    return "\n".join(lines).replace(FILLER, "")
+    return textwrap.fill(padded, max(1, narrower), subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _is_wide(sizes: Sequence[int], width: int | None) -> bool:

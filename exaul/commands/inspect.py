@@ -72,6 +72,7 @@ def main(given: Mapping[str, Any]) -> int:
             row["FDR"] = f"{risk[at]:.2%}"
         rows.append(row)
     if config.out is not None:
+        folder.check_output_folder(config.out)
         table = files.frame({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)

@@ -103,7 +103,7 @@ def _describe_least(alpha: float, share: float) -> str:
     """Return that a threshold answers hardly a share at alpha; empty if it answers more."""
     if share == 0:
         return f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
-    low = f"at alpha = {alpha:g} a threshold answers less than {FEASIBLE:.0%}, where no learner is advised"
+    low = f"at alpha = {alpha:g} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     return low if share < FEASIBLE else ""
 
 

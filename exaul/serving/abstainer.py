@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import partial
+from inspect import Signature, signature
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -107,6 +108,17 @@ class Abstainer:
         elif layout != Layout():
             raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
         self._begin(config, AbstainerStart.after(config, log))
+
+    # what help() and editors show: the fields of the configuration by name, in place of ``**configuration``
+    __signature__ = Signature(
+        [each for each in signature(__init__).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        + [*signature(AbstainerConfiguration).parameters.values()]
+    )
+
+    def __repr__(self) -> str:
+        """Return what it is and has done; not the seed, which must stay secret."""
+        config, done = self.config, f"{self._answers:,} of {self._sums.questions:,.0f} questions answered"
+        return f"<Abstainer: {config.learner}, alpha = {config.alpha:g}, {done}>"
 
     def _begin(self, config: AbstainerConfiguration, start: AbstainerStart) -> None:
         """Set the initial state."""

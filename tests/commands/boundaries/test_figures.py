@@ -90,7 +90,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
             assert values.max() < high
 
 
-def test_a_map_of_traces_has_the_shares_answered_and_crosses_out_what_is_above_alpha():
+def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
     """At the first lambda; a trace beyond the most is only counted."""
     rows = [
         {**dict.fromkeys(RATES, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
@@ -104,7 +104,7 @@ def test_a_map_of_traces_has_the_shares_answered_and_crosses_out_what_is_above_a
     assert [text.get_text() for text in axes.get_xticklabels()] == ["exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
     assert [text.get_text() for text in axes.texts] == [f"{n}" for n in numbers for _ in range(2)]
-    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[-0.45, n - 0.4] for n in numbers]
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[0.38, n - 0.3] for n in numbers]
     assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 
@@ -173,6 +173,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
     assert "always-abstain" not in dots
+    assert "; always-abstain shows nothing" in " ".join(drawn["fdr"].get_supxlabel().split())
     for name, rows in result.trials.groupby("learner"):
         if name in dots:
             assert dots[name] == pytest.approx((rows["fdr"].mean(), (rows["answered"] / 300).mean()))
@@ -190,7 +191,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "symlog")
         assert axes.get_legend_handles_labels()[1] == learners
         named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].rstrip(")")
-        assert {*named.split("; ")} == {*learners} - bounded
+        assert {*named.split(", ")} == {*learners} - bounded
 
 
 def test_a_learner_has_one_color_and_marker_in_all_figures():

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import pickle
+from inspect import signature
 from itertools import product
 
 import numpy as np
@@ -184,6 +185,16 @@ def test_feedback_returns_what_became_of_it():
     one.decide(0.9, id="a")
     with pytest.raises(BadInput, match="id: 'a' found"):
         one.decide(0.9, id="a")
+
+
+def test_it_shows_its_arguments_and_what_it_has_done_but_no_seed():
+    """Each argument that help() lists is taken, at its default."""
+    listed = {name: each.default for name, each in signature(Abstainer).parameters.items()}
+    assert {"alpha", "learner", "warm_start", "drop_missing", "audit"} <= listed.keys()
+    abstainer = Abstainer(**listed | {"seed": 987654321})
+    for score in (0.99, 0.0):
+        abstainer.decide(score)
+    assert repr(abstainer) == "<Abstainer: aci-rank, alpha = 0.1, 1 of 2 questions answered>"
 
 
 def test_seeds_are_secret_unless_given():

@@ -192,7 +192,7 @@ def test_it_shows_its_arguments_and_what_it_has_done_but_no_seed():
     listed = {name: each.default for name, each in signature(Abstainer).parameters.items()}
     assert {"alpha", "learner", "warm_start", "drop_missing", "audit"} <= listed.keys()
     abstainer = Abstainer(**listed | {"seed": 987654321})
-    for score in (0.99, 0.0):
+    for score in (1.0, 0.0):
         abstainer.decide(score)
     assert repr(abstainer) == "<Abstainer: aci-rank, alpha = 0.1, 1 of 2 questions answered>"
 

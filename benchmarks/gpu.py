@@ -39,10 +39,10 @@ class GpuCase(NamedTuple):
 
 def cases() -> list[GpuCase]:
     """List the cases, the most useful one first."""
-    from exaul.engine.registry import backend_of
-
     learners = {name: registry.load_object(registry.LEARNERS[name]) for name in LEARNERS}
-    known = [(n, x) for n, learner in learners.items() for x in BACKENDS if backend_of(learner, x, "float64")]
+    known = [
+        (n, x) for n, learner in learners.items() for x in BACKENDS if registry.backend_of(learner, x, "float64")
+    ]
     pairs = list({name: (name, backend) for name, backend in reversed(known)}.values())  # the first that has a loop
     found = [GpuCase(chip, *pair, COPIES[0]) for chip in CHIPS for pair in known]
     return found + [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]

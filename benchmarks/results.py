@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from exaul.engine.manifest import save_json, versions
 from exaul.engine.results import figures
@@ -23,16 +22,16 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"  # with a table of each b
 
 def table(rows: Sequence[Row]) -> str:
     """Return Markdown of the columns that some row has. Backends of one case are a line."""
-    lines = dict[Any, Row]()
-    for number, row in enumerate(rows):
-        if "order" not in row:
-            lines[number] = row
-            continue
-        case = {name: row[name] for name in ("learner", "order", "copies")}
-        over = f" ({row['over dense']:.3g})" if "over dense" in row else ""
-        lines.setdefault(tuple(case.values()), case)[row["backend"]] = _text(row["value"]) + over
-    names = list(dict.fromkeys(name for line in lines.values() for name in line))
-    texts = [[_text(line.get(name)) for name in names] for line in lines.values()]
+    lines = list[Row]()
+    for row in rows:
+        if "order" in row:
+            over = f" ({row['over dense']:.3g})" if "over dense" in row else ""
+            case = {name: row[name] for name in ("learner", "order", "copies")}
+            before = lines.pop() if lines and lines[-1].items() >= case.items() else case
+            row = before | {row["backend"]: _text(row["value"]) + over}
+        lines.append(row)
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    texts = [[_text(line.get(name)) for name in names] for line in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [names, ["---"] * len(names), *texts])
 
 
@@ -51,8 +50,7 @@ def draw(rows: Sequence[Row]) -> Figure:
         names = [", ".join(_text(cell) for cell in list(row.values())[: list(row).index("value")]) for row in drawn]
         bars = axes.barh(range(len(drawn)), [row["value"] for row in drawn], color="#6baed6", log=True)
         axes.bar_label(bars, [_text(row["value"]) for row in drawn], padding=2, fontsize=7)
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.margins(x=0.15)  # for the numbers
+        axes.tick_params("x", which="both", bottom=False, labelbottom=False)
         aims = [(place, row["aim"]) for place, row in enumerate(drawn) if "aim" in row]
         axes.plot([aim for _, aim in aims], [place for place, _ in aims], "k|", markersize=12)
         axes.set_yticks(range(len(drawn)), names, fontsize=7)

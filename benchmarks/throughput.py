@@ -8,12 +8,9 @@ which is the worst case for backends that compress.
 
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from statistics import median
 from timeit import Timer
-
-import jax
 
 from benchmarks import peers
 from benchmarks.peers import ALPHA, Call, PeerCase
@@ -55,8 +52,8 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     ]
     if quick:
         return [[case for group in cases for case in (group[0], group[-1]) if case.order != "adaptive"]]
-    alone = [(name, "numpy") for name in learners()]
-    alone += [("exaul", "numba-dense"), ("exp3", "pymab"), ("exp3", "river")]
+    alone = [("exaul", "numba-dense"), *((name, "numpy") for name in learners())]
+    alone += [("exp3", "pymab"), ("exp3", "river")]
     return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
 
 
@@ -90,12 +87,8 @@ def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
-    def compile(case: PeerCase) -> None:
-        with jax.enable_x64(True):  # the setting is per thread
-            runs[case]()
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(compile, runs))
+    for run in runs.values():
+        run()  # compiles
     timers = {case: Timer(run) for case, run in runs.items()}
     calls = {case: timer.autorange()[0] for case, timer in timers.items()}
     repeated = [{case: timers[case].timeit(calls[case]) for case in runs} for _ in range(repetitions)]

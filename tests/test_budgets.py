@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_416,
-    "test lines": 20_739,
-    "product tokens": 193_246,
-    "test tokens": 194_816,
-    "engine and commands, lines": 9_908,
+    "product lines": 26_233,
+    "test lines": 20_761,
+    "product tokens": 192_501,
+    "test tokens": 195_034,
+    "engine and commands, lines": 9_817,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_595,
-    "exaul/serving, lines": 4_583,
-    "exaul/llm, lines": 3_006,
-    "experiments, lines": 2_903,
+    "exaul/kernels, lines": 4_525,
+    "exaul/serving, lines": 4_579,
+    "exaul/llm, lines": 3_002,
+    "experiments, lines": 2_889,
     "benchmarks, lines": 854,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,
-    "path: functions": 486,
+    "path: functions": 478,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

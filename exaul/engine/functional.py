@@ -157,11 +157,11 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     _check_precision()
     arms = getattr(learner, "arms", MOST)
     shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
-    one = len({*shapes}) == len(shapes[0]) == 1
-    check_holds("cuts, errors, uniforms", shapes, one, "[T] each, of one game; jax.vmap plays several")
+    is_game, vmap = len({*shapes}) == len(shapes[0]) == 1, "jax.vmap plays several"
+    check_holds("cuts, errors, uniforms", shapes, is_game, f"[T] each, of one game; {vmap}")
     blocks, of_rates = -(-shapes[0][0] // ROUNDS), jnp.shape(getattr(params, "eta", 0.0))
     holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
-    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; jax.vmap plays several")
+    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; {vmap}")
     kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
     ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)

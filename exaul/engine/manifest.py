@@ -52,8 +52,8 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
 def versions() -> dict[str, str]:
     """Return the versions of Python and the packages that the bits of a result depend on."""
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}  # imports none
-    own = import_module("exaul").__version__  # exaul itself may be on the path uninstalled
-    return {"python": platform.python_version(), "exaul": own} | packages
+    release = import_module("exaul").__version__  # exaul itself may be on the path uninstalled
+    return {"python": platform.python_version(), "exaul": release} | packages
 
 
 def device() -> str:

@@ -47,7 +47,7 @@ def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(smal
     assert main(["all"]) == 0
     out = capsys.readouterr().out
     for line in (
-        "| exp3-ix | native | own | 40 | 20 |",
+        "| exp3-ix | own | 40 |",
         "| arms | 40 |",
         "second start: programs are stored |",
         "| exaul serve: decision, 99% quantile |",

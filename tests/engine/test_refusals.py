@@ -83,8 +83,8 @@ MADE = [  # a learner with its numbers
     ({"learner": "best-fixed"}, "learner: 'best-fixed' found; it must be a learner without hindsight"),
     ({"alpha": 1.5}, r"alpha: 1.5 found; it must be a number in"),
     ({"arms": 1}, "arms: 1 found"),
-    ({"horizon": None}, "lam: not given, and it does not follow without a horizon"),
-    ({"horizon": None, "lam": 3.0}, "eta: not given, and it does not follow without a horizon"),
+    ({"horizon": None}, "lam: not given; give it, or the horizon, from which it follows"),
+    ({"horizon": None, "lam": 3.0}, "eta: not given; give it, or the horizon, from which it follows"),
     ({"eta": -1.0}, "eta: -1.0 found"),
     ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
 ]

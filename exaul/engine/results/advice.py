@@ -230,5 +230,5 @@ def _apart(row: dict[str, Any]) -> list[str]:
         return []
     return [
         f"the order of {row['source']} matters: the threshold of its first half has an FDR of {fdr:.1%} on the "
-        f"second, and of {low:.1%} to {high:.1%} on random halves; the model or the questions may have changed"
+        f"second, and of {low:.1%} to {high:.1%} on random halves (did the model or the questions change?)"
     ]

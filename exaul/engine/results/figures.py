@@ -152,16 +152,11 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
         axes.annotate(name, dots[name], best, arrowprops=line, **look)
 
 
-def percent(share: float, _: object) -> str:
-    """Return the label of a tick."""
-    return f"{100 * share:.4g}%"
-
-
 def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(percent)
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
 def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **more: Any) -> None:
@@ -235,8 +230,8 @@ def over_time(
             in_percent(axes.yaxis)
     without = ", ".join(drawn.loc[drawn[dotted].isna(), "learner"].unique()) if dotted else ""
     none = f" (none for {plain(without)})" if without else ""
-    silent = curves.groupby(lines, sort=False)[f"{curve}_mean"].count()
-    note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent.index[silent == 0])
+    silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
+    note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent)
     add_legend(figure, panels, note + (f"; dotted: proven limit at each t{none}" if dotted else ""))
     return figure
 
@@ -273,10 +268,8 @@ def fdr_by(trials: Table, swept: str) -> Figure:
     """Draw the FDR at T against one of ``SWEPT``: mean, and band from 5% to 95% of trials."""
     figure, panels = panel_grid(trials, FDR, by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
-        for style, name, line in styled_lines(rows):
+        for style, name, line in styled_lines(rows.dropna(subset="fdr")):
             by_value = line.groupby(swept)["fdr"]
-            if line["fdr"].isna().all():  # it shows nothing
-                continue
             quantiles = {f"fdr_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
             means = by_value.mean().to_frame("fdr_mean").assign(**quantiles)
             _band(axes, means.index, means, "fdr", style, label=plain(str(name)))
@@ -285,19 +278,17 @@ def fdr_by(trials: Table, swept: str) -> Figure:
         axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept], ylim=(0, None))
         in_percent(axes.yaxis)
-        _at_values(axes, rows[swept], logarithmic=swept != "alpha")
-        if swept == "alpha":
-            axes.xaxis.set_major_formatter(percent)
+        _at_values(axes, rows[swept], are_shares=swept == "alpha")
     add_legend(figure, panels, BAND)
     return figure
 
 
-def _at_values(axes: Axes, values: Any, logarithmic: bool = True) -> None:
-    """Put ticks at some of the values that were measured; the axis may be logarithmic if no value is 0."""
+def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
+    """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
     values = np.unique(values)
     shown = values[np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int)]
-    axes.set_xscale("log" if logarithmic and shown[0] > 0 else "linear")
-    axes.set_xticks(shown, [_short(value) for value in shown])
+    axes.set_xscale("log" if shown[0] > 0 and not are_shares else "linear")
+    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else _short(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
 

@@ -186,9 +186,9 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys):
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
     assert main(["journal", "export", "state", "rated.csv"]) == 0
-    read = files.read(Path("rated.csv"), ["key"])
-    assert "a\rb" in read.columns["key"]
-    assert f"{len(read.columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
+    _, columns = files.read(Path("rated.csv"), ["key"])
+    assert "a\rb" in columns["key"]
+    assert f"{len(columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
     refused(capsys, ["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
     refused(capsys, ["journal", "verify", "none"], "none")
 

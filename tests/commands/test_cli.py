@@ -14,7 +14,6 @@ from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
-from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
@@ -88,7 +87,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 def test_python_and_command_line_agree(tmp_path, few_figures):
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=[0.1]))
     assert main(["sweep", *SMALL, "--alphas", "0.1", "--out", str(tmp_path / "o")]) == 0
-    written = load(tmp_path / "o" / "trials.csv")
+    written = pd.read_csv(tmp_path / "o" / "trials.csv")
     pd.testing.assert_frame_equal(written, result.trials, check_exact=True, check_dtype=False)
 
 

@@ -253,23 +253,23 @@ class Abstainer:
             questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
             ``withdraw``); open (answers without feedback so far); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
-            learned); learned (number of learned rounds); alpha; aim; feedback_risk (sum of ``error - aim`` over
-            learned answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of
-            that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the
-            FDR of all answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN
-            without audits or answers).
+            learned); learned (rounds: answers, and abstentions by their weight); alpha; aim; feedback_risk (sum of
+            ``error - aim`` over learned answers, including expired ones that count as wrong or right);
+            feedback_risk_bound (bound of that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is
+            proved); fdr_limit (bound of the FDR of all answers that were not withdrawn, F1; with probability .95 it
+            holds at all times at once; NaN without audits or answers).
         """
         with self._lock:
             sums = self._sums
             observed, wrong = sums.observed, sums.observed_errors
             return {
-                "questions": sums.questions,
-                "answers": float(self._answers),
-                "audited": float(self._audited),
-                "withdrawn": float(self._withdrawn),
-                "observed": observed,
+                "questions": int(sums.questions),
+                "answers": self._answers,
+                "audited": self._audited,
+                "withdrawn": self._withdrawn,
+                "observed": int(observed),
                 "learned": sums.learned,
-                "open": sums.open,
+                "open": int(sums.open),
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,

@@ -308,9 +308,9 @@ class Abstainers:
         sums, shadow = self._journal.sums(key), dict[str, float]()
         if sums.answers:  # in shadow mode
             shadow = {
-                "shadow_answers": float(sums.answers),
-                "shadow_audited": float(sums.audited),
-                "shadow_observed": float(sums.observed),
+                "shadow_answers": sums.answers,
+                "shadow_audited": sums.audited,
+                "shadow_observed": sums.observed,
                 "shadow_wrong": sums.wrong,
                 "shadow_fdr_limit": limit_of(self._config, sums.unproven, sums.answers, 0),
             }

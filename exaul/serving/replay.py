@@ -51,7 +51,7 @@ class KeyAbstainer(Abstainer):
             return True
         if entry.kind == START:
             if self._has_begun:
-                self._earlier.append(super().figures() | {"open": 0.0})  # its open answers are late
+                self._earlier.append(super().figures() | {"open": 0})  # its open answers are late
             self._has_begun, self.unsaved = True, 0
             alpha, start = self._journal.start_of(entry)
             config = replace(self._journal.config, alpha=alpha, key=entry.seq % 2**32)

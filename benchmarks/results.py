@@ -101,7 +101,7 @@ def save(name: str, rows: Sequence[Row]) -> Path:
     for earlier in FOLDER.glob(f"{name}-*"):
         earlier.unlink()
     save_json({**stamped, "rows": rows}, path)
-    figures.save(draw(rows), path.with_suffix(""))
+    draw(rows).savefig(path.with_suffix(".png"), dpi=figures.DPI)
     where = f"{stamped['cpu']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
     text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
     begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"

@@ -32,13 +32,9 @@ settings.register_profile("timeless", deadline=None)  # the first example of a t
 settings.load_profile("timeless")
 
 
-# tests of bits and of oracles, and long ones: XLA optimises their programs
+# tests of kernels, and others of bits or of many rounds: XLA optimises their programs
 OPTIMISED = "tests/kernels/", *(f"tests/engine/test_{name}.py" for name in ("adaptive", "contracts", "session"))
-TOGETHER = (  # files that compile the same programs
-    "tests/kernels/test_backends.py",
-    "tests/kernels/test_learners.py",
-    "tests/engine/test_feedback.py",
-)
+TOGETHER = "tests/kernels/test_backends.py", "tests/kernels/test_learners.py"  # they compile the same programs
 
 
 def _scope(nodeid):

@@ -183,7 +183,7 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
 
 
 def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
-    streams = SimpleNamespace(records=SimpleNamespace(stream_count=cuts.shape[1]))
+    streams = SimpleNamespace(streams=SimpleNamespace(stream_count=cuts.shape[1]))
     simulation, decisions = CompiledSimulation(kernels, copies, start, arms, streams), []
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)

@@ -185,9 +185,9 @@ class SweepFolder:
         return self.path / "batches" / f"{prefix}{batch.name}.npz"
 
     def _listed(self, prefix: str) -> list[Batch]:
-        """Return the batches whose names have files with a prefix, in order.
+        """Return the batches that have a file, with this prefix before its name, in order.
 
-        Raise BadInput if a file is no batch of this sweep, or two finished ones overlap.
+        Raise BadInput if a file with the name of a batch is none of this sweep, or two finished ones overlap.
         """
         if self.path is None or not (self.path / "batches").exists():
             return []
@@ -268,7 +268,7 @@ def _digest(arrays: Arrays) -> str:
 
 
 def check_output_folder(out: str) -> Path:
-    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable.
+    """Return the path of an output folder, links resolved; BadInput unless it is absent or empty, and writable.
 
     What a killed process left under a temporary name does not count.
     """

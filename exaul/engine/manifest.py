@@ -1,4 +1,4 @@
-"""The manifest of a sweep: all that is needed to run it again to the same bits. How it is saved and compared."""
+"""The manifest of a sweep: all that is needed to repeat it, to the same bits on the same kind of processor."""
 
 import hashlib
 import json

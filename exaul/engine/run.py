@@ -70,7 +70,8 @@ def run(
         save_every: seconds between saves of the batch that is being simulated, from which ``resume`` continues.
 
     Raises:
-        BadInput: a log or the output folder cannot be used, or the workers are forked; nothing was written.
+        BadInput: a log or the output folder cannot be used, or the workers are forked, and nothing was written; or,
+            later, a trial does not fit the memory, or a learner of yours fails, and finished batches are kept.
         Mismatch: devices, versions or sources differ between this process and a worker.
         BatchFailed: a batch failed on a worker; the finished batches are kept in the sweep's folder.
     """

@@ -15,7 +15,7 @@ from exaul.kernels.uniforms import Draws
 Array = Any  # a JAX or a NumPy array
 
 ROUNDS = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
-SPAN = 1024  # rounds of a span (chosen): a chunk is whole spans, in each of which ``native`` computes weights anew
+SPAN = 1024  # rounds of a span (chosen): chunks begin with a span, in which ``native`` computes weights anew
 # Largest eta x (rounds between two computations of the weights). A round divides the sum of the weights by at most
 # e^eta, so that the sum stays above e^-300 and e^-40, far from the smallest numbers (1e-308 and 1e-38).
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
@@ -47,9 +47,9 @@ class ImperfectFeedback(NamedTuple):
 class Parameters(NamedTuple):
     """The numbers that a rule reads in one block: scalars of one copy, or arrays [B]."""
 
-    eta: Array  # [] > 0, learning rate
+    eta: Array  # [] > 0, learning rate; with ``imperfect``, a factor of its rates, like gamma
     gamma: Array  # [] >= 0, implicit exploration
-    alpha: Array  # [] in (0, 1), target FDR
+    alpha: Array  # [] in (0, 1), target FDR; with biased or flipped feedback, the aim
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
     weight: Array = 1.0  # [] in [0, 1], of an abstention: below 1 if only a share is learned, 0: no change

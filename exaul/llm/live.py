@@ -286,7 +286,7 @@ def results(config: Live, folder: Path) -> None:
     Raises:
         BadInput: the folder of the results is in use.
     """
-    from exaul.engine.run import run  # imports JAX
+    from exaul.engine.run import run  # imports Numba
 
     others = registry.DEFAULT_LEARNERS if config.replay else ()
     sweep = Sweep(

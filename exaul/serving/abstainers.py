@@ -39,7 +39,7 @@ from exaul.serving.abstainer import (
     refuse_copy,
 )
 from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, AbstainersConfiguration
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
@@ -61,7 +61,7 @@ def _uses_file(
 
     @wraps(method)
     def call(self: "Abstainers", /, *given: Given.args, **named: Given.kwargs) -> Returned:
-        self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
+        self._journal.check_open()  # first: a forked process may have inherited the lock of another thread
         # A signal handler or a destructor runs in the middle of a call. Within it, another would undo what
         # the first has written.
         if self._lock._is_owned():  # type: ignore[attr-defined]  # no public name
@@ -134,7 +134,7 @@ class Abstainers:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The fields of ``AbstainerConfiguration`` that all keys share, without the seed, which is secret."""
+        """The configuration of keys without one of their own, without the seed, which is secret."""
         return {name: value for name, value in asdict(self._config).items() if name not in ("seed", "key")}
 
     @_uses_file
@@ -260,14 +260,14 @@ class Abstainers:
 
         Unless it ``judges``, it is no verdict on an audit: its outcome is ``unaudited``.
         """
-        return self.close_answer(id, as_error(error), judges)[0]
+        return self.record_outcome(id, as_error(error), judges)[0]
 
     def withdraw(self, id: str) -> str:
         """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.
 
         The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
         """
-        return self.close_answer(id, None)[0]
+        return self.record_outcome(id, None)[0]
 
     @_uses_file
     def entries_of(self, id: str) -> list[JournalEntry]:
@@ -280,7 +280,7 @@ class Abstainers:
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
-    def check_usable(self) -> None:
+    def check_writable(self) -> None:
         """Raise OSError if the file cannot be written."""
         self._journal.check_writable()
 
@@ -357,7 +357,7 @@ class Abstainers:
         self._journal.close()
 
     @_uses_file
-    def close_answer(
+    def record_outcome(
         self, id: str, error: float | None, judges: bool = True
     ) -> tuple[str, JournalEntry | None, bool]:
         """Learn from feedback, or from a withdrawal if the error is None.
@@ -379,7 +379,7 @@ class Abstainers:
         if error is not None and not judges and answer.audit and len(entries) == 1:
             outcome = "unaudited"
         elif not answer.answered:  # of shadow mode, or withheld: kept for the starts of keys alone
-            kind = VERDICT if error is not None and VERDICT not in kinds else None
+            kind = UNLEARNED if error is not None and UNLEARNED not in kinds else None
             # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen
             outcome = "shadow" if error is None else "counted" if kind else "repeated"
             outcome = "withheld" if answer.kind == DECIDE else outcome

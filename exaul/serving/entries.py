@@ -5,7 +5,8 @@ from types import NoneType
 from typing import NamedTuple
 
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
-SHOWN, VERDICT = "shown", "verdict"  # in shadow mode: an answer that nobody decided on, and its feedback
+SHOWN = "shown"  # an answer in shadow mode, on which no learner decided
+UNLEARNED = "verdict"  # feedback that no learner learns from: on an answer in shadow mode, or a withheld one
 
 
 class JournalEntry(NamedTuple):
@@ -29,7 +30,7 @@ _TYPES = {  # by kind: of score, probability, answered, audit, error and data
     **dict.fromkeys((START, SNAPSHOT), (NoneType, NoneType, NoneType, NoneType, NoneType, str)),
     DECIDE: (float, float, int, int, NoneType, NoneType),
     SHOWN: (float, NoneType, NoneType, int, NoneType, NoneType),
-    **dict.fromkeys((FEEDBACK, VERDICT), (NoneType, NoneType, NoneType, NoneType, float, NoneType)),
+    **dict.fromkeys((FEEDBACK, UNLEARNED), (NoneType, NoneType, NoneType, NoneType, float, NoneType)),
     WITHDRAW: (NoneType, NoneType, NoneType, NoneType, NoneType, NoneType),
 }
 

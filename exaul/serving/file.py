@@ -231,7 +231,7 @@ class JournalFile:
             if self._lock is not None:
                 self._lock.close()  # last: nobody else may open the file earlier
 
-    def check_usable(self) -> None:
+    def check_open(self) -> None:
         """Raise OSError if the file was closed, or was opened before this process was forked."""
         if self._lock is None or self._lock.closed:
             raise OSError(errno.EBADF, "is closed, or was opened before a fork; open it in this process", self.path)

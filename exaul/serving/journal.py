@@ -3,8 +3,8 @@
     meta      version and configuration, the same for all keys; whether the file is in use
     keys      the keys, in the order of first use
     starts    what a key may begin with: thresholds and the first state of its learner, by digest
-    journal   all starts of keys, decisions, feedback, withdrawals and snapshots, and what is shown in shadow mode
-              and its feedback, in order; entries never change
+    journal   all starts of keys, decisions, feedback, withdrawals and snapshots, what is shown in shadow mode, and
+              feedback that no learner learns from, in order; entries never change
 
 Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
 found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal``. A
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, VERDICT, JournalEntry, digest_of, is_valid
+from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, JournalEntry, digest_of, is_valid
 from exaul.serving.file import COLUMNS, JournalFile, readable
 
-_BY_KIND = {START, SNAPSHOT, SHOWN, VERDICT}  # the kinds in the index of this name
+_BY_KIND = {START, SNAPSHOT, SHOWN, UNLEARNED}  # the kinds in the index of this name
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # so that a query uses it
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"

@@ -15,7 +15,7 @@ from typing import Any
 from exaul.engine.checks import check_holds, check_known
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry
 from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
@@ -25,7 +25,7 @@ READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: t
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
-OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
+OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
 
 
 log = logging.getLogger("exaul.serving")
@@ -146,20 +146,20 @@ class Service(Abstainers):
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
         return shutil.disk_usage(self._folder).free
 
-    def check_usable(self) -> None:
+    def check_ready(self) -> None:
         """Raise OSError if nothing can be committed, or less than LEAST_BYTES are free on the disk."""
         if self.free_bytes() < LEAST_BYTES:
             raise OSError(errno.ENOSPC, "less than 64 MiB are free")
         if time.monotonic() - self._ready_at > READY_SECONDS:
-            super().check_usable()
+            self.check_writable()
             self._ready_at = time.monotonic()
 
-    def close_answer(
+    def record_outcome(
         self, id: str, error: float | None, judges: bool = True
     ) -> tuple[str, JournalEntry | None, bool]:
-        """Learn from feedback or a withdrawal, as ``Abstainers.close_answer``, and count it."""
+        """Learn from feedback or a withdrawal, as ``Abstainers.record_outcome``, and count it."""
         with self._serving:
-            outcome, answer, changed = closed = super().close_answer(id, error, judges)
+            outcome, answer, changed = closed = super().record_outcome(id, error, judges)
             if error is not None:
                 self.metrics.count_feedback(answer and answer.key, outcome, error)
             if answer is not None and changed:

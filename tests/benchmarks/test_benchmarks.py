@@ -54,7 +54,7 @@ def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(smal
     ):
         assert line in out
     files = sorted(path.name for path in (tmp_path / "results").iterdir())
-    assert len(files) == 1 + 3 * len(TOGETHER)
+    assert len(files) == 1 + 2 * len(TOGETHER)
     assert files[0] == "gpu-old.jsonl"
     parts = re.findall(
         r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page.read_text(), re.DOTALL

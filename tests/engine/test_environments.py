@@ -29,7 +29,7 @@ def met(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
 def numbered(name, sizes, horizon, trials=3, seed=0):
     """Streams whose cuts are the numbers of records, from 1, and whose errors are those of pools."""
     pools = [Pool(np.arange(1, n + 1, dtype=np.int32), np.full(n, float(p))) for p, n in enumerate(sizes)]
-    return stream_of(pools, horizon, trials, name, seed).records
+    return stream_of(pools, horizon, trials, name, seed).streams
 
 
 @pytest.mark.parametrize("name", OBLIVIOUS)

@@ -8,7 +8,7 @@ from exaul.serving.entries import (
     SHOWN,
     SNAPSHOT,
     START,
-    VERDICT,
+    UNLEARNED,
     WITHDRAW,
     JournalEntry,
     is_valid,
@@ -20,7 +20,7 @@ FIELDS = {
     DECIDE: {"id": "i", "score": 0.5, "probability": 0.5, "answered": 1, "audit": 0},
     SHOWN: {"id": "i", "score": 1.0, "audit": 1},
     FEEDBACK: {"id": "i", "error": 0.0},
-    VERDICT: {"id": "i", "error": 1.0},
+    UNLEARNED: {"id": "i", "error": 1.0},
     WITHDRAW: {"id": "i"},
 }
 WRONG = {  # values that no kind has; an answer is not shown with probability 0

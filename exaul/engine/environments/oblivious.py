@@ -15,7 +15,7 @@ class Oblivious(NamedTuple):
     sources: int  # number of pools
     shuffled: bool  # each trial reads a pool in a random order, a new one per lap; else in its own order
     choose_pool: Callable[..., Any]
-    segments: int = 1  # number of segments of rounds that use one pool each
+    segments: int = 1  # number of segments of rounds that use one pool each; 1 if rounds mix pools
 
 
 def segmented_pool(segments: int, shuffled: bool = True) -> Oblivious:

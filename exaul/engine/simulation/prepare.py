@@ -1,6 +1,6 @@
 """Resolve a source: names become learners (with backends and rates) and an environment, logs become pools.
 
-Later stages look up no name and compute no rates.
+Later stages look up no name.
 """
 
 import math

@@ -157,7 +157,7 @@ class RoundsSimulation(Saved):
             initial = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], count, axis=0), state)
             self.now = Carry(first, initial, sums, ())
         else:
-            self.now = Carry(first, (), sums, jnp.asarray(records.records.no_records_read()))
+            self.now = Carry(first, (), sums, jnp.asarray(records.streams.no_records_read()))
 
     @property
     def leaves(self) -> list[Any]:

@@ -4,7 +4,8 @@ A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copi
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
-sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], which ``start`` may invalidate.
+sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
+may invalidate it.
 """
 
 from collections.abc import Iterator
@@ -77,18 +78,18 @@ class TrialRecords(Saved):
 
     changing = ("records_read",)
 
-    def __init__(self, records: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
+    def __init__(self, streams: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
         """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
-        self.records, self.trials = records, trials
-        self.record_stream = np.arange(len(trials), dtype=np.int32) % records.stream_count
+        self.streams, self.trials = streams, trials
+        self.record_stream = np.arange(len(trials), dtype=np.int32) % streams.stream_count
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
-        self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host
+        self.records_read = streams.no_records_read().astype(np.int64)  # of each pool, by the host
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
         """Make the records of the next chunk for compiled code; devices make their own."""
         draw = partial(native.draws, self.draws.decision, chunk.block)
-        made = native.RecordBlocks(self.records.stream_count, chunk.active.size, chunk.rounds, draw)
-        native.fill(self.records, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
+        made = native.RecordBlocks(self.streams.stream_count, chunk.active.size, chunk.rounds, draw)
+        native.fill(self.streams, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
         return made
 
     @cached_property
@@ -96,8 +97,8 @@ class TrialRecords(Saved):
         """The records and the keys of the draws on the device, copied once for all simulations there."""
         import jax
 
-        streams, draws = jax.device_put((self.records[1:], self.draws))
-        return Streams(self.records.plan, *streams), draws
+        streams, draws = jax.device_put((self.streams[1:], self.draws))
+        return Streams(self.streams.plan, *streams), draws
 
 
 class Questions(NamedTuple):
@@ -159,7 +160,7 @@ class CompiledSimulation(Saved):
         trial_records: TrialRecords,
     ) -> None:
         self.backend, self.copies = backend, copies
-        self.state = backend.init(arms, start, trial_records.records.stream_count)
+        self.state = backend.init(arms, start, trial_records.streams.stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
     def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
@@ -182,7 +183,7 @@ class BestArmCounter(Saved):
     [pairs, trials] the arm at the last of these; a pair is an alpha with a lambda.
     """
 
-    changing = "records", "wrong", "best_loss", "best_arm"
+    changing = "counts", "wrong", "best_loss", "best_arm"
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class BestArmCounter(Saved):
     ) -> None:
         """Prepare round 1; ``record_stream`` [trials] is the stream of records of each, costs are [pairs]."""
         streams = int(record_stream.max()) + 1
-        self.records, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
+        self.counts, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
         self.record_stream, self.checkpoints = record_stream, checkpoints
         self.costs = answer_cost, abstain_cost
         shape = len(answer_cost), len(record_stream)
@@ -208,7 +209,7 @@ class BestArmCounter(Saved):
         """Count the records [R, at least K C] of a chunk, in the order of rounds."""
         rows = chunk.rows(self.checkpoints)
         ends = self.checkpoints[rows] - chunk.first_round
-        losses, arms = native.find_best_arms(cuts, errors, ends, chunk.rounds, self.costs, self.records, self.wrong)
+        losses, arms = native.find_best_arms(cuts, errors, ends, chunk.rounds, self.costs, self.counts, self.wrong)
         if len(losses):
             self.best_loss[rows] = losses[:, :, self.record_stream]
             self.best_arm[:] = arms[-1][:, self.record_stream]

@@ -107,11 +107,11 @@ class Own(NamedTuple):
     """A learner of another kind, as functions of one game that JAX traces.
 
     Attributes:
-        game: ``game(arms)`` returns an object that is static in JAX, with ``init(start)``, ``decide`` and ``learn``
-            as of ``exaul.kernels.play``; ``params`` is a ``Parameters``. If it has ``reweigh(state, params)``, a
-            sweep calls that before each block of 256 rounds; environments that see the learner's distribution need
-            ``masses(state, params)``. Unless feedback is ``full``, it must not read the error of a round that it
-            did not answer; a sweep hides it.
+        game: ``game(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
+            ``exaul.kernels.play``; ``params`` is a ``Parameters``, but ``init`` gets a ``Start`` in a sweep. If it
+            has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
+            see the learner's distribution need ``masses(state, params)``. Unless feedback is ``full``, it must not
+            read the error of a round that it did not answer; a sweep hides it.
     """
 
     game: Callable[[int], Any]

@@ -250,7 +250,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
     @application.get("/readyz")
     async def ready() -> dict[str, str]:
         """Reply with 503 if the journal cannot be written, or its disk is almost full."""
-        await state.call(service.check_usable)
+        await state.call(service.check_ready)
         return {"status": "ok"}
 
 

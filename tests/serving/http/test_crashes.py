@@ -12,7 +12,7 @@ import time
 import pytest
 
 from exaul.commands.main import main
-from exaul.serving.entries import DECIDE, FEEDBACK, VERDICT
+from exaul.serving.entries import DECIDE, FEEDBACK, UNLEARNED
 from exaul.serving.journal import read_journal
 from tests.printed import output_of
 
@@ -111,9 +111,9 @@ def test_killed_50_times_under_load(tmp_path, capsys):
     for kind, id, reply in outcomes:
         said.setdefault(reply["reason"], []).append((kind, id))
     # verdicts on withheld answers, for later starts
-    verdicts = {(FEEDBACK, entry.id) for entry in entries if entry.kind == VERDICT}
+    verdicts = {(FEEDBACK, entry.id) for entry in entries if entry.kind == UNLEARNED}
     assert {pair for pair in said["withheld"] if pair[0] == FEEDBACK} <= verdicts
-    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind not in (DECIDE, VERDICT) and entry.id]
+    journaled = [(entry.kind, entry.id) for entry in entries if entry.kind not in (DECIDE, UNLEARNED) and entry.id]
     assert len(set(journaled)) == len(journaled)
     accepted = {(kind, id) for kind, id, reply in outcomes if reply["accepted"]}
     assert accepted <= set(journaled)

@@ -58,10 +58,9 @@ MAPPED = 40  # most traces in the map of traces and learners
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret (loss above the best threshold's)"
-SO_FAR = ", up to $t$"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``linear`` of ``over_time``
-    "fdr": ("fdr", FDR + SO_FAR, "", 0),
-    "answered-over-time": ("answered", ANSWERED + SO_FAR, "", 0),
+    "fdr": ("fdr", FDR, "", 0),
+    "answered-over-time": ("answered", ANSWERED, "", 0),
     "risk": ("fdr_risk", RISK, "risk_bound", 10),
     "regret": ("regret", REGRET, "regret_bound", 1),
 }
@@ -198,7 +197,9 @@ def over_time(
         dotted: column to draw dotted beside each line, unless empty.
         linear: for a logarithmic y axis, where it is linear: from minus this number to it.
     """
-    figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
+    are_shares = curve in ("fdr", "answered")
+    panels_of = [column for column in by if column != lines]
+    figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, panels_of)
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
     seen = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
@@ -220,13 +221,12 @@ def over_time(
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
-        axes.set(xlim=(0, rows["t"].max() / unit), ylim=ends)
+        axes.set(xlim=(0, rows["t"].max() / unit), ylim=ends, xlabel=rounds)
         if linear:
             axes.set_yscale("symlog", linthresh=linear)
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
-        axes.set_xlabel(rounds)
-        if label.endswith(SO_FAR):
+        if are_shares:
             in_percent(axes.yaxis)
     without = ", ".join(drawn.loc[drawn[dotted].isna(), "learner"].unique()) if dotted else ""
     none = f" (none for {plain(without)})" if without else ""

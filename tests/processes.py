@@ -1,4 +1,4 @@
-"""Programs in processes of their own."""
+"""Programs in processes of their own, and what commands print in this one."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import sys
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
+
+from exaul.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 EXAUL = sys.executable, "-m", "exaul"
@@ -53,3 +55,18 @@ def service(command, folder, env):
 
     with serving(command, folder, env) as (_, address):
         yield ask
+
+
+def output_of(argv, capsys, status=0):
+    """Run a command, which must end with a status; return what is printed on stdout."""
+    assert main(argv) == status
+    return capsys.readouterr().out
+
+
+def refusal_of(argv, capsys, program=main):
+    """Run a command, which must end with status 2 and print one line, on stderr; return that line."""
+    assert program(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    return err

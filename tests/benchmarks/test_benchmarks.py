@@ -10,7 +10,7 @@ from benchmarks.__main__ import TOGETHER, main
 from benchmarks.peers import PEERS, PeerCase
 from exaul.engine.simulation import schedule
 from tests import games
-from tests.printed import refusal_of
+from tests.processes import refusal_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from exaul.commands.main import main
 from exaul.serving.service import Service
 from tests.models.stub import completion
-from tests.printed import output_of, refusal_of
+from tests.processes import output_of, refusal_of
 from tests.serving.http.apps import EASY, gateway
 
 RIGHT, WRONG = "It is Paris", "It is Lyon"

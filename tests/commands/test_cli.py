@@ -18,8 +18,7 @@ from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
 from tests.games import ENVIRONMENT_CASES
-from tests.printed import output_of, refusal_of
-from tests.processes import ROOT, python
+from tests.processes import ROOT, output_of, python, refusal_of
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 

@@ -11,7 +11,7 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
 from tests.commands.boundaries.helpers import process
-from tests.printed import refusal_of
+from tests.processes import refusal_of
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "utf-8"])

@@ -14,7 +14,7 @@ from exaul.engine.logs.files import load
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.guarantee import guarantee, shortest
 from tests.games import LEARNERS, LEARNING
-from tests.printed import output_of, refusal_of
+from tests.processes import output_of, refusal_of
 
 # a learner whose bound of R_t grows with t
 GROWING = LEARNERS["aci-rank"]._replace(

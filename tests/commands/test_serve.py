@@ -14,8 +14,7 @@ from exaul.commands import serve
 from exaul.commands.main import main
 from exaul.serving.http.server import BoundedServer
 from exaul.serving.http.settings import ServeFlags
-from tests.printed import refusal_of
-from tests.processes import EXAUL, serving
+from tests.processes import EXAUL, refusal_of, serving
 from tests.serving.http.apps import asked
 
 SERVE = *EXAUL, "serve", "--state", "s", "--port", "0"

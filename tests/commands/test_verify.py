@@ -10,7 +10,7 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED, answer_once_more
-from tests.printed import output_of
+from tests.processes import output_of
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
 

@@ -16,7 +16,7 @@ from exaul.engine import run as engine_run
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
 from tests.engine.test_text_table import cells
-from tests.printed import output_of
+from tests.processes import output_of
 
 WIDTHS = st.integers(40, 200)
 LOG = "answers of 2026,model=语言模型 " + "x" * 90

@@ -8,8 +8,7 @@ from exaul import Sweep, run
 from exaul.engine import machine
 from exaul.engine.simulation import batch, rounds
 from exaul.engine.simulation.prepare import prepare
-from tests.printed import output_of
-from tests.processes import python
+from tests.processes import output_of, python
 
 GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoints": 9}
 

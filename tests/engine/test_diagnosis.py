@@ -24,7 +24,7 @@ from exaul.engine.logs.diagnosis import (
 )
 from exaul.engine.logs.log import Layout, Records, load_log, load_rows
 from exaul.kernels.metrics import best_coverage, every_threshold
-from tests.printed import output_of
+from tests.processes import output_of
 
 ROWS = 4000
 IDS = np.arange(ROWS)

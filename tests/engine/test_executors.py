@@ -24,7 +24,7 @@ from exaul.engine import run as sweeps
 from exaul.engine.executors import BatchFailed, Mismatch, result_of
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import batch
-from tests.printed import refusal_of
+from tests.processes import refusal_of
 
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 

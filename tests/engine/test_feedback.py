@@ -11,7 +11,7 @@ from exaul.kernels.game import GRIDS, ROUNDS
 from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, coins, of_each_rule
-from tests.printed import output_of
+from tests.processes import output_of
 
 PROMISING = tuple(name for name in LEARN_LATE if LEARNERS[name].risk_bound is not None)
 TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles for seconds

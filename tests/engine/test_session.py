@@ -22,8 +22,7 @@ from exaul.engine.registry import LEARNERS
 from exaul.engine.simulation import batch, schedule
 from exaul.engine.simulation.rounds import RoundsSimulation
 from tests.conftest import draw_few_figures
-from tests.printed import output_of
-from tests.processes import python, variables
+from tests.processes import output_of, python, variables
 
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
 

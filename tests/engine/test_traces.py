@@ -15,7 +15,7 @@ from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
 from exaul.kernels.metrics import best_coverage
 from tests.engine.test_session import Stop, files_in
-from tests.printed import output_of
+from tests.processes import output_of
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
 GAME |= {"learners": ("exaul", "ew")}

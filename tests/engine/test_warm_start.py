@@ -17,7 +17,7 @@ from exaul.kernels.game import log_grid
 from tests.engine.test_abstainer import decide_all
 from tests.engine.test_feedback import transcribe
 from tests.games import records_of, save_log
-from tests.printed import output_of
+from tests.processes import output_of
 
 pytestmark = pytest.mark.usefixtures("few_figures")
 ROOT = Path(__file__).parents[2]

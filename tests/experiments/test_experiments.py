@@ -36,7 +36,7 @@ from experiments.report import claims_table, has_failed, summary
 from experiments.run import Runner, find_experiment, read, run_experiments, save
 from experiments.simulations import change_in_segment, growth
 from tests.experiments.scale import small_scale
-from tests.printed import refusal_of
+from tests.processes import refusal_of
 
 NAMES = [name for name in EXPERIMENTS if name != "advice"]  # which is not about exaul: test_advice.py
 FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.BETTER)  # that some claims are about: each takes long to compile

@@ -26,8 +26,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
 from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.printed import output_of, refusal_of
-from tests.processes import EXAUL
+from tests.processes import EXAUL, output_of, refusal_of
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"

@@ -19,7 +19,7 @@ import pytest
 
 from exaul.commands.main import main
 from tests.models.stub import completion
-from tests.printed import output_of, refusal_of
+from tests.processes import output_of, refusal_of
 
 NAMED = "--score-name confidence"
 

@@ -16,7 +16,7 @@ from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.printed import output_of, refusal_of
+from tests.processes import output_of, refusal_of
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 

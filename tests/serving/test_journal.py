@@ -19,8 +19,7 @@ from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START
 from exaul.serving.journal import read_journal
 from exaul.serving.replay import replayed
-from tests.printed import output_of
-from tests.processes import python
+from tests.processes import output_of, python
 from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
@@ -28,7 +27,6 @@ LOG = "examples/log.csv"
 KILLED = """
 import os, signal, sys
 from exaul import Abstainers
-from tests.printed import output_of
 abstainers = Abstainers(sys.argv[1], seed=int(sys.argv[2]))
 for n in range(int(sys.argv[3])):
     abstainers.decide(n % 97 / 97, id=f"{sys.argv[2]}-{n}")

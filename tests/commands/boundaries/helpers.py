@@ -11,8 +11,7 @@ import pandas as pd
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import schedule
-from tests.printed import refusal_of
-from tests.processes import variables
+from tests.processes import refusal_of, variables
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
 ROWS = "score,error\n0.5,1\n0.9,0\n0.8,0\n"

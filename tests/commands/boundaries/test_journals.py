@@ -18,7 +18,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
 from tests.commands.boundaries.helpers import process, refused
 from tests.engine.test_abstainers import replay_in_memory
-from tests.printed import output_of
+from tests.processes import output_of
 
 KEYS = "a", "b", "c"
 LOG = [0.2, 0.9] * 20, [1, 0] * 20

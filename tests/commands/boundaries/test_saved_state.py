@@ -14,7 +14,7 @@ from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.progress import Progress
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
-from tests.printed import output_of, refusal_of
+from tests.processes import output_of, refusal_of
 
 
 def test_an_interrupted_command_says_how_to_continue(capsys):

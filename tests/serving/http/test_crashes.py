@@ -14,7 +14,7 @@ import pytest
 from exaul.commands.main import main
 from exaul.serving.entries import DECIDE, FEEDBACK, UNLEARNED
 from exaul.serving.journal import read_journal
-from tests.printed import output_of
+from tests.processes import output_of
 
 KILLS, CLIENTS = 50, 16
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
+from exaul.engine.results.advice import LEARNER, THRESHOLD, is_near
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures

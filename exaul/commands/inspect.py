@@ -14,10 +14,9 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import WORDS, categories, diagnose
+from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
-from exaul.engine.results.advice import FEASIBLE
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels.game import ARMS
 from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation

@@ -12,8 +12,9 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
 from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage, separation
 
-MOST = 200  # distinct values; a column with more is not tested (this and the next two are chosen)
+MOST = 200  # distinct values; a column with more is not tested (these numbers are chosen)
 LEAST = 30  # rows of a value; rarer values are ignored
+FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
 MANY = 2**62  # more values than a log has rows

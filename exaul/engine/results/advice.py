@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import typed
-from exaul.engine.logs.diagnosis import answerable, find_drift, lowest_threshold
+from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG
@@ -26,7 +26,6 @@ from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 
 LEARNER, THRESHOLD = "aci-rank", "threshold of the log"
 NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 2 NEAR, one of 1.5 alpha
-FEASIBLE = 0.05  # a threshold that answers less is not useful
 HALVES = 30  # random halves
 SHORT = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
+from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
-from exaul.engine.results.advice import FEASIBLE, NEAR
+from exaul.engine.results.advice import NEAR
 from exaul.engine.results.text_table import NOTHING, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
@@ -198,8 +199,7 @@ def over_time(
         linear: for a logarithmic y axis, where it is linear: from minus this number to it.
     """
     are_shares = curve in ("fdr", "answered")
-    panels_of = [column for column in by if column != lines]
-    figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, panels_of)
+    figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
     seen = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale

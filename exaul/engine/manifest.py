@@ -18,6 +18,7 @@ from exaul.engine.checks import BadInput, quote, typed
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
+RELEASE = import_module("exaul").__version__  # not of its metadata: it may be on the path uninstalled
 # beside the kernels, what decides the totals; code that only prints or draws does not enter
 HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
 # Someone may have edited a manifest: what is read of it must have these types, and a message says them in words.
@@ -52,8 +53,7 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
 def versions() -> dict[str, str]:
     """Return the versions of Python and the packages that the bits of a result depend on."""
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}  # imports none
-    release = import_module("exaul").__version__  # exaul itself may be on the path uninstalled
-    return {"python": platform.python_version(), "exaul": release} | packages
+    return {"python": platform.python_version(), "exaul": RELEASE} | packages
 
 
 def device() -> str:
@@ -129,7 +129,7 @@ def check_manifest(
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
         what = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {what}; {wrote}")
-    _check_kinds(str(path), manifest, kinds, "" if writer in (None, versions()["exaul"]) else f"; {wrote}")
+    _check_kinds(str(path), manifest, kinds, "" if writer in (None, RELEASE) else f"; {wrote}")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:

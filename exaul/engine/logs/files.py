@@ -138,7 +138,7 @@ def _header(path: Path) -> list[str]:
     _check_size(path)
     if _format(path) in _JSON:
         return list(dict.fromkeys(name for _, row in _json_rows(path) for name in row))
-    names = _csv_header(path)
+    names = _csv_header(path, _separator(path))
     # not by pandas, which renames the second of two columns of one name
     _check_distinct(filter(None, names))
     return [name or f"Unnamed: {number}" for number, name in enumerate(names)]
@@ -154,9 +154,9 @@ def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
     parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding=ENCODING, index_col=False)
-    if len(_csv_header(path)) > WIDE:
-        parse = partial(parse, usecols=names)
     sep = _separator(path)
+    if len(_csv_header(path, sep)) > WIDE:
+        parse = partial(parse, usecols=names)
     table = parse(sep=sep, skipinitialspace=sep == " ")
     return table.set_axis(range(1, len(table) + 1))
 
@@ -165,10 +165,9 @@ def _open(path: Path) -> Any:
     return get_handle(path, "r", encoding=ENCODING, compression="infer")
 
 
-def _csv_header(path: Path) -> list[str]:
+def _csv_header(path: Path, sep: str) -> list[str]:
     """Return the first row of a CSV. Raise ValueError if it is wide, and a later row is longer."""
-    sep = _separator(path)  # several spaces separate as one does
-    with _open(path) as handles:
+    with _open(path) as handles:  # several spaces separate as one does
         each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
         rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
         header = next(rows, [])

@@ -41,6 +41,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
 
     from exaul.engine.simulation.batch import Rollout
     from exaul.engine.simulation.prepare import prepare
+    from exaul.engine.simulation.rounds import simulate_chunk
     from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import ROUNDS
@@ -60,11 +61,17 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     chunk = next(make_chunks(ready.checkpoints, copies))
     with jax.enable_x64(True):
         simulation: Any = Rollout(ready, prepared, ready.trial_records()).simulation
-        lowered = simulation.lowered(chunk, rates_of_blocks(prepared.rates, chunk.block), sharding)
+        arguments = simulation.arguments(chunk, rates_of_blocks(prepared.rates, chunk.block))
+        shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones
+        there = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+        lowered: Any = simulate_chunk.lower(*arguments[:2], *there)
         start = perf_counter()
         program = lowered.compile()
         seconds = perf_counter() - start
     return {
+        "chip": chip,
+        "learner": learner,
+        "backend": backend,
         "launches_per_round": launches(program.as_text()) / chunk.active.size,
         "temporary_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         "compile_seconds": seconds,

@@ -73,7 +73,7 @@ def stamp() -> Row:
         "versions": versions(),
         "commit": subprocess.run(commit, cwd=FOLDER.parent, capture_output=True, text=True).stdout.strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    } | nvidia()
 
 
 def nvidia() -> Row:

@@ -17,9 +17,8 @@ from benchmarks.peers import ALPHA, Call, PeerCase
 from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS, backend_of
+from exaul.engine.registry import BACKENDS, BY_ROUNDS, FROM_LOG, LEARNERS, backend_of
 from exaul.engine.simulation.batch import simulate_batch
-from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import uniform_grid
@@ -39,9 +38,9 @@ def learners() -> list[str]:
 
 def backends(name: str, order: str) -> list[str]:
     """Return the backends that support a learner's rule in an order, in that of their table."""
-    learner, by_rounds = registry.load_object(LEARNERS[name]), supporting_backends(by_rounds=True)
+    learner = registry.load_object(LEARNERS[name])
     known = [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
-    return [backend for backend in known if order != "adaptive" or backend in by_rounds]
+    return [backend for backend in known if order != "adaptive" or backend in BY_ROUNDS]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:

@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_237,
-    "test lines": 20_747,
-    "product tokens": 192_508,
-    "test tokens": 194_992,
+    "product lines": 26_165,
+    "test lines": 20_713,
+    "product tokens": 192_503,
+    "test tokens": 194_696,
     "engine and commands, lines": 9_819,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_525,
+    "exaul/kernels, lines": 4_524,
     "exaul/serving, lines": 4_580,
     "exaul/llm, lines": 3_002,
     "experiments, lines": 2_890,
-    "benchmarks, lines": 854,
+    "benchmarks, lines": 783,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,
-    "path: functions": 478,
+    "path: functions": 477,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

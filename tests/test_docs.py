@@ -15,7 +15,6 @@ EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
     "exaul/engine/environments/weekend.py",
     "exaul/engine/environments/grudge.py",
     "exaul/engine/results/learners.py",
-    "benchmarks/results/gpu-DEVICE-DATE.jsonl",
 }
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FOLDERS = "exaul", "examples", "experiments", "benchmarks", "tests", "docs"

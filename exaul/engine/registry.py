@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from exaul.engine.checks import BadInput, check_known, join_lines, quote, shorten
-from exaul.kernels.game import LARGEST_STEP
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -46,33 +45,10 @@ ENVIRONMENTS = {
     "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
 }
 
-_BACKENDS = "exaul.kernels"
-
-
-class BackendSpec(NamedTuple):
-    """One way to simulate the copies of a learner.
-
-    Attributes:
-        make: function ``make(learner, precision)`` that returns the learner on the backend, or None if it does not
-            support the rule.
-        platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
-        by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
-        largest_step: by precision, the largest eta x (rounds of a block) at which the sum of the weights cannot
-            underflow; None: any.
-    """
-
-    make: str
-    platforms: tuple[str, ...] = ()
-    by_rounds: bool = False
-    largest_step: Mapping[str, float] | None = None
-
-
-BACKENDS = {  # the fastest first: the first suitable one is chosen
-    "native": BackendSpec(f"{_BACKENDS}.native:make", ("cpu",)),
-    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", ("gpu",), largest_step=LARGEST_STEP),
-    "rows": BackendSpec(f"{_BACKENDS}.rows:make", ("gpu",), by_rounds=True),
-    "dense": BackendSpec(f"{_BACKENDS}.dense:make", ("cpu", "gpu", "tpu"), by_rounds=True),
-}
+# ``make(learner, precision)`` of each returns the learner on the backend, or None if that has no loop for its rule
+BACKENDS = {name: f"exaul.kernels.{name}:make" for name in ("native", "blocks", "rows", "dense")}
+FASTEST = {"cpu": ("native",), "gpu": ("blocks", "rows")}  # by JAX's platform, the fastest first; else ``dense``
+BY_ROUNDS = "rows", "dense"  # stop after each decision, as adaptive environments and imperfect feedback need
 
 
 def load_object(place: str) -> Any:
@@ -87,7 +63,7 @@ def backend_of(learner: Any, name: str, precision: str) -> Any:
 
     The cache returns the same object each time: programs are compiled once per object.
     """
-    return load_object(BACKENDS[name].make)(learner, precision)
+    return load_object(BACKENDS[name])(learner, precision)
 
 
 def name_of(learner: Any) -> str:

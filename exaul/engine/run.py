@@ -309,12 +309,9 @@ def _on_workers(
 
 
 def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
-    """Run a batch on a worker. Return what its bits depend on, and its totals.
+    """Run a batch of a sweep on a worker. Return what its bits depend on, and its totals.
 
-    Args:
-        sweep: the configuration.
-        run: a name of this run; logs may have changed since an earlier run of the sweep.
-        batch: of the sweep.
+    ``run`` names this run: logs may have changed since an earlier run of the sweep.
 
     Raises:
         MemoryError: the memory of this machine is too small for it.

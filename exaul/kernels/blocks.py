@@ -1,17 +1,14 @@
-"""The backend for devices, in JAX: blocks in pieces of 16 rounds, on 17 numbers; no sort, gather or scatter.
+"""The backend for devices, in JAX: rounds in pieces of 8, on 9 numbers; no sort, gather or scatter.
 
 Over C rounds at most C cuts occur, so the arms keep their ratios within at most C + 1 groups, and sums over the
-groups replace their weights without loss. An item's group is the number of cuts that it reaches:
+groups replace their weights without loss. An arm's group is the number of cuts that it reaches:
 
     cuts of C rounds       |      |   |          |
     arms               ...............................     H weights
     groups              0     1    2      3       4        C + 1 sums; two rounds of one cut leave a group empty
 
-It happens twice: H weights collapse to 257 sums for a block, and those to 17 for a piece. A round (line "Update"
-of Algorithm "ExAUL") changes 17 numbers, and XLA computes it for all copies in a few elementwise kernels. The state
-is the differences ``L_k - L_{k-1}``, of which a round changes one; weights are computed anew every 256 rounds.
-
-The ranks of a ``Ranked`` rule do not depend on decisions: they are computed for 256 rounds at once.
+A round (line "Update" of Algorithm "ExAUL") changes 9 numbers, and XLA computes it for all copies in a few
+elementwise kernels. After a piece the arms get what their group got. Weights are computed anew every 256 rounds.
 """
 
 import functools
@@ -25,75 +22,31 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.dense import RankedGame, RankedState, weights_of
+from exaul.kernels.dense import FixedGame, RankedGame, RankedState, weights_of
 from exaul.kernels.game import ROUNDS, Block, Parameters, Start
-from exaul.kernels.learners.learner import Learner, Ranked, Sided
+from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
 from exaul.kernels.play import Backend, ByBlocks
 
-PIECE = 16  # rounds of a piece, which is written out (chosen; more compile longer)
+PIECE = 8  # rounds of a piece, which is written out (measured: 16 compile four times longer, and run no faster)
+TOGETHER = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
 
 
-def _groups_of(items: jax.Array, cuts: jax.Array) -> jax.Array:
-    """Return how many of the cuts [C] each item [N] reaches, its group."""
-    return jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
+def sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
+    """Return the sum of the amounts [C] of the rounds of each cut, [H]."""
+    each = jnp.arange(arms, dtype=jnp.int32)[None]
+    some = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
+    return _sum_in_order([jnp.sum(jnp.where(cuts[x, None] == each, amounts[x, None], 0.0), axis=0) for x in some])
 
 
-def _collapse(weights: jax.Array, cuts: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the group of each item [N], and the sums of their weights [C + 1]."""
-    items, groups = (jnp.arange(size, dtype=jnp.int32) for size in (weights.size, cuts.size + 1))
-    group = _groups_of(items, cuts)
-    return group, jnp.sum(jnp.where(group[None] == groups[:, None], weights[None], 0), axis=1)
-
-
-def _total(parts: Sequence[jax.Array]) -> jax.Array:
-    # From low groups to high ones; jnp.sum would leave the order to XLA.
-    return functools.reduce(jnp.add, parts).astype(jnp.float64)
-
-
-def _update(
-    learner: Learner[Sided], x: Block, P: jax.Array, Q: jax.Array, parameters: Parameters, precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array]:
-    """Return a round's decision, the factors of the weights on both sides of the cut, and the charges' gap."""
-    answered = (x.draws.decision < P) & x.active
-    error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-    under, over = learner.rule.charge(jnp.where, P, Q, answered, error, parameters)
-    gap = jnp.where(x.active, under - over, 0.0)
-    # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other 1: one
-    # exponential per round, and no weight grows.
-    factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
-    return answered, (jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)), gap
-
-
-def _simulate_piece(
-    learner: Learner[Sided], weights: jax.Array, x: tuple[jax.Array, Block], parameters: Parameters, precision: str
-) -> tuple[jax.Array, tuple[Any, ...]]:
-    """Simulate a piece of one copy; ``weights`` [257] are the sums of the groups of a block."""
-    cuts, rounds = x
-    group, sums = _collapse(weights, cuts)
-    below = _groups_of(cuts, cuts)  # the number of groups below the cut of each round
-    # Scalars instead of an array: under vmap each is an array [B], and a round is elementwise over copies.
-    inner = [sums[g] for g in range(PIECE + 1)]
-    change = [jnp.ones((), weights.dtype)] * (PIECE + 1)
-    outcomes = []
-    for i in range(PIECE):
-        one = jax.tree.map(lambda each, i=i: each[i], rounds)
-        is_below = [g < below[i] for g in range(PIECE + 1)]
-        low = _total([jnp.where(b, w, 0) for b, w in zip(is_below, inner, strict=True)])
-        high = _total([jnp.where(b, 0, w) for b, w in zip(is_below, inner, strict=True)])
-        P, Q = low / (low + high), high / (low + high)
-        answered, factors, gap = _update(learner, one, P, Q, parameters, precision)
-        sides = [jnp.where(b, *factors) for b in is_below]
-        inner = [w * side for w, side in zip(inner, sides, strict=True)]
-        change = [c * side for c, side in zip(change, sides, strict=True)]
-        outcomes.append((answered, gap))
-    spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(PIECE + 1)])
-    return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
+def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
+    """Sum arrays from the first to the last; jnp.sum would leave the order to XLA."""
+    return functools.reduce(jnp.add, parts)
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class SidedBlocks(ByBlocks):
-    """A learner with two charges, below the cut and above; the state is the differences, [H] float64."""
+    """A learner with two charges, below the cut and above; the state is losses up to a constant, [H] float64."""
 
     learner: Learner[Sided]
     arms: int
@@ -103,26 +56,63 @@ class SidedBlocks(ByBlocks):
         """Return the state before round 1."""
         return jnp.zeros(self.arms)
 
-    def advance(self, differences: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
+    def advance(self, losses: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         chex.assert_shape(block[:2], (ROUNDS,))
-        weights = weights_of(self.losses(differences), params.eta, self.learner.rule.prior, self.precision)
-        _, groups = _collapse(weights, block.cuts)
-        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (_groups_of(block.cuts, block.cuts), block))
-        simulate = partial(_simulate_piece, self.learner, parameters=params, precision=self.precision)
-        _, results = lax.scan(simulate, groups, pieces)
-        answered, gaps = (x.reshape(ROUNDS) for x in results)
-        is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
-        return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), answered
+        weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
+        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
+        (losses, _), answered = lax.scan(partial(self._advance_piece, params), (losses, weights), pieces)
+        return losses, answered.reshape(ROUNDS)
 
-    def losses(self, differences: jax.Array) -> jax.Array:
+    def losses(self, losses: jax.Array) -> jax.Array:
         """Return the cumulative charges of the arms [H], up to a constant."""
-        return jnp.cumsum(differences)
+        return losses
+
+    def _advance_piece(
+        self, params: Parameters, arrays: tuple[jax.Array, jax.Array], rounds: Block
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
+        losses, weights = arrays
+
+        def group_of(items: jax.Array, cuts: jax.Array) -> jax.Array:
+            return jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
+
+        arms, groups = jnp.arange(self.arms, dtype=jnp.int32), range(PIECE + 1)
+        group, below = group_of(arms, rounds.cuts), group_of(rounds.cuts, rounds.cuts)
+        # Scalars, not an array: under vmap each is an array [B], and a round is elementwise over copies.
+        inner = [jnp.sum(jnp.where(group == g, weights, 0)) for g in groups]
+        outcomes: Any = [(1.0, 0.0)] * len(groups)  # factor of the weights, and charge
+        answers = []
+        for i in range(PIECE):
+            x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
+            is_below = [g < below[i] for g in groups]
+            pairs = list(zip(is_below, inner, strict=True))
+            low = _sum_in_order([jnp.where(b, w, 0) for b, w in pairs]).astype(jnp.float64)
+            high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
+            P, Q = low / (low + high), high / (low + high)
+            answered = (x.draws.decision < P) & x.active
+            answers.append(answered)
+            error = x.errors if self.learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+            under, over = self.learner.rule.charge(jnp.where, P, Q, answered, error, params)
+            gap = jnp.where(x.active, under - over, 0.0)
+            # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other
+            # 1: one exponential per round, and no weight grows.
+            factor = jnp.exp(-params.eta * jnp.abs(gap)).astype(self.precision)
+            factors = jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)
+            sides = [jnp.where(b, *factors) for b in is_below]
+            inner = [w * side for w, side in zip(inner, sides, strict=True)]
+            now = zip(outcomes, sides, is_below, strict=True)
+            outcomes = [(z * side, charge + jnp.where(b, gap, 0.0)) for (z, charge), side, b in now]
+        # Behind the barrier XLA computes the groups of the arms again, which is faster than to store them.
+        group = group_of(arms, lax.optimization_barrier(rounds.cuts))
+        of_groups = zip(*outcomes, strict=True)
+        factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)
+        return (losses + charge, weights * factor), jnp.stack(answers)
 
 
 @jax.tree_util.register_static
 class RankedBlocks(RankedGame, ByBlocks):
-    """A learner that goes by the rank of a score, with the ranks of 256 rounds at once."""
+    """A learner that goes by ranks; they depend on no decision, and are computed for 256 rounds at once."""
 
     def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
@@ -152,13 +142,22 @@ class RankedBlocks(RankedGame, ByBlocks):
 
         rounds = high, low, block.errors, block.draws.decision, block.active
         numbers, answered = lax.scan(one, numbers, rounds, unroll=PIECE)
-        added = jnp.sum(jnp.where(cuts == arms, each[:, None], 0.0), axis=0)
         scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
-        return RankedState(numbers, (counts + added) / scale), answered
+        return RankedState(numbers, (counts + sum_by_cut(self.arms, block.cuts, each)) / scale), answered
+
+
+@jax.tree_util.register_static
+class FixedBlocks(FixedGame, ByBlocks):
+    """A fixed threshold."""
+
+    def advance(self, arm: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
+        """Simulate 256 rounds."""
+        return arm, (arm < block.cuts) & block.active
 
 
 def make(learner: Learner[Any], precision: str) -> Backend | None:
-    """Return the backend of a learner that charges both sides of the cut or goes by ranks; None for others."""
-    games: dict[type, Any] = {Sided: partial(SidedBlocks, precision=precision), Ranked: RankedBlocks}
+    """Return the backend of a learner; None if its rule draws an arm, or is the user's."""
+    sided = partial(SidedBlocks, precision=precision)
+    games: dict[type, Any] = {Sided: sided, Ranked: RankedBlocks, Fixed: FixedBlocks}
     game = games.get(type(learner.rule))
     return None if game is None else Backend(partial(game, learner))

@@ -43,4 +43,4 @@ def test_a_loop_of_unknown_length_is_no_number():
 @pytest.mark.skipif(find_spec("jax_plugins") is None, reason="needs JAX's CUDA plugin (extra cuda12)")
 @pytest.mark.parametrize("chip", launches.CHIPS)
 def test_blocks_launch_less_than_once_a_round(chip):
-    assert launches.measure(chip, "exaul", "blocks", 64, 100)["launches_per_round"] < 0.8
+    assert launches.measure(chip, "exaul", "blocks", 64, 100)["launches_per_round"] < 1

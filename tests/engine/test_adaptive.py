@@ -14,10 +14,9 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.environments import interactive
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import backend_of
+from exaul.engine.registry import BY_ROUNDS, backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.batch import simulate_learners
-from exaul.engine.simulation.learners import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedGame
@@ -40,7 +39,6 @@ from tests.games import (
 ALPHA, LAM, SEED = 0.2, 12.0, 5
 THRESHOLDS = GRIDS["uniform"](30, ())
 SIMULATE = simulated.simulate_chunk
-ADAPTIVE_BACKENDS = supporting_backends(by_rounds=True)
 
 
 def pools(levels=None):
@@ -180,7 +178,7 @@ TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
     [
         pytest.param(x, where, marks=() if where == "rows" and x in of_each_rule(LEARNING) else pytest.mark.slow)
         for x in LEARNING
-        for where in ADAPTIVE_BACKENDS
+        for where in BY_ROUNDS
     ],
 )
 @pytest.mark.parametrize("name", [x for x, of in ADAPTIVE_CASES.items() if of["environment"] in TRANSCRIBED])
@@ -312,7 +310,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
         met(name, wrap=hidden)
 
 
-@pytest.mark.parametrize("where", ADAPTIVE_BACKENDS)
+@pytest.mark.parametrize("where", BY_ROUNDS)
 def test_masses_are_the_learners_distribution(where):
     game = backend_of(LEARNERS["exaul"], where, "float64").game(45)
     losses = np.random.default_rng(0).exponential(size=45)

@@ -7,15 +7,12 @@ import pytest
 
 from exaul import Sweep
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
-from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
 from exaul.engine.simulation.schedule import CompiledSimulation
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS, answer_once_more
 
-ODD = Oblivious(3, False, lambda where, t, horizon, u: t % 3)
 RATES = Rates(np.array([0.01]), np.array([0.01]))
 
 
@@ -24,21 +21,12 @@ def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     agreement.device_agrees.cache_clear()
     agreement._reported.clear()
-    change("native", monkeypatch, platforms=("gpu",))
     monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
-    for name in ("blocks", "rows"):
-        change(name, monkeypatch, platforms=())
+    monkeypatch.setitem(registry.FASTEST, "gpu", ("native",))
 
 
-def change(name, monkeypatch, **fields):
-    """Change the specification of a backend."""
-    monkeypatch.setitem(registry.BACKENDS, name, registry.BACKENDS[name]._replace(**fields))
-
-
-def chosen(name="exaul", own=None, **fields):
-    sweep = Sweep(environment="stochastic" if own is None else own[0], **fields)
-    environment = ENVIRONMENTS["stochastic"] if own is None else own[1]
-    return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000)[0]
+def chosen(name="exaul", **fields):
+    return choose_backend(name, LEARNERS[name], Sweep(**fields), ENVIRONMENTS["stochastic"], RATES, 1000)[0]
 
 
 @pytest.mark.parametrize(
@@ -67,35 +55,19 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
         agreement.device_agrees.cache_clear()
 
 
-@pytest.mark.parametrize("own", [None, ("tests.engine.test_agreement:ODD", ODD)])
-def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, capsys, monkeypatch):
+def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys, monkeypatch):
     with monkeypatch.context() as patch:
         fail = mock.Mock(side_effect=RuntimeError("its compiler is too old\nand more"))
         patch.setattr(CompiledSimulation, "start", fail)
-        assert chosen(own=own) == "dense"
-    assert chosen(own=own) == "dense"
-    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_agreement:ODD" if own else "")
+        assert chosen() == "dense"
+    assert chosen() == "dense"
+    here = "exaul on native, first time on cpu: cpu"
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
     agreement.device_agrees.cache_clear()
-    assert chosen(own=own) == "native"
-    assert capsys.readouterr().err == f"{here}: decides as dense does\n"
-
-
-def test_a_device_without_memory_is_no_reason_to_run_elsewhere(monkeypatch):
-    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=MemoryError))
-    with pytest.raises(BadInput, match="backend: native cannot be checked; the device has too little free memory"):
-        chosen()
-
-
-def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
-    monkeypatch.setattr(agreement, "make_streams", wraps := mock.Mock(wraps=agreement.make_streams))
     assert chosen() == "native"
-    assert chosen(own=("tests.engine.test_agreement:ODD", ODD)) == "native"
-    assert [call.args[0] for call in wraps.call_args_list] == 2 * [agreement.CHECK_ENVIRONMENT.choose_pool] + 2 * [
-        ODD.choose_pool
-    ]
+    assert capsys.readouterr().err == f"{here}: decides as dense does\n"
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):

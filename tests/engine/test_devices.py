@@ -2,11 +2,12 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from exaul import Sweep, run
 from exaul.engine import machine
-from exaul.engine.simulation import batch, rounds
+from exaul.engine.simulation import agreement, batch, rounds, schedule
 from exaul.engine.simulation.prepare import prepare
 from tests.processes import output_of, python
 
@@ -34,6 +35,19 @@ def test_batches_do_not_change_a_bit(monkeypatch):
         monkeypatch.setattr("exaul.engine.run.largest_batch", lambda prepared, most=most: most)
         monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
         assert tables(**given) == whole
+
+
+def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
+    """JAX on this machine stands for it; the chunks are of one span."""
+    given = GAME | {"environment": "gradual-shift", "learners": ("aci-rank", "best-fixed"), "horizon": 1500}
+    expected = run(Sweep(**given))
+    monkeypatch.setattr(machine, "platform", lambda: "gpu")
+    monkeypatch.setattr(agreement, "device_agrees", lambda *learner: True)
+    monkeypatch.setattr(schedule, "DEVICE_CHUNK", 1)
+    found = run(Sweep(**given))
+    assert {x["backend"] for x in found.manifest["sources"][0]["learners"]} == {"blocks"}
+    for name in ("trials", "curves"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(monkeypatch):

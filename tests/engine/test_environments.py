@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from exaul.engine.simulation import schedule
+from exaul.engine.simulation.rounds import DeviceBestArms
 from exaul.engine.simulation.schedule import BestArmCounter
 from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS, compute_costs
@@ -97,20 +98,24 @@ COSTS = compute_costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
 
 @pytest.mark.parametrize("ratings", [False, True])
 @pytest.mark.parametrize("environment", ["gradual-shift", "replay"])
-def test_the_best_arms_are_those_of_plain_sums(environment, ratings, monkeypatch):
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, monkeypatch):
     monkeypatch.setattr(schedule, "CHUNK", 1)
     rng = np.random.default_rng(0)
     sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
     errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     stream, seen = games.stream_of(pools, HORIZON, TRIALS, environment), []
-    counter = BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
+    new = DeviceBestArms if on_device else lambda records, *given: BestArmCounter(records.record_stream, *given)
+    counter = new(stream, ARMS, CHECKPOINTS, *COSTS)
     for chunk in schedule.make_chunks(CHECKPOINTS, TRIALS):
         made = stream.make(chunk)
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
-        counter.count(chunk, made.cuts, made.errors)
-        before, counter = counter, BestArmCounter(stream.record_stream, ARMS, CHECKPOINTS, *COSTS)
-        list(map(np.copyto, *map(schedule.saved_arrays, (counter, before))))  # as a save is restored
+        with jax.enable_x64(True):
+            counter.start(chunk, made)
+            counter.collect()
+            before, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
+            list(map(np.copyto, *map(schedule.saved_arrays, (counter, before))))  # as a save is restored
     assert len(seen) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]

@@ -69,7 +69,7 @@ def imports(path):
 def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
-    places += [x for spec in registry.BACKENDS.values() for x in spec if isinstance(x, str)]
+    places += registry.BACKENDS.values()
     commands = [f"exaul.commands.{module}" for module, _ in COMMANDS.values()]
     return {
         "exaul.engine.registry": [place.split(":")[0] for place in places],

@@ -34,12 +34,9 @@ Totals = Arrays
 
 
 def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
-    """Return the totals of all learners.
+    """Return the totals of all learners from their ``Rollout`` at its end, by name.
 
-    Args:
-        source: of the learners.
-        rollouts: a ``Rollout`` by learner, at its end.
-        best: of all learners; None in an adaptive environment, where each learner has its own.
+    ``best`` is of all learners; None in an adaptive environment, where each learner has its own.
     """
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
@@ -82,13 +81,14 @@ def simulate_briefly(
 
     from exaul.engine.simulation.rounds import RoundsSimulation
 
+    is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):
         records = TrialRecords(streams, 0, number, imperfect)
         start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
-        kind: Any = CompiledSimulation if isinstance(backend, NativeBackend) else RoundsSimulation
+        kind: Any = CompiledSimulation if is_native else RoundsSimulation
         simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
-        made = records.make(chunk) if kind is CompiledSimulation else None  # devices make their own
+        made = records.make(chunk) if is_native else None  # devices make their own
         simulation.start(chunk, rates_of_blocks(rates, chunk.block), made)
         sums = simulation.collect()
     so_far = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
@@ -96,43 +96,22 @@ def simulate_briefly(
 
 
 @cache
-def device_agrees(
-    learner: Learner[Any],
-    name: str,
-    backend_name: str,
-    precision: str,
-    user_environment: tuple[str, Oblivious] | None,
-) -> bool:
-    """Return whether a backend decides on this device as ``dense`` in float64 does.
+def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision: str) -> bool:
+    """Return whether a learner, with its name, decides on a backend of this device as on ``dense`` in float64.
 
     The result is printed, and cached on disk for this device, these versions and sources. An exception (for example
     a compiler that does not know the device) returns False, and is not cached on disk.
-
-    Args:
-        learner: the learner.
-        name: its name.
-        backend_name: of the backend.
-        precision: of the sweep.
-        user_environment: name and rule of a user's environment, which is compiled into the device's program.
-
-    Raises:
-        BadInput: the device has too little free memory.
     """
-    reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
     # the name is a hash of everything that can change the outcome: a new driver, version or source checks again
-    of = [module_hash(x) for x in (name, reference) if registry.is_user_code(x)]
-    content = name, backend_name, precision, reference, device(), versions(), engine_hash(), of
+    mine = registry.is_user_code(name) and module_hash(name)
+    content = name, backend_name, precision, device(), versions(), engine_hash(), mine
     folder, digest = cache_folder(), hashlib.sha256(repr(content).encode()).hexdigest()[:32]
     cached = None if folder is None else folder / f"device-check-{digest}"
     if cached is not None and cached.exists():
         return cached.read_text() == "1"
-    where = f"{name} on {backend_name}, first time on {device()}{reference and f' in {reference}'}"
+    where = f"{name} on {backend_name}, first time on {device()}"
     try:
-        decided, _ = simulate_briefly(learner, backend_of(learner, backend_name, precision), environment)
-    except MemoryError as error:
-        raise BadInput(
-            f"backend: {backend_name} cannot be checked; the device has too little free memory"
-        ) from error
+        decided, _ = simulate_briefly(learner, backend_of(learner, backend_name, precision))
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if reason not in _reported:  # a missing compiler fails for every learner: print it once
@@ -140,7 +119,7 @@ def device_agrees(
             message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {message}", file=sys.stderr)
         return False
-    exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"), environment)
+    exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"))
     parted, decisions = count_parted(decided, exact)
     agrees = parted <= TOLERANCE[precision] * decisions
     differs = f"differs from dense in {parted} of {COPIES} copies, and is not used"

@@ -151,8 +151,14 @@ def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Total
         return totals_of(source, simulate_learners(source, source.learners, pool, report, saves), None)
     fixed = [learner for learner in source.learners if learner.is_fixed]
     learners = [learner for learner in source.learners if not learner.is_fixed]
-    records, costs = source.trial_records(), (source.answer_cost, source.abstain_cost)
-    counter = BestArmCounter(records.record_stream, len(source.grid), source.checkpoints, *costs)
+    records = source.trial_records()
+    given = len(source.grid), source.checkpoints, source.answer_cost, source.abstain_cost
+    if machine.platform() == "cpu":
+        counter = BestArmCounter(records.record_stream, *given)
+    else:
+        from exaul.engine.simulation.rounds import DeviceBestArms  # which imports JAX
+
+        counter = DeviceBestArms(records, *given)
     rollouts = simulate_learners(source, learners, records, report, saves, counter)
     losses, arms = counter.best()
     if fixed:
@@ -173,10 +179,8 @@ def simulate_learners(
 
     Args:
         source: with the trials to simulate.
-        learners: of the source.
         records: the same for all learners, as of ``Rollout``.
         report: called with the rounds of each chunk, of all copies together.
-        saves: of the state.
         counter: searches for the best arms in these records.
         best: as of ``Rollout``.
     """
@@ -201,27 +205,26 @@ def simulate_learners(
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
     running_rounds = 0  # rounds of the chunk that is running
+    running = [each for each in (counter, *rollouts) if each is not None]
 
     def collect() -> None:
         nonlocal running_rounds
-        for rollout in rollouts:
+        for each in running:
             if running_rounds:
-                rollout.collect()
+                each.collect()
         report(copies * running_rounds)
         running_rounds = 0
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    on_host = counter is not None or any(rollout.learner.on_host for rollout in rollouts)
-    for chunk in make_chunks(source.checkpoints, width, blocks):
+    on_host = source.is_adaptive or machine.platform() == "cpu" or any(each.learner.on_host for each in rollouts)
+    for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
         if running_rounds and folder.due():
             collect()
             folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))
         made = trial_records.make(chunk) if trial_records and on_host else None
-        if counter is not None and made is not None:
-            counter.count(chunk, made.cuts, made.errors)
         collect()
-        for rollout in rollouts:
-            rollout.start(chunk, made)
+        for each in running:
+            each.start(chunk, made)
         running_rounds = chunk.rounds
     collect()
     for rollout in rollouts:
@@ -280,7 +283,8 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
     host = BASE + machine.resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
-    device = 0 if cpu else states + 16 * most * points + pools
+    # XLA stores parts of sums over the arms, up to twice as much again as in the loops of a CPU
+    device = 0 if cpu else 3 * (states + hindsight * (not adaptive)) + 16 * most * points + pools
     cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
     saved = states // COPIED + all_trials * cells * points * 16
     disk = ROW_BYTES * cells * (all_trials + points) + FIGURE_BYTES + saved

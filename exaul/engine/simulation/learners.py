@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine import machine, registry
+from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS, backend_of
+from exaul.engine.registry import BY_ROUNDS, FASTEST, backend_of
+from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
 from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
-from exaul.kernels.game import ROUNDS, Copies, Rates, compute_cuts
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Rates, compute_cuts
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -34,19 +35,13 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
 
 
-def supporting_backends(by_rounds: bool) -> list[str]:
-    """Return the backends, the fastest first; ``by_rounds`` leaves out those that compute whole blocks."""
-    return [name for name, spec in BACKENDS.items() if spec.by_rounds or not by_rounds]
-
-
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     adaptive = isinstance(environment, Adaptive)
-    allowed = supporting_backends(adaptive or sweep.feedback != PERFECT_FEEDBACK)
-    if sweep.backend in (None, *allowed):
+    if sweep.backend in (None, *BY_ROUNDS) or (not adaptive and sweep.feedback == PERFECT_FEEDBACK):
         return
     reason = f"{sweep.environment} is adaptive, and" if adaptive else "with imperfect feedback"
-    raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(allowed)}")
+    raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(BY_ROUNDS)}")
 
 
 def feedback_of(sweep: Sweep, learner: Learner[Any]) -> Feedback:
@@ -81,49 +76,35 @@ def choose_backend(
 ) -> tuple[str, Any]:
     """Choose a backend, and return it after its name: the requested one if it supports the rule, else the fastest.
 
-    A fixed arm is only counted, from records that the host makes, unless they or feedback depend on its answers.
-
+    The answers of a fixed arm are only counted, by the fastest, unless records or feedback depend on them.
     ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 
     Raises:
         BadInput: the rates exceed the range of the requested backend.
     """
-    wanted, precision = sweep.backend, sweep.precision
     by_rounds = feedback_of(sweep, learner) != PERFECT_FEEDBACK or isinstance(environment, Adaptive)
-    if isinstance(learner.rule, Fixed) and not by_rounds:
-        return "native", backend_of(learner, "native", precision)
+    is_counted = isinstance(learner.rule, Fixed) and not by_rounds
+    wanted, precision = None if is_counted else sweep.backend, sweep.precision
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon) if has_weights(learner) else 0.0
-
-    def is_in_range(name: str) -> bool:
-        limits = BACKENDS[name].largest_step
-        return limits is None or bool(steps <= limits[precision])
-
+    out_of_range = "blocks" if steps > LARGEST_STEP[precision] else None
     if wanted is not None and (backend := backend_of(learner, wanted, precision)) is not None:
-        if not is_in_range(wanted):
+        if wanted == out_of_range:
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
             )
         return wanted, backend
-    # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
-    user_environment = None
-    if isinstance(environment, Oblivious) and registry.is_user_code(sweep.environment):
-        user_environment = sweep.environment, environment
     platform = machine.platform()
-    for fastest in supporting_backends(by_rounds):
-        if not by_rounds and platform not in BACKENDS[fastest].platforms:  # those by rounds run on all
-            continue
+    for fastest in ("rows",) if by_rounds else FASTEST.get(platform, ()):
         backend = backend_of(learner, fastest, precision)
-        if backend is None or not is_in_range(fastest):
+        if backend is None or fastest == out_of_range:
             continue
-        if platform == "cpu" or fastest == "dense":  # with which others are compared
+        if platform == "cpu" or is_counted:
             return fastest, backend
-        from exaul.engine.simulation.agreement import device_agrees  # few sweeps need it
-
-        if device_agrees(learner, name, fastest, precision, user_environment):
+        if agreement.device_agrees(learner, name, fastest, precision):
             return fastest, backend
     return "dense", backend_of(learner, "dense", precision)
 

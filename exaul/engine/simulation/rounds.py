@@ -18,8 +18,9 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Objective
-from exaul.engine.simulation.schedule import Chunk, Questions, Saved, TrialRecords
+from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
+from exaul.kernels.blocks import sum_by_cut
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
@@ -134,10 +135,79 @@ def simulate_chunk(
     return lax.scan(block, now, (chunk, rates))
 
 
-class RoundsSimulation(Saved):
-    """B copies on a backend that JAX traces."""
+@partial(jax.jit, static_argnames=("plan",), donate_argnames=("now",))
+def count_chunk(
+    plan: Any, now: tuple[Array, Array], chunk: Chunk, given: tuple[Any, ...], costs: tuple[Array, Array]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Count the records of K blocks by cut, and find the arms of least loss on the way, as ``find_best_arms`` does.
 
-    changing = ("leaves",)
+    ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as of
+    ``Carry``. Return it after the chunk, and least losses and arms [K, S, cells, R] at its checkpoints.
+    """
+    answer_cost, abstain_cost = (cost[:, None, None] for cost in costs)
+
+    def block(now: tuple[Array, Array], x: Chunk) -> Any:
+        by_cut, records_read = now
+        cuts, errors, records_read = read_block(Streams(plan, *given), records_read, x.block)
+        cuts, amounts = cuts.T, jnp.stack([jnp.ones_like(errors.T), errors.T])
+
+        def after(rounds: Array) -> Array:
+            """Return the sums after some rounds of the block."""
+            counted = jnp.where(jnp.arange(ROUNDS, dtype=jnp.int32) < rounds, amounts, 0.0)
+            # One after the other: of both sums XLA makes a kernel that takes ten times as long (measured).
+            add = jax.vmap(partial(sum_by_cut, by_cut.shape[2]))
+            return by_cut + lax.map(partial(add, cuts), counted)
+
+        def find(rounds: Array) -> tuple[Array, Array]:
+            abstained, below = jnp.cumsum(after(rounds), axis=2)[:, None]
+            losses = answer_cost * (below[..., -1:] - below) + abstain_cost * abstained  # [cells, R, H]
+            return jnp.min(losses, axis=2), jnp.argmin(losses, axis=2).astype(jnp.int32)
+
+        shape = len(costs[0]), len(cuts)
+        nothing = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
+        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: nothing, y), x.checkpoint_rounds)
+        return (after(jnp.sum(x.active, dtype=jnp.int32)), records_read), at_checkpoints
+
+    return lax.scan(block, now, chunk)
+
+
+class OnDevice(Saved):
+    """A part of a batch whose arrays are on a device, in the tree ``now``."""
+
+    changing: tuple[str, ...] = ("leaves",)
+    now: Any
+
+    @property
+    def leaves(self) -> list[Any]:
+        """The arrays, whatever trees a learner of the user's has; the next chunk begins with them."""
+        self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
+        return jax.tree.leaves(self.now)
+
+
+class DeviceBestArms(OnDevice, BestArmCounter):
+    """The arms of least loss, counted on a device from records that it makes itself: a host would fall behind."""
+
+    changing = "leaves", "best_loss", "best_arm"
+
+    def __init__(self, records: TrialRecords, *given: Any) -> None:
+        """Prepare round 1; ``given`` is as of ``BestArmCounter``, after the first."""
+        super().__init__(records.record_stream, *given)
+        self.records = records
+        self.now = np.stack([self.wrong, self.wrong]), records.streams.no_records_read()
+
+    def start(self, chunk: Chunk, made: object) -> None:
+        """Start to count a chunk."""
+        (plan, *streams), _ = self.records.on_device
+        self.chunk, now = chunk, jax.tree.map(jnp.asarray, self.now)
+        self.now, self.best_arms = count_chunk(plan, now, chunk, tuple(streams), self.costs)
+
+    def collect(self) -> None:
+        """Wait for the chunk."""
+        self.keep(self.chunk, *(np.asarray(x)[self.chunk.checkpoint_rounds > 0] for x in self.best_arms))
+
+
+class RoundsSimulation(OnDevice):
+    """B copies on a backend that JAX traces."""
 
     def __init__(
         self,
@@ -160,17 +230,12 @@ class RoundsSimulation(Saved):
             self.now = Carry(first, (), sums, jnp.asarray(records.streams.no_records_read()))
 
     @property
-    def leaves(self) -> list[Any]:
-        """The arrays of the carry, whatever trees a learner of the user's has; the next chunk begins with them."""
-        self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
-        return jax.tree.leaves(self.now)
-
-    @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
         return self.now.learner[1]
 
-    def _arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
+    def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
+        """Return the arguments of ``simulate_chunk``."""
         imperfect, records = self.backend.imperfect, self.records
         changing = self.now, chunk, rates, self.copies
         if isinstance(records, Questions):
@@ -183,14 +248,7 @@ class RoundsSimulation(Saved):
         """Start to simulate a chunk; the device makes its own records."""
         # after a save they are NumPy arrays, which cannot be donated
         self.now = jax.tree.map(jnp.asarray, self.now)
-        self.now, self.collected = simulate_chunk(*self._arguments(chunk, rates))
-
-    def lowered(self, chunk: Chunk, rates: Rates, sharding: Any) -> Any:
-        """Lower the program of a chunk, for analysis; ``sharding`` may be on devices that are not here."""
-        arguments = self._arguments(chunk, rates)
-        shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones
-        on_devices = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding))
-        return simulate_chunk.lower(*arguments[:2], *on_devices(shapes))
+        self.now, self.collected = simulate_chunk(*self.arguments(chunk, rates))
 
     def collect(self) -> Sums:
         """Wait for the chunk."""

@@ -20,11 +20,12 @@ from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Rates, Start, Sums
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import CheckpointSums, NativeBackend
-from exaul.kernels.records import Streams
+from exaul.kernels.records import Pool, Streams
 
 BestArms = tuple[Floats, NDArray[np.int32]]  # least losses in hindsight [P, B], and their arms at the end [B]
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
+DEVICE_CHUNK = 2**25  # likewise on a device, which waits for the host between chunks (chosen)
 
 
 class Chunk(NamedTuple):
@@ -117,26 +118,29 @@ def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))
 
 
-def blocks_per_chunk(width: int) -> int:
+def blocks_per_chunk(width: int, on_host: bool = True) -> int:
     """Return the number of blocks of a chunk, in whole spans.
 
-    ``width`` is the number of trials or, in an adaptive environment, of a learner's copies.
+    ``width`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
+    whether the host makes records or counts what was asked.
     """
     whole = SPAN // ROUNDS
-    return max(whole, CHUNK // (ROUNDS * width) // whole * whole)
+    return max(whole, (CHUNK if on_host else DEVICE_CHUNK) // (ROUNDS * width) // whole * whole)
 
 
-def make_chunks(checkpoints: NDArray[np.int64], width: int, first_block: int = 0) -> Iterator[Chunk]:
+def make_chunks(
+    checkpoints: NDArray[np.int64], width: int, first_block: int = 0, on_host: bool = True
+) -> Iterator[Chunk]:
     """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
-    is as of ``blocks_per_chunk``.
+    and ``on_host`` are as of ``blocks_per_chunk``.
     """
     horizon = int(checkpoints[-1])
     blocks = -(-horizon // ROUNDS)
     home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
     slots = int(np.bincount(home).max())
-    count = min(blocks, blocks_per_chunk(width))
+    count = min(blocks, blocks_per_chunk(width, on_host))
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
@@ -183,7 +187,7 @@ class BestArmCounter(Saved):
     [pairs, trials] the arm at the last of these; a pair is an alpha with a lambda.
     """
 
-    changing = "counts", "wrong", "best_loss", "best_arm"
+    changing: tuple[str, ...] = "counts", "wrong", "best_loss", "best_arm"
 
     def __init__(
         self,
@@ -205,13 +209,19 @@ class BestArmCounter(Saved):
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
-    def count(self, chunk: Chunk, cuts: NDArray[np.int32], errors: Floats) -> None:
-        """Count the records [R, at least K C] of a chunk, in the order of rounds."""
-        rows = chunk.rows(self.checkpoints)
-        ends = self.checkpoints[rows] - chunk.first_round
-        losses, arms = native.find_best_arms(cuts, errors, ends, chunk.rounds, self.costs, self.counts, self.wrong)
+    def start(self, chunk: Chunk, made: Any) -> None:
+        """Count the cuts and errors [R, at least K C] that were made of a chunk, in the order of rounds."""
+        ends = self.checkpoints[chunk.rows(self.checkpoints)] - chunk.first_round
+        given = made.cuts, made.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
+        self.keep(chunk, *native.find_best_arms(*given))
+
+    def collect(self) -> None:
+        """Wait for nothing: all is counted."""
+
+    def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
+        """Keep what was found at the checkpoints of a chunk, of each stream [..., R]."""
         if len(losses):
-            self.best_loss[rows] = losses[:, :, self.record_stream]
+            self.best_loss[chunk.rows(self.checkpoints)] = losses[:, :, self.record_stream]
             self.best_arm[:] = arms[-1][:, self.record_stream]
 
 
@@ -238,7 +248,7 @@ class AskedRecords(Saved):
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
         for counter, cell in zip(self.counters, self.cells, strict=True):
-            counter.count(chunk, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
+            counter.start(chunk, Pool(np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)))
         rows = chunk.rows(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle

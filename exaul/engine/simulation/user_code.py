@@ -63,9 +63,8 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
             learner.bound_by_answers(arms, horizon)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
-    imperfect = learner.feedback != PERFECT_FEEDBACK
-    _, state = simulate_briefly(definition, learner.backend, check_environment, imperfect)
-    check_finite(learner, state)
+    given = learner.backend, check_environment, learner.feedback != PERFECT_FEEDBACK
+    check_finite(learner, simulate_briefly(definition, *given)[1])
 
 
 def _check_rule(learner: PreparedLearner, arms: int) -> None:

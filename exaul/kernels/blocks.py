@@ -103,7 +103,7 @@ class SidedBlocks(ByBlocks):
             inner = [w * side for w, side in zip(inner, sides, strict=True)]
             now = zip(outcomes, sides, is_below, strict=True)
             outcomes = [(z * side, charge + jnp.where(b, gap, 0.0)) for (z, charge), side, b in now]
-        # Behind the barrier XLA computes the groups of the arms again, which is faster than to store them.
+        # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H].
         group = group_of(arms, lax.optimization_barrier(rounds.cuts))
         of_groups = zip(*outcomes, strict=True)
         factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)

@@ -138,13 +138,13 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
         logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
-    prepared_learners = []
+    ready = []
     for name, learner in learners.items():
         given = sweep, name, learner, horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
-            prepared_learners.append(prepare_learner(*given))
+            ready.append(prepare_learner(*given))
     for rate, scale in (("eta", "eta_scale"), ("gamma", "gamma_scale"), ("steps", "step")):
-        if getattr(sweep, rate) and all(np.isnan(getattr(x.cells, scale)).all() for x in prepared_learners):
+        if getattr(sweep, rate) not in (None, ()) and all(np.isnan(getattr(x.cells, scale)).all() for x in ready):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = PreparedSource(
@@ -152,7 +152,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
-        learners=tuple(prepared_learners),
+        learners=tuple(ready),
         horizon=horizon,
         checkpoints=_checkpoints(sweep, horizon),
         grid=grid,

@@ -1,4 +1,4 @@
-"""Simulate copies in JAX: a chunk is one compiled program, for every kind of environment.
+"""Simulate copies and find best arms in JAX: a chunk is one compiled program, for every kind of environment.
 
 simulate_chunk     jit: compiled once per learner and environment
   scan             K blocks: uniforms are drawn, and the records of an oblivious environment made, here
@@ -155,8 +155,7 @@ def count_chunk(
             """Return the sums after some rounds of the block."""
             counted = jnp.where(jnp.arange(ROUNDS, dtype=jnp.int32) < rounds, amounts, 0.0)
             # One after the other: of both sums XLA makes a kernel that takes ten times as long (measured).
-            add = jax.vmap(partial(sum_by_cut, by_cut.shape[2]))
-            return by_cut + lax.map(partial(add, cuts), counted)
+            return by_cut + lax.map(partial(jax.vmap(partial(sum_by_cut, by_cut.shape[2])), cuts), counted)
 
         def find(rounds: Array) -> tuple[Array, Array]:
             abstained, below = jnp.cumsum(after(rounds), axis=2)[:, None]
@@ -197,9 +196,9 @@ class DeviceBestArms(OnDevice, BestArmCounter):
 
     def start(self, chunk: Chunk, made: object) -> None:
         """Start to count a chunk."""
-        (plan, *streams), _ = self.records.on_device
+        streams, _ = self.records.on_device
         self.chunk, now = chunk, jax.tree.map(jnp.asarray, self.now)
-        self.now, self.best_arms = count_chunk(plan, now, chunk, tuple(streams), self.costs)
+        self.now, self.best_arms = count_chunk(streams.plan, now, chunk, streams[1:], self.costs)
 
     def collect(self) -> None:
         """Wait for the chunk."""

@@ -43,7 +43,7 @@ def measure(argv: Sequence[str] | None) -> int:
     from exaul.engine import machine
     from exaul.engine.checks import BadInput
 
-    can_measure = flags.command != "gpu" or bool(results.nvidia())
+    can_measure = flags.command != "gpu" or results.nvidia()
     if not can_measure:
         os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
         if find_spec("jax_plugins") is None:

@@ -43,11 +43,11 @@ def measure(argv: Sequence[str] | None) -> int:
     from exaul.engine import machine
     from exaul.engine.checks import BadInput
 
-    can_measure = flags.command != "gpu" or results.nvidia()
-    if not can_measure:
-        os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
+    if flags.command == "gpu":
         if find_spec("jax_plugins") is None:
-            raise BadInput("gpu: no GPU is found, and no plugin of JAX that compiles for one (--extra cuda12)")
+            raise BadInput("gpu: JAX has no plugin for a GPU; run uv run --extra cuda12 python -m benchmarks gpu")
+        if not results.nvidia():
+            os.environ["JAX_PLATFORMS"] = "cpu"  # else the plugin looks for a driver, and knows no other chips
     import jax  # here, so that --help does not import JAX
 
     machine.use_compilation_cache()
@@ -55,7 +55,7 @@ def measure(argv: Sequence[str] | None) -> int:
         with jax.enable_x64(True):
             rows = import_module(f"benchmarks.{name}").run(flags.quick)
         print(results.table(rows))
-        if can_measure and not flags.quick:
+        if not flags.quick and "value" in rows[0]:  # nothing is measured where programs are only compiled
             print("written:", results.save(name, rows), file=sys.stderr)
     return 0
 

@@ -10,23 +10,17 @@ from benchmarks import launches, throughput
 from benchmarks.peers import PeerCase
 from benchmarks.results import Row
 from benchmarks.throughput import ARMS
-from exaul.engine import machine, registry
+from exaul.engine import machine
 
 ROUNDS = 2**25  # of all copies together
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536
-BACKENDS = ("blocks", "rows", "dense")
-
-
-def cases() -> list[tuple[str, str]]:
-    """Return the learners with the backends that support them."""
-    learners = {name: registry.load_object(registry.LEARNERS[name]) for name in LEARNERS}
-    return [(name, x) for name in LEARNERS for x in BACKENDS if registry.backend_of(learners[name], x, "float64")]
 
 
 def run(quick: bool) -> list[Row]:
     """Return a row for each case; quick: of one learner."""
-    chosen = [case for case in cases() if case[0] == LEARNERS[0] or not quick]
+    names = LEARNERS[:1] if quick else LEARNERS
+    chosen = [(name, x) for name in names for x in throughput.backends(name, "own") if x != "native"]
     if machine.platform() != "gpu":
         return [launches.measure(chip, *case, COPIES[0], ARMS) for chip in launches.CHIPS for case in chosen]
     sizes = [(copies, ROUNDS // copies) for copies in COPIES[: 2 - quick]]

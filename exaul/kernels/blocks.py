@@ -101,8 +101,8 @@ class SidedBlocks(ByBlocks):
             factors = jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)
             sides = [jnp.where(b, *factors) for b in is_below]
             inner = [w * side for w, side in zip(inner, sides, strict=True)]
-            now = zip(outcomes, sides, is_below, strict=True)
-            outcomes = [(z * side, charge + jnp.where(b, gap, 0.0)) for (z, charge), side, b in now]
+            before = zip(outcomes, sides, is_below, strict=True)
+            outcomes = [(change * side, charge + jnp.where(b, gap, 0.0)) for (change, charge), side, b in before]
         # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H].
         group = group_of(arms, lax.optimization_barrier(rounds.cuts))
         of_groups = zip(*outcomes, strict=True)

@@ -35,7 +35,7 @@ SWEEPS = [  # fields
     ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; it cannot learn from delayed or"),
     ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
     ({"eta": 0.1}, "^eta: given, but none of the learners has it: aci-rank$"),
-    ({"gamma": 0.0, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$"),
+    *(({"gamma": x, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$") for x in (0.0, 0.1)),
     ({"steps": (0.1,), "learners": "exaul"}, "^steps: given, but none of the learners has it: exaul$"),
     ({"eta_scales": ()}, r"^eta_scales: \(\) found; it must be at least one"),
     ({"eta_scales": (0,)}, r"^eta_scales: 0\.0 found; it must be"),

@@ -103,8 +103,8 @@ def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision
     a compiler that does not know the device) returns False, and is not cached on disk.
     """
     # the name is a hash of everything that can change the outcome: a new driver, version or source checks again
-    mine = registry.is_user_code(name) and module_hash(name)
-    content = name, backend_name, precision, device(), versions(), engine_hash(), mine
+    of_user = registry.is_user_code(name) and module_hash(name)
+    content = name, backend_name, precision, device(), versions(), engine_hash(), of_user
     folder, digest = cache_folder(), hashlib.sha256(repr(content).encode()).hexdigest()[:32]
     cached = None if folder is None else folder / f"device-check-{digest}"
     if cached is not None and cached.exists():

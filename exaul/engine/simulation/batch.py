@@ -283,7 +283,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
     host = BASE + machine.resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
-    # XLA stores parts of sums over the arms, up to twice as much again as in the loops of a CPU
+    # programs for a device hold up to three times as much (as XLA compiles them for an H100)
     device = 0 if cpu else 3 * (states + hindsight * (not adaptive)) + 16 * most * points + pools
     cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
     saved = states // COPIED + all_trials * cells * points * 16

@@ -192,7 +192,7 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         """Prepare round 1; ``given`` is as of ``BestArmCounter``, after the first."""
         super().__init__(records.record_stream, *given)
         self.records = records
-        self.now = np.stack([self.wrong, self.wrong]), records.streams.no_records_read()
+        self.now = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
 
     def start(self, chunk: Chunk, made: object) -> None:
         """Start to count a chunk."""

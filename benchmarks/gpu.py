@@ -15,6 +15,7 @@ from exaul.engine import machine
 ROUNDS = 2**25  # of all copies together
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536
+REPETITIONS = {False: 3, True: 1}  # by ``quick``
 
 
 def run(quick: bool) -> list[Row]:
@@ -25,4 +26,4 @@ def run(quick: bool) -> list[Row]:
         return [launches.measure(chip, *case, COPIES[0], ARMS) for chip in launches.CHIPS for case in chosen]
     sizes = [(copies, ROUNDS // copies) for copies in COPIES[: 2 - quick]]
     each = [PeerCase(*case, "own", copies, ARMS, rounds) for copies, rounds in sizes for case in chosen]
-    return throughput.measure(each, throughput.REPETITIONS[quick])
+    return throughput.measure(each, REPETITIONS[quick])

@@ -102,8 +102,9 @@ def save(name: str, rows: Sequence[Row]) -> Path:
         earlier.unlink()
     save_json({**stamped, "rows": rows}, path)
     draw(rows).savefig(path.with_suffix(".png"), dpi=figures.DPI)
-    gpu = "" if stamped["device"].startswith("cpu") else f"{stamped['device'].split(': ')[1]}, "
-    where = f"{gpu}{stamped['cpu']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
+    device = "" if stamped["device"].startswith("cpu") else f"{stamped['device'].split(': ')[1]}, "
+    date, commit = stamped["date"][:10], stamped["commit"][:12]
+    where = f"{device}{stamped['cpu']}, {stamped['cpus']} CPUs, {date}, commit {commit}"
     text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
     begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)

@@ -20,6 +20,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from exaul.kernels.dense import FixedGame, RankedGame, RankedState, weights_of
@@ -41,6 +42,20 @@ def sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
 def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
     """Sum arrays from the first to the last; jnp.sum would leave the order to XLA."""
     return functools.reduce(jnp.add, parts)
+
+
+def _group_of(arms: jax.Array, cuts: jax.Array) -> jax.Array:
+    """Return the group of each arm, in 0..PIECE: the number of cuts that it reaches."""
+    return jnp.sum(cuts[:, None] <= arms[None], axis=0, dtype=jnp.int32)
+
+
+def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    """Return the sums of values [H] over the groups of a piece, and for each cut the group of its arm.
+
+    The sums are scalars, not an array: under vmap each is an array [B], and a round is elementwise over copies.
+    """
+    group = _group_of(jnp.arange(values.size, dtype=jnp.int32), cuts)
+    return [jnp.sum(jnp.where(group == g, values, 0)) for g in range(PIECE + 1)], _group_of(cuts, cuts)
 
 
 @jax.tree_util.register_static
@@ -74,13 +89,8 @@ class SidedBlocks(ByBlocks):
         """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
         losses, weights = arrays
 
-        def group_of(items: jax.Array, cuts: jax.Array) -> jax.Array:
-            return jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
-
-        arms, groups = jnp.arange(self.arms, dtype=jnp.int32), range(PIECE + 1)
-        group, below = group_of(arms, rounds.cuts), group_of(rounds.cuts, rounds.cuts)
-        # Scalars, not an array: under vmap each is an array [B], and a round is elementwise over copies.
-        inner = [jnp.sum(jnp.where(group == g, weights, 0)) for g in groups]
+        inner, below = _collapse(weights, rounds.cuts)
+        groups = range(len(inner))
         outcomes: Any = [(1.0, 0.0)] * len(groups)  # factor of the weights, and charge
         answers = []
         for i in range(PIECE):
@@ -104,7 +114,7 @@ class SidedBlocks(ByBlocks):
             before = zip(outcomes, sides, is_below, strict=True)
             outcomes = [(change * side, charge + jnp.where(b, gap, 0.0)) for (change, charge), side, b in before]
         # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H].
-        group = group_of(arms, lax.optimization_barrier(rounds.cuts))
+        group = _group_of(jnp.arange(self.arms, dtype=jnp.int32), lax.optimization_barrier(rounds.cuts))
         of_groups = zip(*outcomes, strict=True)
         factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)
         return (losses + charge, weights * factor), jnp.stack(answers)
@@ -112,38 +122,39 @@ class SidedBlocks(ByBlocks):
 
 @jax.tree_util.register_static
 class RankedBlocks(RankedGame, ByBlocks):
-    """A learner that goes by ranks; they depend on no decision, and are computed for 256 rounds at once."""
+    """A learner that goes by ranks, which follow from counts of the cuts."""
 
     def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
         chex.assert_shape(block[:2], (ROUNDS,))
+        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
+        state, answered = lax.scan(partial(self._advance_piece, params), state, pieces)
+        return state, answered.reshape(ROUNDS)
+
+    def _advance_piece(
+        self, params: Parameters, state: RankedState, rounds: Block
+    ) -> tuple[RankedState, jax.Array]:
+        """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
         rule, (numbers, counts) = self.learner.rule, state
-        cuts, others = block.cuts[:, None], block.cuts[None]
-        arms = jnp.arange(counts.size, dtype=jnp.int32)[None]
-        # Instead of fading all counts in every round, round n counts ``decay^-n`` times as much as those before.
-        each = jnp.where(block.active, rule.decay ** -jnp.arange(1.0, ROUNDS + 1.0), 0.0)
-        earlier = jnp.tri(ROUNDS, k=-1, dtype=bool)  # [round, earlier round]
-
-        def counted(old: jax.Array, new: jax.Array) -> jax.Array:
-            """Sum old counts [C, H], and those of earlier rounds of the block [C, C], where these hold."""
-            old_counts = jnp.sum(jnp.where(old, counts[None], 0.0), axis=1)
-            return old_counts + jnp.sum(jnp.where(new & earlier, each[None], 0.0), axis=1)
-
-        total = counted(jnp.ones_like(arms, bool), earlier)
-        high = counted(arms <= cuts, others <= cuts) / total
-        low = counted(arms < cuts, others < cuts) / total
-
-        def one(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, Any]:
-            high, low, error, u, active = x
-            P = rule.decide(jnp.where, numbers, high, low)
-            answered = (u < P) & active
-            after = rule.learn(jnp.where, numbers, answered, error, params)
-            return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), answered
-
-        rounds = high, low, block.errors, block.draws.decision, block.active
-        numbers, answered = lax.scan(one, numbers, rounds, unroll=PIECE)
-        scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
-        return RankedState(numbers, (counts + sum_by_cut(self.arms, block.cuts, each)) / scale), answered
+        inner, below = _collapse(counts, rounds.cuts)
+        fades = rule.decay ** np.arange(PIECE + 1.0)
+        answers = []
+        for i in range(PIECE):
+            x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
+            total = _sum_in_order(inner)
+            low = _sum_in_order([jnp.where(g < below[i], n, 0.0) for g, n in enumerate(inner)])
+            same = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
+            high = low + _sum_in_order([counts[x.cuts] * fades[i], *same])
+            P = rule.decide(jnp.where, numbers, high / total, low / total)
+            answers.append((x.draws.decision < P) & x.active)
+            after = rule.learn(jnp.where, numbers, answers[i], x.errors, params)
+            numbers = jax.tree.map(partial(jnp.where, x.active), after, numbers)
+            # the arm of the cut is in the group ``below``, the first that is not below the cut
+            inner = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(inner)]
+        # Behind the barrier, as in ``SidedBlocks``; and in place, when the counts before were read.
+        cuts, played = lax.optimization_barrier((rounds.cuts, jnp.stack(answers)))
+        new = sum_by_cut(self.arms, cuts, jnp.asarray(fades[PIECE - 1 :: -1]))
+        return RankedState(numbers, counts * fades[PIECE] + new), played
 
 
 @jax.tree_util.register_static

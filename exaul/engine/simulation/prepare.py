@@ -5,6 +5,7 @@ Later stages look up no name.
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,11 +139,13 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
         logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
-    ready = []
-    for name, learner in learners.items():
-        given = sweep, name, learner, horizon, environment, alpha, lam, grid, logs[name]
+    def ready_learner(name: str) -> PreparedLearner:
+        given = sweep, name, learners[name], horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
-            ready.append(prepare_learner(*given))
+            return prepare_learner(*given)
+
+    with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
+        ready = list(threads.map(ready_learner, learners))
     for rate, scale in (("eta", "eta_scale"), ("gamma", "gamma_scale"), ("steps", "step")):
         if getattr(sweep, rate) not in (None, ()) and all(np.isnan(getattr(x.cells, scale)).all() for x in ready):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")

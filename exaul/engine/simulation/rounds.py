@@ -22,6 +22,7 @@ from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, S
 from exaul.kernels import uniforms
 from exaul.kernels.blocks import sum_by_cut
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
+from exaul.kernels.native.backend import pool
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
@@ -176,6 +177,16 @@ class OnDevice(Saved):
     changing: tuple[str, ...] = ("leaves",)
     now: Any
 
+    def launch(self, program: Any, *arguments: Any) -> None:
+        """Call a program on a thread, so that those of all parts compile side by side; ``result`` waits for it."""
+
+        def call() -> Any:
+            with jax.enable_x64(True):  # which holds in one thread
+                self.now, others = program(*arguments)
+            return others
+
+        self.result = pool().submit(call).result
+
     @property
     def leaves(self) -> list[Any]:
         """The arrays, whatever trees a learner of the user's has; the next chunk begins with them."""
@@ -198,11 +209,11 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         """Start to count a chunk."""
         streams, _ = self.records.on_device
         self.chunk, now = chunk, jax.tree.map(jnp.asarray, self.now)
-        self.now, self.best_arms = count_chunk(streams.plan, now, chunk, streams[1:], self.costs)
+        self.launch(count_chunk, streams.plan, now, chunk, streams[1:], self.costs)
 
     def collect(self) -> None:
         """Wait for the chunk."""
-        self.keep(self.chunk, *(np.asarray(x)[self.chunk.checkpoint_rounds > 0] for x in self.best_arms))
+        self.keep(self.chunk, *(np.asarray(x)[self.chunk.checkpoint_rounds > 0] for x in self.result()))
 
 
 class RoundsSimulation(OnDevice):
@@ -247,11 +258,11 @@ class RoundsSimulation(OnDevice):
         """Start to simulate a chunk; the device makes its own records."""
         # after a save they are NumPy arrays, which cannot be donated
         self.now = jax.tree.map(jnp.asarray, self.now)
-        self.now, self.collected = simulate_chunk(*self.arguments(chunk, rates))
+        self.launch(simulate_chunk, *self.arguments(chunk, rates))
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
-        sums, asked = self.collected
+        sums, asked = self.result()
         # cuts and errors [K C, B] of the chunk, in an adaptive environment
         self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
         return Sums(*(np.asarray(x) for x in sums))

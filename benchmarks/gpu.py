@@ -15,7 +15,6 @@ from exaul.engine import machine
 ROUNDS = 2**25  # of all copies together
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = 1024, 65_536
-REPETITIONS = {False: 3, True: 1}  # by ``quick``
 
 
 def run(quick: bool) -> list[Row]:
@@ -24,6 +23,6 @@ def run(quick: bool) -> list[Row]:
     chosen = [(name, x) for name in names for x in throughput.backends(name, "own") if x != "native"]
     if machine.platform() != "gpu":
         return [launches.measure(chip, *case, COPIES[0], ARMS) for chip in launches.CHIPS for case in chosen]
-    sizes = [(copies, ROUNDS // copies) for copies in COPIES[: 2 - quick]]
-    each = [PeerCase(*case, "own", copies, ARMS, rounds) for copies, rounds in sizes for case in chosen]
-    return throughput.measure(each, REPETITIONS[quick])
+    sizes = [(copies, ARMS, ROUNDS // copies) for copies in COPIES[: 2 - quick]]
+    cases = [[PeerCase(*case, "own", *size) for case in chosen] for size in sizes]
+    return [row for each in cases for row in throughput.measure(each, 1 if quick else 3)]

@@ -61,10 +61,10 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     chunk = next(make_chunks(ready.checkpoints, copies))
     with jax.enable_x64(True):
         simulation: Any = Rollout(ready, prepared, ready.trial_records()).simulation
-        arguments = simulation.arguments(chunk, rates_of_blocks(prepared.rates, chunk.block))
-        shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones
+        static, *given = simulation.arguments(chunk, rates_of_blocks(prepared.rates, chunk.block))
+        shapes = jax.eval_shape(lambda *x: x, simulation.now, *given)
         there = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
-        lowered: Any = simulate_chunk.lower(*arguments[:2], *there)
+        lowered: Any = simulate_chunk.lower(*static, *there)
         start = perf_counter()
         program = lowered.compile()
         seconds = perf_counter() - start

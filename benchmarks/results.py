@@ -65,10 +65,12 @@ def stamp() -> Row:
 
     device, info = jax.devices()[0], Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    cpu = model[1].strip() if model else platform.processor()
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     return {
         "device": f"{device.platform}: {device.device_kind}",
-        "cpu": model[1].strip() if model else platform.processor(),
+        "chip": cpu if device.platform == "cpu" else device.device_kind,
+        "cpu": cpu,
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "versions": versions(),
         "commit": subprocess.run(commit, cwd=FOLDER.parent, capture_output=True, text=True).stdout.strip(),
@@ -86,25 +88,17 @@ def nvidia() -> Row:
     return {}
 
 
-def path_of(name: str, stamped: Row) -> Path:
-    """Return the path of a benchmark's results, by device and date; create its folder."""
-    where = stamped["cpu"] if stamped["device"].startswith("cpu") else stamped["device"].split(": ")[1]
-    slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
-    FOLDER.mkdir(exist_ok=True)
-    return FOLDER / f"{name}-{slug}-{stamped['date'][:10]}.json"
-
-
 def save(name: str, rows: Sequence[Row]) -> Path:
     """Write rows, stamped, and their figure, in the place of earlier ones; and their table to the page."""
     stamped = stamp()
-    path = path_of(name, stamped)
+    slug = re.sub(r"[^a-z0-9]+", "-", stamped["chip"].lower()).strip("-")
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}-{slug}-{stamped['date'][:10]}.json"
     for earlier in FOLDER.glob(f"{name}-*"):
         earlier.unlink()
     save_json({**stamped, "rows": rows}, path)
     draw(rows).savefig(path.with_suffix(".png"), dpi=figures.DPI)
-    device = "" if stamped["device"].startswith("cpu") else f"{stamped['device'].split(': ')[1]}, "
-    date, commit = stamped["date"][:10], stamped["commit"][:12]
-    where = f"{device}{stamped['cpu']}, {stamped['cpus']} CPUs, {date}, commit {commit}"
+    where = f"{stamped['chip']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
     text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
     begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)

@@ -10,26 +10,26 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_158,
-    "test lines": 20_713,
-    "product tokens": 192_444,
-    "test tokens": 194_729,
+    "product lines": 26_153,
+    "test lines": 20_706,
+    "product tokens": 192_440,
+    "test tokens": 194_703,
     "engine and commands, lines": 9_818,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_524,
+    "exaul/kernels, lines": 4_523,
     "exaul/serving, lines": 4_580,
     "exaul/llm, lines": 3_002,
     "experiments, lines": 2_890,
-    "benchmarks, lines": 777,
+    "benchmarks, lines": 773,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,
-    "path: functions": 477,
+    "path: functions": 475,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """
-import json, os, sys, tempfile
+import json, os, sys, tempfile, threading
 from exaul.commands.main import main
 
 argv = ["sweep", "--trials", "4", "--horizon", "2000", "--progress", "quiet", "--out"]
@@ -45,6 +45,7 @@ def seen(frame, event, argument):
     if event == "call" and not imports and f"{os.sep}exaul{os.sep}" in code.co_filename:
         ran.add((code.co_filename, code.co_qualname))
 
+threading.setprofile(seen)
 sys.setprofile(seen)
 status = main([*argv, f"{folder}/second"])
 sys.setprofile(None)

@@ -91,7 +91,9 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
             shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
             text += f" (default: {shown})"
         how: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
-        how |= {"nargs": "+" if several else None, "type": _scalar(hint)}
+        while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
+            hint = get_args(hint)[0]
+        how |= {"nargs": "+" if several else None, "type": _number if hint is float else hint}
         group.add_argument(flag, help=text, **how)
         if several and name.endswith("s") and name[:-1] not in known:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **how)
@@ -100,13 +102,6 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
 def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given values that are fields of a configuration."""
     return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
-
-
-def _scalar(hint: Any) -> Callable[[str], Any]:
-    """Return what reads one value: a float for ``tuple[float, ...]``, an int for ``int | None``."""
-    while get_origin(hint) is tuple or isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
-    return _number if hint is float else hint
 
 
 def _number(text: str) -> float:

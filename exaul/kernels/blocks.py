@@ -44,6 +44,13 @@ def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, parts)
 
 
+def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
+    """Simulate 256 rounds, piece by piece."""
+    chex.assert_shape(block[:2], (ROUNDS,))
+    state, answered = lax.scan(advance, state, jax.tree.map(lambda x: x.reshape(-1, PIECE), block))
+    return state, answered.reshape(ROUNDS)
+
+
 def _group_of(arms: jax.Array, cuts: jax.Array) -> jax.Array:
     """Return the group of each arm, in 0..PIECE: the number of cuts that it reaches."""
     return jnp.sum(cuts[:, None] <= arms[None], axis=0, dtype=jnp.int32)
@@ -73,35 +80,28 @@ class SidedBlocks(ByBlocks):
 
     def advance(self, losses: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
-        chex.assert_shape(block[:2], (ROUNDS,))
         weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
-        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
-        (losses, _), answered = lax.scan(partial(self._advance_piece, params), (losses, weights), pieces)
-        return losses, answered.reshape(ROUNDS)
+        (losses, _), answered = _in_pieces(partial(self._advance_piece, params), (losses, weights), block)
+        return losses, answered
 
     def losses(self, losses: jax.Array) -> jax.Array:
         """Return the cumulative charges of the arms [H], up to a constant."""
         return losses
 
-    def _advance_piece(
-        self, params: Parameters, arrays: tuple[jax.Array, jax.Array], rounds: Block
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def _advance_piece(self, params: Parameters, arrays: Any, rounds: Block) -> tuple[Any, jax.Array]:
         """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
         losses, weights = arrays
-
         inner, below = _collapse(weights, rounds.cuts)
-        groups = range(len(inner))
-        outcomes: Any = [(1.0, 0.0)] * len(groups)  # factor of the weights, and charge
+        outcomes: Any = [(1.0, 0.0)] * len(inner)  # factor of the weights, and charge
         answers = []
         for i in range(PIECE):
             x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
-            is_below = [g < below[i] for g in groups]
+            is_below = [g < below[i] for g in range(len(inner))]
             pairs = list(zip(is_below, inner, strict=True))
             low = _sum_in_order([jnp.where(b, w, 0) for b, w in pairs]).astype(jnp.float64)
             high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
             P, Q = low / (low + high), high / (low + high)
-            answered = (x.draws.decision < P) & x.active
-            answers.append(answered)
+            answers.append(answered := (x.draws.decision < P) & x.active)
             error = x.errors if self.learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
             under, over = self.learner.rule.charge(jnp.where, P, Q, answered, error, params)
             gap = jnp.where(x.active, under - over, 0.0)
@@ -113,8 +113,10 @@ class SidedBlocks(ByBlocks):
             inner = [w * side for w, side in zip(inner, sides, strict=True)]
             before = zip(outcomes, sides, is_below, strict=True)
             outcomes = [(change * side, charge + jnp.where(b, gap, 0.0)) for (change, charge), side, b in before]
-        # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H].
-        group = _group_of(jnp.arange(self.arms, dtype=jnp.int32), lax.optimization_barrier(rounds.cuts))
+        # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H], and
+        # stores the answers, in place of computing the rounds again for each of them.
+        cuts, answers = lax.optimization_barrier((rounds.cuts, answers))
+        group = _group_of(jnp.arange(self.arms, dtype=jnp.int32), cuts)
         of_groups = zip(*outcomes, strict=True)
         factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)
         return (losses + charge, weights * factor), jnp.stack(answers)
@@ -126,14 +128,9 @@ class RankedBlocks(RankedGame, ByBlocks):
 
     def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
-        chex.assert_shape(block[:2], (ROUNDS,))
-        pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
-        state, answered = lax.scan(partial(self._advance_piece, params), state, pieces)
-        return state, answered.reshape(ROUNDS)
+        return _in_pieces(partial(self._advance_piece, params), state, block)
 
-    def _advance_piece(
-        self, params: Parameters, state: RankedState, rounds: Block
-    ) -> tuple[RankedState, jax.Array]:
+    def _advance_piece(self, params: Parameters, state: RankedState, rounds: Block) -> tuple[RankedState, Any]:
         """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
         rule, (numbers, counts) = self.learner.rule, state
         inner, below = _collapse(counts, rounds.cuts)
@@ -141,20 +138,19 @@ class RankedBlocks(RankedGame, ByBlocks):
         answers = []
         for i in range(PIECE):
             x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
-            total = _sum_in_order(inner)
             low = _sum_in_order([jnp.where(g < below[i], n, 0.0) for g, n in enumerate(inner)])
             same = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
             high = low + _sum_in_order([counts[x.cuts] * fades[i], *same])
-            P = rule.decide(jnp.where, numbers, high / total, low / total)
-            answers.append((x.draws.decision < P) & x.active)
-            after = rule.learn(jnp.where, numbers, answers[i], x.errors, params)
+            P = rule.decide(jnp.where, numbers, *(n / _sum_in_order(inner) for n in (high, low)))
+            answers.append(answered := (x.draws.decision < P) & x.active)
+            after = rule.learn(jnp.where, numbers, answered, x.errors, params)
             numbers = jax.tree.map(partial(jnp.where, x.active), after, numbers)
             # the arm of the cut is in the group ``below``, the first that is not below the cut
             inner = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(inner)]
         # Behind the barrier, as in ``SidedBlocks``; and in place, when the counts before were read.
-        cuts, played = lax.optimization_barrier((rounds.cuts, jnp.stack(answers)))
+        cuts, answers = lax.optimization_barrier((rounds.cuts, answers))
         new = sum_by_cut(self.arms, cuts, jnp.asarray(fades[PIECE - 1 :: -1]))
-        return RankedState(numbers, counts * fades[PIECE] + new), played
+        return RankedState(numbers, counts * fades[PIECE] + new), jnp.stack(answers)
 
 
 @jax.tree_util.register_static

@@ -39,13 +39,8 @@ TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
 
-
-def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
-    return where((3 * t > horizon) & (u < 0.5), 1, 0)
-
-
 # both pools and the uniform of the round are used
-CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
+CHECK_ENVIRONMENT = Oblivious(2, True, lambda where, t, horizon, u: where((3 * t > horizon) & (u < 0.5), 1, 0))
 
 
 def count_parted(mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[int, int]:

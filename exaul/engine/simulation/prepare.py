@@ -140,9 +140,8 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
     def ready_learner(name: str) -> PreparedLearner:
-        given = sweep, name, learners[name], horizon, environment, alpha, lam, grid, logs[name]
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(*given)
+            return prepare_learner(sweep, name, learners[name], horizon, environment, alpha, lam, grid, logs[name])
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))

@@ -177,12 +177,12 @@ class OnDevice(Saved):
     changing: tuple[str, ...] = ("leaves",)
     now: Any
 
-    def launch(self, program: Any, *arguments: Any) -> None:
-        """Call a program on a thread, so that those of all parts compile side by side; ``result`` waits for it."""
+    def launch(self, program: Any, static: Any, *given: Any) -> None:
+        """Call a program on a thread: those of all parts compile side by side. ``result()`` waits for it."""
 
         def call() -> Any:
-            with jax.enable_x64(True):  # which holds in one thread
-                self.now, others = program(*arguments)
+            with jax.enable_x64(True):  # in this thread; arrays of NumPy, from a save, cannot be donated
+                self.now, others = program(*static, jax.tree.map(jnp.asarray, self.now), *given)
             return others
 
         self.result = pool().submit(call).result
@@ -208,8 +208,8 @@ class DeviceBestArms(OnDevice, BestArmCounter):
     def start(self, chunk: Chunk, made: object) -> None:
         """Start to count a chunk."""
         streams, _ = self.records.on_device
-        self.chunk, now = chunk, jax.tree.map(jnp.asarray, self.now)
-        self.launch(count_chunk, streams.plan, now, chunk, streams[1:], self.costs)
+        self.chunk = chunk
+        self.launch(count_chunk, streams[:1], chunk, streams[1:], self.costs)
 
     def collect(self) -> None:
         """Wait for the chunk."""
@@ -245,19 +245,16 @@ class RoundsSimulation(OnDevice):
         return self.now.learner[1]
 
     def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
-        """Return the arguments of ``simulate_chunk``."""
-        imperfect, records = self.backend.imperfect, self.records
-        changing = self.now, chunk, rates, self.copies
+        """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``now``."""
+        records, changing = self.records, (chunk, rates, self.copies)
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
-            return records.environment, None, *changing, records.draws, given, imperfect
+            return (records.environment, None), *changing, records.draws, given, self.backend.imperfect
         (plan, *streams), draws = records.on_device
-        return None, plan, *changing, draws, tuple(streams), imperfect
+        return (None, plan), *changing, draws, tuple(streams), self.backend.imperfect
 
     def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
         """Start to simulate a chunk; the device makes its own records."""
-        # after a save they are NumPy arrays, which cannot be donated
-        self.now = jax.tree.map(jnp.asarray, self.now)
         self.launch(simulate_chunk, *self.arguments(chunk, rates))
 
     def collect(self) -> Sums:

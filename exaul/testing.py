@@ -9,7 +9,7 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.functional import make
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.learner import Learner, Own
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
 GAMES = 4  # whose records differ
@@ -20,6 +20,7 @@ ROUND_OFF = 1e-9
 def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, seed: int = 0) -> None:
     """Play games with a learner, and fail if it breaks a contract of all learners.
 
+    - A sweep can begin it: ``init`` of your own class reads no ``params``, which have no numbers there.
     - It does not read the error of a round without an answer, unless its feedback is ``full``.
     - P is in [0, 1], and it answers that share of uniforms: so its draw is that of its P.
     - Its state keeps its shapes and types, and is finite.
@@ -41,6 +42,11 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,)) if isinstance(mine, str) else mine
     learner, params = made
+    if isinstance(mine, Learner) and isinstance(mine.rule, Own):
+        try:
+            learner.init(None)
+        except Exception as error:
+            raise AssertionError("init reads params") from error
     rng = np.random.default_rng(seed)
     cuts = rng.integers(1, learner.arms, (GAMES, HORIZON)).astype(np.int32)
     errors = (rng.random((GAMES, HORIZON)) * learner.arms > cuts).astype(np.float64)

@@ -178,12 +178,13 @@ def _compare(config: Inspect, title: str) -> None:
     if config.out is not None:
         folder.check_output_folder(config.out)
     rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
+    inspected = list[list[str]]()  # each log with its flags, as typed
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
             shares, records = _by_grid(config, trace.records), trace.records
-            typed_log = _typed_log(config, trace.log, trace.score)
-            findings = diagnose(typed_log, columns, records, trace.rows, config.alphas)
+            inspected.append(_typed_log(config, trace.log, trace.score))
+            findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
                 "trace": trace.name,
                 "records": len(records.scores),
@@ -199,16 +200,16 @@ def _compare(config: Inspect, title: str) -> None:
     if config.out is not None:
         folder.write(config.out, {"inspection": files.frame(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
-    with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
     totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
+    with_numbers = [f"with numbers: {join_lines(typed('inspect', *inspected[order[0]]))}"] if meanings else []
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
     left_out = len(lines) - len(shown)
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         chosen = lines[order[0]][title]
-        command = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
-        advice = f"{join_lines(chosen)} answers most:\n{COMMAND}{join_lines(command)}"
+        command = typed("sweep", "--logs", config.log, "--score", chosen, "--warm-start", "0.5")
+        advice = f"over these alphas, {join_lines(chosen)} answers most:\n{COMMAND}{join_lines(command)}"
         if not totals[order[0]] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
@@ -219,7 +220,7 @@ def _compare(config: Inspect, title: str) -> None:
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
-        *(f"{len(grids)} of {len(lines)}, such as {join_lines(name)}: {grids[name]}" for name in list(grids)[:1]),
+        *(f"{len(grids)} of {len(shown)}, such as {join_lines(name)}: {grids[name]}" for name in list(grids)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
 
@@ -245,7 +246,7 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
         scores = trace.records.scores
         line["right above wrong"] = f"{separation(scores, trace.records.errors):.3f}"
         line["distinct scores"] = f"{len(np.unique(scores))}"
-        line["ties at 1"] = f"{(scores == 1).mean():.1%}"
+        line["ties at 1"] = f"{(scores == 1).sum() / max(len(scores), 1):.1%}"
     return line
 
 

@@ -13,7 +13,7 @@ from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 OF_SERVER = "state", "host", "port", "keys"  # the others are arguments of ``app``, without ``log_``
-BEGUN = "it began without a log, and goes on; to begin it anew from one, stop and run: exaul journal start"
+BEGUN = "it began without this log, and goes on; to begin it anew from it, stop and run: exaul journal start"
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
@@ -47,7 +47,7 @@ def main(given: Mapping[str, Any]) -> int:
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key else "new keys"
                 print(f"exaul: {name}: {started or COLD}", file=sys.stderr, flush=True)
-            for key in [] if config.shadow else application.state.service.cold_keys(MOST_KEYS):
+            for key in [] if config.shadow else application.state.service.keys_of_other_logs(MOST_KEYS):
                 print(f"exaul: key {quote(key)}: {BEGUN}", file=sys.stderr, flush=True)
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)

@@ -97,8 +97,8 @@ def make(
     check_count("arms", arms, 2)
     check_count("horizon", horizon)
     check_holds("alpha", alpha, isinstance(alpha, Real) and 0 < alpha < 1, "a number in (0, 1)")
-    for field, number, check in (("lam", lam, check_not_negative), ("eta", eta, check_positive)):
-        check(field, number)
+    check_not_negative("lam", lam)
+    check_positive("eta", eta)
     check_not_negative("gamma", gamma)
     if name == registry.FROM_LOG and log is None:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
@@ -200,6 +200,8 @@ def _check_range(name: str, values: Any, least: float, most: float) -> None:
 
 def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
     """Return the bound of the regret after some rounds, which holds with probability 1 - delta.
+
+    NumPy computes it, so not under ``jit`` or ``vmap``.
 
     Args:
         learner, params: of one game, from ``make``.
@@ -366,7 +368,7 @@ def _uniforms(key: Any, horizon: int, first: int = 0) -> Any:
 
 
 def environment(
-    name: str,
+    name: Any,
     scores: Any,
     errors: Any,
     grid: Any,
@@ -378,7 +380,7 @@ def environment(
     """Return an environment as pure functions of one game, and the records that it asks.
 
     Args:
-        name: of an environment, or ``module:name``.
+        name: of an environment, ``module:name``, or an ``Oblivious`` or ``Adaptive``.
         scores: [N] in [0, 1]; two such arrays if the environment has two sources.
         errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two sources.
         grid: [H] thresholds.
@@ -389,8 +391,10 @@ def environment(
     Raises:
         BadInput: the environment or a tunable is unknown, or the number of sources is another.
     """
-    made = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
-    two = isinstance(scores, list | tuple) and np.ndim(scores[0]) == 1
+    made, kinds = name, (Oblivious, Adaptive)
+    if not isinstance(made, kinds):
+        made = registry.resolve("environment", name, registry.ENVIRONMENTS, kinds)
+    two = np.ndim(next(iter(scores), 0)) == 1
     scores, errors = (
         [np.asarray(x, np.float64) for x in (values if two else [values])] for values in (scores, errors)
     )

@@ -418,7 +418,6 @@ def _describe(source: PreparedSource) -> dict[str, Any]:
             "learner": learner.name,
             "backend": learner.backend_name,
             "feedback": learner.definition.feedback,
-            "bound_by_answers": learner.bound_by_answers(len(source.grid), source.horizon),
         }
         for learner in source.learners
     ]

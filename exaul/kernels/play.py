@@ -141,8 +141,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     def one(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
         now, state = at_block(learner, params, state, t)
-        state, decision = learner.decide(state, now, cut, u)
-        return learner.learn(state, now, cut, decision, error), decision.answer
+        return step(learner, state, now, Block(cut, error, Draws(u), True))
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
     return jax.lax.scan(one, spread(learner.init(params), params, rounds), rounds)[1]
@@ -169,18 +168,14 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
 
-    def one(carry: Any, record: Any) -> tuple[Any, Any]:
-        count, wrong, loss = carry
-        cut, error, answer = record
-        count, wrong = count.at[cut].add(1.0), wrong.at[cut].add(error)
-        loss = loss + jnp.where(answer, answer_cost * error, abstain_cost)
-        # arm k abstains on the cuts up to k, and answers the others
-        missed = jnp.sum(wrong) - jnp.cumsum(wrong)
-        best = jnp.min(answer_cost * missed + abstain_cost * jnp.cumsum(count))
-        return (count, wrong, loss), loss - best
+    def one(losses: Any, record: Any) -> tuple[Any, Any]:
+        (of_arms, own), (cut, error, answer) = losses, record
+        of_arms += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
+        own += jnp.where(answer, answer_cost * error, abstain_cost)
+        return (of_arms, own), own - jnp.min(of_arms)
 
-    nothing, rounds = jnp.zeros(learner.arms), (cuts, errors, answers)
-    return jax.lax.scan(one, spread((nothing, nothing, jnp.zeros(())), params, rounds), rounds)[1]
+    rounds = cuts, errors, answers
+    return jax.lax.scan(one, spread((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
 
 
 class Backend(NamedTuple):

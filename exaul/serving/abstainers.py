@@ -241,19 +241,18 @@ class Abstainers:
 
     @_uses_file
     def beginnings(self, limit: int) -> dict[str, str]:
-        """Return, as ``Abstainer.started``, what keys start with that have not yet; ``""`` is any new key.
-
-        Of the keys in the file, the first ``limit`` are looked at.
-        """
+        """Return what keys start with, of the first ``limit``, that have not yet; ``""`` is any new key."""
         keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)])
         starts = {key: self._start_of_new(key) for key in keys if not self._starts_of(key)}
         return {key: start.describe(config) for key, (config, start) in starts.items()}
 
     @_uses_file
-    def cold_keys(self, limit: int) -> list[str]:
-        """Return which of the first ``limit`` keys began without a log, though new ones start from one."""
-        keys = [key for key in self._journal.all_keys(limit) if self._logs.get(key, self._logs[""]) is not None]
-        return [key for key in keys for row in self._starts_of(key)[-1:] if self._journal.start_of(row)[1] is None]
+    def keys_of_other_logs(self, limit: int) -> list[str]:
+        """Return which of the first ``limit`` keys began without the log from which new ones start."""
+        logs = {key: self._logs.get(key, self._logs[""]) for key in self._journal.all_keys(limit)}
+        begun = ((key, log, row) for key, log in logs.items() for row in self._starts_of(key)[-1:])
+        known = ((key, log, self._journal.start_of(row)[1]) for key, log, row in begun if isinstance(log, Records))
+        return [key for key, log, start in known if not start or start["log"]["content"] != log.content()]
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.

@@ -196,8 +196,8 @@ def test_a_start_without_a_log_is_warned_of(folder, begun):
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
     (folder / "log.csv").write_text(LOG)
-    for warned in (True, False):  # with a log, which a key that has begun does not use
-        said, _ = begun("--warm-start", "log.csv")
-        assert any("exaul: key '': it began without a log" in line for line in said) == warned
+    for log, warned in (("log.csv", True), ("log.csv", False), ("log.csv:score=0.9", True)):
+        said, _ = begun("--warm-start", log)
+        assert any("exaul: key '': it began without this log" in line for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

@@ -146,7 +146,7 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
         (made_up(100), "caution: log has only 100 records"),
         (
             made_up(3_000)._replace(errors=np.where(np.arange(3_000) % 3 == 0, np.repeat([0.0, 1.0], 1_500), 0.0)),
-            "caution: the order of log matters: the threshold of its first half has an FDR of 3",
+            "caution: the order of log matters: at alpha = 0.1 the threshold of its first half has an FDR of 3",
         ),
         (made_up(4_000)._replace(errors=np.repeat([0.0, 1.0], 2_000)), "caution: the log drifts:"),
     ],

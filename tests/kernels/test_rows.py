@@ -58,14 +58,11 @@ def test_a_game_is_that_of_a_sweep(name, arms, anytime):
     sweep = Sweep(environment="replay", learners=(name,), anytime=anytime, **numbers)
     result = run(sweep, [Records("log", scores, errors, 0, None)])
     np.testing.assert_array_equal(answers.sum(axis=1), result.trials["answered"])
-    np.testing.assert_allclose(
-        result.curves["inefficiency_mean"] * np.arange(1, T + 1), np.cumsum(~answers, axis=1).mean(axis=0)
-    )
+    curves, t = result.curves, np.arange(1, T + 1)
+    np.testing.assert_allclose(curves["inefficiency_mean"] * t, np.cumsum(~answers, axis=1).mean(axis=0))
     regrets = np.asarray(jax.vmap(lambda x: exaul.regret(learner, params, cuts, errors, x))(answers))
     np.testing.assert_allclose(regrets[:, -1], result.trials["regret"], atol=1e-9)
-    np.testing.assert_allclose(
-        regrets.mean(axis=0) / np.arange(1, T + 1), result.curves["regret_per_round_mean"], atol=1e-9
-    )
+    np.testing.assert_allclose(regrets.mean(axis=0) / t, curves["regret_per_round_mean"], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +74,6 @@ def test_any_number_is_an_axis(name, anytime):
     learner, params, *_ = made(name, anytime=anytime)
     rate = "step" if name == "aci-rank" else "eta"
     scales, alphas = np.array([0.5, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
-    each = [
-        params._replace(alpha=a, **{rate: getattr(params, rate) * x}) for a, x in zip(alphas, scales, strict=True)
-    ]
     axes = jax.tree.map(lambda x: None, params)._replace(alpha=0, **{rate: 0})
     batched = params._replace(alpha=alphas, **{rate: np.multiply.outer(scales, getattr(params, rate))})
     logs = [records(seed) for seed in range(4)]
@@ -87,7 +81,8 @@ def test_any_number_is_an_axis(name, anytime):
     errors, u = np.stack([errors for _, errors in logs]), drawn(4)
     play = partial(exaul.play, learner)
     found = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
-    for i, one in enumerate(each):
+    for i, alpha in enumerate(alphas):
+        one = params._replace(alpha=alpha, **{rate: getattr(batched, rate)[i]})
         np.testing.assert_array_equal(found[i], jax.jit(play)(one, cuts[i], errors[i], u[i]))
 
 

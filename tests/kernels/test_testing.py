@@ -1,6 +1,7 @@
 """``check_learner`` accepts every learner, and refuses each that breaks one contract."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 import exaul
 from exaul import testing
 from exaul.kernels.dense import Dense, make_game
+from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
 from exaul.testing import check_learner
 from tests.games import LEARNERS, of_each_rule
@@ -38,7 +40,7 @@ class Share:
     flaw: str = ""
 
     def init(self, params):
-        return jnp.asarray(0.5)
+        return jnp.asarray(params.alpha if self.flaw == "reads params" else 0.5)
 
     def decide(self, state, params, cut, u):
         P = state * 3 if self.flaw == "too large" else state
@@ -72,11 +74,13 @@ def test_an_object_is_its_reference_and_no_other():
         ("too large", "P is not in"),
         ("another draw", "the share of uniforms that are answered is not P"),
         ("not finite", "the state is not finite|P is not in"),
+        ("reads params", "init reads params"),
     ],
 )
 def test_a_flaw_is_named(flaw, sentence):
-    with pytest.raises(AssertionError, match=rf"^({sentence}).*\(game 0, round [0-9]+\)$"):
-        check_learner((Share(flaw=flaw), ()))
+    place = "$" if flaw == "reads params" else r".*\(game 0, round [0-9]+\)$"
+    with pytest.raises(AssertionError, match=f"^({sentence}){place}"):
+        check_learner(Learner("bandit", Own(partial(Share, flaw=flaw))))
 
 
 def test_full_feedback_is_allowed_to_read_all_errors():

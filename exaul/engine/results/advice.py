@@ -109,7 +109,8 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
             count, wrong = (np.array([x[i] for x in sums]) for sums in zip(*each, strict=True))
             with np.errstate(invalid="ignore"):
                 spread = _spread("answered", count / len(cuts[0][1].scores)) | _spread("fdr", wrong / count)
-            most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"])
+            # of n answers, no FDR between 0 and 1 / n can be seen
+            most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"]).clip(1 / len(cuts[0][1].scores))
             holds = name == LEARNER and best >= FEASIBLE and bool(is_near(most, alpha))
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
@@ -228,6 +229,7 @@ def _apart(row: dict[str, Any]) -> list[str]:
     if low - NEAR <= fdr <= high + NEAR:
         return []
     return [
-        f"the order of {row['source']} matters: the threshold of its first half has an FDR of {fdr:.1%} on the "
-        f"second, and of {low:.1%} to {high:.1%} on random halves (did the model or the questions change?)"
+        f"the order of {row['source']} matters: at alpha = {row['alpha']:g} the threshold of its first half has an "
+        f"FDR of {fdr:.1%} on the second, and of {low:.1%} to {high:.1%} on random halves (did the model or the "
+        "questions change?)"
     ]

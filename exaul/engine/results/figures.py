@@ -118,7 +118,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
                 hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none"}
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
-                dots[plain(sub("^exaul(?=,|$)", "exaul (paper)", name))] = fdr, answered
+                dots[plain(name)] = fdr, answered
                 if name == ringed:
                     axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
         ends = [share for _, share in dots.values()] or [0.0, 1.0]

@@ -115,7 +115,6 @@ class Result:
                 trials,
                 advised=advised,
                 from_log=bool(played["warm_start"]) or FROM_LOG in best.values(),
-                by_answers=any(x["bound_by_answers"] for x in played["learners"]),
                 condition=condition,
                 width=width,
             ),

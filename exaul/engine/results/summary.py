@@ -99,7 +99,6 @@ def summarize(
     *,
     advised: Mapping[float, str] = NOTHING,
     from_log: bool = True,
-    by_answers: bool = False,
     condition: str = "",
     width: int | None = None,
 ) -> str:
@@ -109,7 +108,6 @@ def summarize(
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
         from_log: whether it starts from a log, as the advice says.
-        by_answers: whether some bound of R_T depends on the number of answers.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
@@ -132,11 +130,10 @@ def summarize(
         rows = _once(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if from_log else ", if it starts from a log, which it does not here"
-    aims = "it aims at the target, so some trials end a little above it"
+    aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if starred else []
     if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # it may be too narrow
-        few = "; N: as many answers as here" if by_answers else ""
-        meaning = f"of N shown answers, at most alpha x N + this number are wrong, {ALWAYS}{few}"
+        meaning = f"of its answers, at most the share alpha and this number more are wrong, {ALWAYS}"
         legend.append(f"{EXCESS.replace(chr(10), ' ')}{condition}: {meaning}; -: nothing shown, or nothing proven")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more")

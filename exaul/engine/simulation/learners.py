@@ -175,13 +175,6 @@ class PreparedLearner(NamedTuple):
         """Whether the learner uses one arm in every round, perhaps that of least loss in hindsight."""
         return isinstance(self.definition.rule, Fixed)
 
-    def bound_by_answers(self, arms: int, horizon: int) -> bool:
-        """Return whether the bound of R_T depends on the number of answers, beside T."""
-        if self.definition.risk_bound is None:
-            return False
-        bounds = self.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
-        return bool(np.ptp(bounds, axis=-1).any())
-
     def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
         """Return the bound of R_t of the learner, which has one, after some rounds and answers.
 

@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine.checks import BadInput, check_holds, check_known
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.registry import TRACED, is_user_code, user_code_errors
+from exaul.engine.registry import SCALAR, TRACED, is_user_code, user_code_errors
 from exaul.engine.simulation.agreement import CHECK_ENVIRONMENT, simulate_briefly
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
@@ -32,7 +32,8 @@ def try_user_code(prepared: Any) -> None:
         check_adaptive(name, environment, prepared.adaptive_pool(), objective)
     for learner in prepared.learners:
         if is_user_code(learner.name):
-            with user_code_errors("learners:", learner.name):
+            how = TRACED if isinstance(learner.definition.rule, Own) else SCALAR
+            with user_code_errors("learners:", learner.name, how):
                 try_learner(learner, environment, len(prepared.grid), prepared.horizon)
 
 
@@ -61,7 +62,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
-            learner.bound_by_answers(arms, horizon)
+            learner.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
     given = learner.backend, check_environment, learner.feedback != PERFECT_FEEDBACK
     check_finite(learner, simulate_briefly(definition, *given)[1])
@@ -139,7 +140,8 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
 
     with user_code_errors("environment: functions of", name, TRACED):
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
-        cut, error, before, after = games(pool, objective, np.array([True, False]))
+        *record, before, after = games(pool, objective, np.array([True, False]))
+        cut, error = map(np.asarray, record)  # what compares them below is outside x64
         form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
     field = f"environment: {name}"
     if form != other:
@@ -149,6 +151,4 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
             kinds = f"{value.dtype} of shape {value.shape[1:]}"
             raise BadInput(f"{field}: ask returns {what} as {kinds}; it must be as in AskedRecord")
         if not np.all((value >= low) & (value <= high)):
-            raise BadInput(
-                f"{field}: ask returns {what} {np.asarray(value).tolist()}; it must be from {low} to {high}"
-            )
+            raise BadInput(f"{field}: ask returns {what} {value.tolist()}; it must be from {low} to {high}")

@@ -9,13 +9,15 @@ import numpy as np
 from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.learners.learner import Fixed, Learner
 
-# 0 is the regret of the arm of least loss against itself (eq. 3); that against abstaining is at most 0.
-NO_REGRET = RegretBounds(*[lambda *given: 0.0] * 3)
-
 no_abstention = Learner(feedback="none", rule=Fixed(lambda arms, best: 0))
 always_abstain = Learner(
     feedback="none",
     rule=Fixed(lambda arms, best: arms - 1),
     risk_bound=lambda eta, gamma, rounds, t, answered, arms: 0.0 * np.multiply(t, answered),  # eq. 1
 )
-best_fixed = Learner(feedback="hindsight", rule=Fixed(lambda arms, best: best), regret_bounds=NO_REGRET)
+best_fixed = Learner(
+    feedback="hindsight",
+    rule=Fixed(lambda arms, best: best),
+    # 0 is the regret of the arm of least loss against itself (eq. 3); that against abstaining is at most 0
+    regret_bounds=RegretBounds(*[lambda *given: 0.0] * 3),
+)

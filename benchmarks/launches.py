@@ -44,7 +44,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     from exaul.engine.simulation.rounds import simulate_chunk
     from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
     from exaul.engine.sweep import Sweep
-    from exaul.kernels.game import ROUNDS
+    from exaul.kernels.game import BLOCK
 
     topology = topologies.get_topology_desc(chip, "cuda", target_config=CHIPS[chip], topology="1x1x1")
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
@@ -53,7 +53,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
         backend=backend,
         trials=copies,
         arms=arms,
-        horizon=BLOCKS * ROUNDS,
+        horizon=BLOCKS * BLOCK,
         checkpoints=(BLOCKS,),
     )
     ready = prepare(sweep)

@@ -9,7 +9,7 @@ import numpy as np
 from exaul import Result, Sweep
 from exaul.engine.logs.files import Table, stack
 from exaul.kernels.bounds import fdr_bound
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
 from experiments.claims import Tables
@@ -70,14 +70,14 @@ def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
     """Return ``exaul`` for a multiple of alpha, or with inverted feedback if ``truth`` is 0."""
 
     def charge(
-        where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+        where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, params: RuleParams
     ) -> tuple[Any, Any]:
-        answer_cost = parameters.answer_cost
+        answer_cost = params.answer_cost
         # The cost of an abstention at alpha times ``times``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
-        abstain_cost = 1 - answer_cost + answer_cost * times * parameters.alpha
+        abstain_cost = 1 - answer_cost + answer_cost * times * params.alpha
         seen = truth * error + (1 - truth) * (1 - error)
-        below = where(answered, answer_cost * seen / (parameters.gamma + P), 0.0)
-        return below, where(answered, 0.0, abstain_cost / (parameters.gamma + Q))
+        below = where(answered, answer_cost * seen / (params.gamma + P), 0.0)
+        return below, where(answered, 0.0, abstain_cost / (params.gamma + Q))
 
     return exaul._replace(rule=Sided(charge))
 
@@ -93,9 +93,9 @@ def _toss(where: Callable[..., Any], coin: CoinState, high: Any, low: Any) -> An
 
 
 def _take_eta(
-    where: Callable[..., Any], coin: CoinState, answered: Any, error: Any, parameters: Parameters
+    where: Callable[..., Any], coin: CoinState, answered: Any, error: Any, params: RuleParams
 ) -> CoinState:
-    return CoinState(parameters.eta + 0 * coin.share)
+    return CoinState(params.eta + 0 * coin.share)
 
 
 upside_down = _impostor(truth=0.0)

@@ -15,7 +15,7 @@ def _constant(probability: float) -> Learner[Ranked]:
     def decide(where: Any, state: Any, high: Any, low: Any) -> Any:
         return probability
 
-    def learn(where: Any, state: Any, answered: Any, error: Any, parameters: Any) -> Any:
+    def learn(where: Any, state: Any, answered: Any, error: Any, params: Any) -> Any:
         return state
 
     return Learner("bandit", Ranked(ConstantState(0.0), decide, learn, prior=0.25, decay=0.5))

@@ -16,7 +16,7 @@ from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
 from exaul.kernels import uniforms
-from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Rates, compute_costs
+from exaul.kernels.game import BLOCK, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
 from exaul.kernels.native import NativeBackend, RecordBlocks
 from exaul.kernels.play import ByBlocks, advance_copies, initial_states
@@ -113,8 +113,8 @@ def scores_of(kind, rng, rounds):
     if kind == "shift":
         return np.where(np.arange(rounds) < rounds // 2, rng.beta(6, 1, rounds), rng.beta(1, 6, rounds))
     if kind == "mixed":  # each block of another kind
-        blocks = range(-(-rounds // ROUNDS))
-        return np.concatenate([scores_of(SCORES[n % len(SCORES)], rng, ROUNDS) for n in blocks])[:rounds]
+        blocks = range(-(-rounds // BLOCK))
+        return np.concatenate([scores_of(SCORES[n % len(SCORES)], rng, BLOCK) for n in blocks])[:rounds]
     return rng.beta(4, 1, rounds)
 
 
@@ -122,7 +122,7 @@ SLOW = ("blocks",)  # backends that compile for long: most of their cases are sl
 
 
 def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
-    """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
+    """RuleParams of a test, slow where the last names a backend besides some, here those that compile quickly."""
     return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
 
 
@@ -132,8 +132,8 @@ SCORES = ("levels", "one level", "ends", "shift", "continuous")
 def coins(stream, trials, rounds, count=1, seed=0):
     """Uniforms [T, count, trials] of a stream, as the trials of a sweep draw them."""
     keys = tuple(x[None, None] for x in uniforms.trial_keys(seed, stream, trials))
-    places = np.arange(ROUNDS * count, dtype=np.uint32).reshape(count, ROUNDS).T[..., None]
-    blocks = np.arange(-(-rounds // ROUNDS), dtype=np.uint32)
+    places = np.arange(BLOCK * count, dtype=np.uint32).reshape(count, BLOCK).T[..., None]
+    blocks = np.arange(-(-rounds // BLOCK), dtype=np.uint32)
     return np.concatenate([uniforms.uniforms(keys, block, places) for block in blocks])[:rounds]
 
 
@@ -187,13 +187,13 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     simulation, decisions = CompiledSimulation(kernels, copies, start, arms, streams), []
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
-        here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // ROUNDS)
+        here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)
         drawn = np.ascontiguousarray(uniforms[rows].T)
-        made = RecordBlocks(cuts.shape[1], blocks * ROUNDS, here, lambda drawn=drawn: drawn)
+        made = RecordBlocks(cuts.shape[1], blocks * BLOCK, here, lambda drawn=drawn: drawn)
         made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
-        now = rates_of_blocks(rates, np.arange(first // ROUNDS, first // ROUNDS + blocks))
+        now = rates_of_blocks(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
         # a checkpoint after each round
-        chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, ROUNDS + 1, dtype=np.int32), (blocks, 1)))
+        chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, BLOCK + 1, dtype=np.int32), (blocks, 1)))
         simulation.start(chunk, now, made)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
@@ -206,18 +206,18 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     game = kernels.game(arms)
     with jax.enable_x64(True):
         state, decisions, one = initial_states(game, start), [], cuts.shape[1] == 1  # one stream for all copies
-        for first in range(0, len(cuts), ROUNDS):
-            rows = slice(first, first + ROUNDS)
+        for first in range(0, len(cuts), BLOCK):
+            rows = slice(first, first + BLOCK)
             # a round that pads a block may change a learner's state, unless it computes whole blocks
-            pad = [(0, ROUNDS - len(cuts[rows]) if isinstance(game, ByBlocks) else 0), (0, 0)]
+            pad = [(0, BLOCK - len(cuts[rows]) if isinstance(game, ByBlocks) else 0), (0, 0)]
             records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
             records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
-            number = np.uint32(first // ROUNDS)
+            number = np.uint32(first // BLOCK)
             now = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
-            parameters = copies.parameters(now, number, kernels.imperfect)
-            state, answered = _advance_copies(game, state, block, parameters, same_records=one)
+            params = copies.rule_params(now, number, kernels.imperfect)
+            state, answered = _advance_copies(game, state, block, params, same_records=one)
             decisions.append(answered)
     return state, np.concatenate(decisions)[: len(cuts)]
 

@@ -36,7 +36,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_game
-from exaul.kernels.game import ARMS, GRIDS, ROUNDS, Parameters, Rates, compute_cuts, log_grid, quantile_grid
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -67,7 +67,7 @@ def make(
 ) -> tuple[GameLearner, Any]:
     """Make a learner, as pure functions of one game, and its ``params``.
 
-    The ``params`` of a learner of your own class are ``Parameters``, as in a sweep.
+    The ``params`` of a learner of your own class are ``RuleParams``, as in a sweep.
 
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
@@ -130,7 +130,7 @@ def make(
         gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
-        return made, Parameters(eta, gamma, alpha, *loss_costs(params), 1.0)
+        return made, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
     return made, params
 
 
@@ -159,9 +159,9 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
     is_game, vmap = len({*shapes}) == len(shapes[0]) == 1, "jax.vmap plays several"
     check_holds("cuts, errors, uniforms", shapes, is_game, f"[T] each, of one game; {vmap}")
-    blocks, of_rates = -(-shapes[0][0] // ROUNDS), jnp.shape(getattr(params, "eta", 0.0))
+    blocks, of_rates = -(-shapes[0][0] // BLOCK), jnp.shape(getattr(params, "eta", 0.0))
     holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
-    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {ROUNDS} rounds; {vmap}")
+    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {BLOCK} rounds; {vmap}")
     kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
     ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
@@ -289,7 +289,7 @@ def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class ObliviousGame:
+class ObliviousEnvironment:
     """Records that do not depend on decisions."""
 
     arms: int  # of the grid
@@ -305,7 +305,7 @@ class ObliviousGame:
             cuts, errors, read = read_block(streams, read, number)
             return read, (cuts[:, 0], errors[:, 0])
 
-        blocks = jnp.arange(-(-horizon // ROUNDS), dtype=jnp.uint32)
+        blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
         first = kernel.spread(streams.no_records_read(), pool, key)
         _, (cuts, errors) = jax.lax.scan(block, first, blocks)
         return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
@@ -318,7 +318,7 @@ class ObliviousGame:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class AdaptiveGame:
+class AdaptiveEnvironment:
     """Records that may depend on earlier decisions."""
 
     arms: int  # of the grid
@@ -346,7 +346,7 @@ class AdaptiveGame:
 
     def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
         """Play one game; see ``play_in``."""
-        parts = [_uniforms(key.environment, horizon, ROUNDS * i) for i in range(self.environment.draws)]
+        parts = [_uniforms(key.environment, horizon, BLOCK * i) for i in range(self.environment.draws)]
         draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
 
         def one(carry: Any, x: Any) -> tuple[Any, Any]:
@@ -364,7 +364,7 @@ class AdaptiveGame:
 def _uniforms(key: Any, horizon: int, first: int = 0) -> Any:
     """Return the uniforms [T] of a game."""
     t = np.arange(horizon, dtype=np.uint32)
-    return uniforms.uniform(tuple(map(jnp.asarray, key)), t // ROUNDS, t % ROUNDS + np.uint32(first))
+    return uniforms.uniform(tuple(map(jnp.asarray, key)), t // BLOCK, t % BLOCK + np.uint32(first))
 
 
 def environment(
@@ -406,11 +406,12 @@ def environment(
     if isinstance(made, Oblivious):
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        return ObliviousGame(len(grid), streams.plan), Pool(streams.cuts, streams.errors)
+        return ObliviousEnvironment(len(grid), streams.plan), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
     records = make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
-    return AdaptiveGame(len(grid), made, tuple(tunable_choices(made, values).tolist())), GamePool(records, values)
+    choices = tuple(tunable_choices(made, values).tolist())
+    return AdaptiveEnvironment(len(grid), made, choices), GamePool(records, values)
 
 
 def play_in(

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from exaul.kernels.dense import FixedGame, RankedGame, RankedState, weights_of
-from exaul.kernels.game import ROUNDS, Block, Parameters, Start
+from exaul.kernels.game import BLOCK, Block, RuleParams, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
 from exaul.kernels.play import Backend, ByBlocks
 
@@ -46,9 +46,9 @@ def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
 
 def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
     """Simulate 256 rounds, piece by piece."""
-    chex.assert_shape(block[:2], (ROUNDS,))
+    chex.assert_shape(block[:2], (BLOCK,))
     state, answered = lax.scan(advance, state, jax.tree.map(lambda x: x.reshape(-1, PIECE), block))
-    return state, answered.reshape(ROUNDS)
+    return state, answered.reshape(BLOCK)
 
 
 def _group_of(arms: jax.Array, cuts: jax.Array) -> jax.Array:
@@ -78,7 +78,7 @@ class SidedBlocks(ByBlocks):
         """Return the state before round 1."""
         return jnp.zeros(self.arms)
 
-    def advance(self, losses: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
+    def advance(self, losses: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
         (losses, _), answered = _in_pieces(partial(self._advance_piece, params), (losses, weights), block)
@@ -88,7 +88,7 @@ class SidedBlocks(ByBlocks):
         """Return the cumulative charges of the arms [H], up to a constant."""
         return losses
 
-    def _advance_piece(self, params: Parameters, arrays: Any, rounds: Block) -> tuple[Any, jax.Array]:
+    def _advance_piece(self, params: RuleParams, arrays: Any, rounds: Block) -> tuple[Any, jax.Array]:
         """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
         losses, weights = arrays
         inner, below = _collapse(weights, rounds.cuts)
@@ -126,11 +126,11 @@ class SidedBlocks(ByBlocks):
 class RankedBlocks(RankedGame, ByBlocks):
     """A learner that goes by ranks, which follow from counts of the cuts."""
 
-    def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, jax.Array]:
+    def advance(self, state: RankedState, block: Block, params: RuleParams) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
         return _in_pieces(partial(self._advance_piece, params), state, block)
 
-    def _advance_piece(self, params: Parameters, state: RankedState, rounds: Block) -> tuple[RankedState, Any]:
+    def _advance_piece(self, params: RuleParams, state: RankedState, rounds: Block) -> tuple[RankedState, Any]:
         """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
         rule, (numbers, counts) = self.learner.rule, state
         inner, below = _collapse(counts, rounds.cuts)
@@ -157,7 +157,7 @@ class RankedBlocks(RankedGame, ByBlocks):
 class FixedBlocks(FixedGame, ByBlocks):
     """A fixed threshold."""
 
-    def advance(self, arm: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, jax.Array]:
+    def advance(self, arm: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         return arm, (arm < block.cuts) & block.active
 

@@ -24,7 +24,7 @@ from exaul.kernels.feedback import (
     draw_feedback,
     learned_share,
 )
-from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, Start
+from exaul.kernels.game import BLOCK, ImperfectFeedback, Rates, RuleParams, Start
 from exaul.kernels.play import Backend, Decision, Late, reweigh
 from exaul.kernels.uniforms import Draws
 
@@ -35,7 +35,7 @@ class DelayedState(NamedTuple):
     inner: Any  # state of the learner inside
     block: Any  # [] int32, of the rates of the current 256 questions
     slots: Any  # [delay + 1] int32, the number of the question in each slot, or -1
-    # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.kept``
+    # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.residuals``
     pending: tuple[Any, ...]
     sums: FeedbackSums  # [] each
 
@@ -46,7 +46,7 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.
     Those of a block of 256 questions are the rates of the number of rounds learned at its start, not of questions.
     """
-    places = feedback.places(ROUNDS * len(feedback_rates.eta))
+    places = feedback.places(BLOCK * len(feedback_rates.eta))
     how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
@@ -54,7 +54,7 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     return Backend(lambda arms: DelayedGame(inner.game(arms), *how), imperfect)
 
 
-def _rates(state: DelayedState, params: Parameters) -> Parameters:
+def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
     """Return the numbers of the copy at the rates of its 256 questions."""
     assert params.imperfect is not None
     eta, gamma = (rate[state.block] for rate in params.imperfect.rates)
@@ -80,35 +80,35 @@ class DelayedGame(Late):
     def init(self, start: Start) -> DelayedState:
         """Return the state before round 1."""
         inner, nothing, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
-        of = Parameters(nothing + 1, nothing, nothing, nothing, nothing)
-        kept = jax.eval_shape(lambda: self.inner.decide(inner, of, cut, nothing)[1].kept)
+        of = RuleParams(nothing + 1, nothing, nothing, nothing, nothing)
+        kept = jax.eval_shape(lambda: self.inner.decide(inner, of, cut, nothing)[1].residuals)
         # An empty place reads as CLOSED, 0.0, which is never learned.
         pending = tuple(jnp.zeros(self.places, x.dtype) for x in (nothing, nothing, cut, *kept))
         sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
         return DelayedState(inner, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
 
-    def reweigh(self, state: DelayedState, params: Parameters) -> DelayedState:
+    def reweigh(self, state: DelayedState, params: RuleParams) -> DelayedState:
         """Return the state at the rates of the next 256 questions."""
         assert params.imperfect is not None
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
-        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(params.imperfect.rates.eta) - 1)
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // BLOCK, len(params.imperfect.rates.eta) - 1)
         state = state._replace(block=block)
         return state._replace(inner=reweigh(self.inner, state.inner, _rates(state, params)))
 
     def decide(
-        self, state: DelayedState, params: Parameters, cut: Any, draws: Draws
+        self, state: DelayedState, params: RuleParams, cut: Any, draws: Draws
     ) -> tuple[DelayedState, Decision]:
         """Decide as the learner inside does; ``draws`` are also those of the feedback."""
         chex.assert_rank([cut, *draws], 0)
         waiting = state.sums.open if self.reserve else None
         inner, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
-        return state._replace(inner=inner), decision._replace(kept=(decision.kept, draws))
+        return state._replace(inner=inner), decision._replace(residuals=(decision.residuals, draws))
 
     def learn(
-        self, state: DelayedState, params: Parameters, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
+        self, state: DelayedState, params: RuleParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> DelayedState:
         """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
-        kept, draws = decision.kept
+        kept, draws = decision.residuals
         assert params.imperfect is not None
         delay, model, n = self.delay, params.imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
@@ -155,7 +155,7 @@ class DelayedGame(Late):
         return self._learn_pending(state, params, answer, answer[1], comes, True)
 
     def _learn_pending(
-        self, state: DelayedState, params: Parameters, answer: tuple[Any, ...], error: Any, now: Any, observed: bool
+        self, state: DelayedState, params: RuleParams, answer: tuple[Any, ...], error: Any, now: Any, observed: bool
     ) -> DelayedState:
         """Learn a pending answer and close it, if ``now``; ``observed`` says whether its error is feedback."""
         _, _, cut, *kept = answer
@@ -164,7 +164,7 @@ class DelayedGame(Late):
         inner = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
         return state._replace(inner=inner, sums=add_answer(jnp.where, sums, now, observed, error))
 
-    def masses(self, state: DelayedState, params: Parameters) -> Any:
+    def masses(self, state: DelayedState, params: RuleParams) -> Any:
         """Return the probabilities of the arms [H]."""
         return self.inner.masses(state.inner, _rates(state, params))
 

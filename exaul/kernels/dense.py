@@ -13,17 +13,17 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided, weight_of_last
 from exaul.kernels.play import Backend, Decision, FixedParams, Params, RankedParams, loss_costs
 
 
-def _parameters(params: Any, weight: Any) -> Parameters:
+def _rule_params(params: Any, weight: Any) -> RuleParams:
     """Return what a rule reads; the engine's numbers are these already."""
-    if isinstance(params, Parameters):
+    if isinstance(params, RuleParams):
         return params._replace(weight=weight)
     eta, gamma = (params.step, 0.0) if isinstance(params, RankedParams) else (params.eta, params.gamma)
-    return Parameters(eta, gamma, params.alpha, *loss_costs(params), weight)
+    return RuleParams(eta, gamma, params.alpha, *loss_costs(params), weight)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _WeightedGame(GameLearner):
 
     def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
-        given = decision.answer, self._seen(decision, error), _parameters(params, 1.0)
+        given = decision.answer, self._seen(decision, error), _rule_params(params, 1.0)
         charges = self.learner.rule.charge(jnp.where, *odds, *given)
 
         def weighed(charge: Any) -> Any:
@@ -92,7 +92,7 @@ class SidedGame(_WeightedGame):
         ``error`` [] is not read after an abstention, except with full feedback. ``weight`` [] is that of an
         abstention, if only a share of the answers is learned; 0 changes nothing.
         """
-        under, over = self._charges(decision.kept, params, decision, error, weight)
+        under, over = self._charges(decision.residuals, params, decision, error, weight)
         return self.weights.charge_sides(state, params.eta, cut, under, over)
 
 
@@ -108,7 +108,7 @@ class DrawnGame(_WeightedGame):
 
     def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
         """Return the state after a round, as of ``SidedGame``."""
-        arm, p = decision.kept
+        arm, p = decision.residuals
         charge = self._charges((p,), params, decision, error, weight)
         return self.weights.charge_arm(state, params.eta, arm, charge)
 
@@ -216,7 +216,7 @@ class RankedGame(GameLearner):
         known = state.rule
         if waiting is not None:
             assert rule.reserve is not None
-            known = rule.reserve(jnp.where, known, waiting, self.arms, _parameters(params, 1.0))
+            known = rule.reserve(jnp.where, known, waiting, self.arms, _rule_params(params, 1.0))
         P = rule.decide(jnp.where, known, high, low)
         counts = state.counts * rule.decay + jnp.where(arms == cut, 1.0, 0.0)
         return RankedState(state.rule, counts), Decision(u < P, P)
@@ -231,7 +231,7 @@ class RankedGame(GameLearner):
         weight: Any = 1.0,
     ) -> RankedState:
         """Return the state after a round, as of ``SidedGame``."""
-        given = decision.answer, self._seen(decision, error), _parameters(params, weight)
+        given = decision.answer, self._seen(decision, error), _rule_params(params, weight)
         after = self.learner.rule.learn(jnp.where, state.rule, *given)
         learns = decision.answer | (weight > 0)
         return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)

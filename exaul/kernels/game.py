@@ -14,7 +14,7 @@ from exaul.kernels.uniforms import Draws
 
 Array = Any  # a JAX or a NumPy array
 
-ROUNDS = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
+BLOCK = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
 SPAN = 1024  # rounds of a span (chosen): chunks begin with a span, in which ``native`` computes weights anew
 # Largest eta x (rounds between two computations of the weights). A round divides the sum of the weights by at most
 # e^eta, so that the sum stays above e^-300 and e^-40, far from the smallest numbers (1e-308 and 1e-38).
@@ -44,7 +44,7 @@ class ImperfectFeedback(NamedTuple):
     feedback: Any  # ``FeedbackParameters``
 
 
-class Parameters(NamedTuple):
+class RuleParams(NamedTuple):
     """The numbers that a rule reads in one block: scalars of one copy, or arrays [B]."""
 
     eta: Array  # [] > 0, learning rate; with ``imperfect``, a factor of its rates, like gamma
@@ -76,11 +76,11 @@ class Copies(NamedTuple):
         ones = np.ones(len(alpha))
         return Copies(alpha, answer_cost, abstain_cost, record_stream, draw_stream, ones, ones)
 
-    def parameters(self, rates: Rates, block: Array, imperfect: ImperfectFeedback | None) -> Parameters:
-        """Return the parameters of the copies at the rates of a block; factors of ``imperfect.rates`` if given."""
+    def rule_params(self, rates: Rates, block: Array, imperfect: ImperfectFeedback | None) -> RuleParams:
+        """Return what a rule reads of the copies at the rates of a block, or at factors of ``imperfect.rates``."""
         eta, gamma = (1.0, 1.0) if imperfect else rates
         costs = self.alpha, self.answer_cost, self.abstain_cost
-        return Parameters(eta * self.eta_scale, gamma * self.gamma_scale, *costs, 1.0, block, imperfect)
+        return RuleParams(eta * self.eta_scale, gamma * self.gamma_scale, *costs, 1.0, block, imperfect)
 
     def take(self, numbers: NDArray[np.intp]) -> "Copies":
         """Return the copies with the given indices [L]."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.game import BLOCK, RuleParams
 from exaul.kernels.learners.learner import Ranked, Sided
 from exaul.kernels.uniforms import trial_keys, uniforms
 
@@ -41,9 +41,9 @@ class Uniforms:
 
     def at(self, question: int) -> float:
         """Return the uniform in [0, 1) of a question, from 0."""
-        block, number = divmod(question, ROUNDS)
+        block, number = divmod(question, BLOCK)
         if block != self._block:  # one call of NumPy draws a block, which takes no longer than a few uniforms
-            rounds = np.arange(ROUNDS, dtype=np.uint32)[:, None]
+            rounds = np.arange(BLOCK, dtype=np.uint32)[:, None]
             self._block, self._values = block, uniforms(self._keys, np.uint32(block), rounds)[:, 0].tolist()
         return self._values[number]
 
@@ -70,20 +70,20 @@ class SidedCopy:
         return list(self._charges.tolist())
 
     def decide(
-        self, cut: int, draw: Callable[[], float], parameters: Parameters, waiting: float = 0.0
+        self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
     ) -> OnlineDecision:
         """Answer with the probability of the arms below the cut, from weights ``exp(-eta (L - min L))``."""
-        weights = np.exp(parameters.eta * (self._charges.min() - self._charges))
+        weights = np.exp(params.eta * (self._charges.min() - self._charges))
         low, high = float(weights[:cut].sum()), float(weights[cut:].sum())
         P, Q = low / (low + high), high / (low + high)  # Q is never 1 - P, which loses its digits
         return OnlineDecision(draw() < P, P, Q)
 
-    def learn(self, cut: int, decision: OnlineDecision, error: float, parameters: Parameters) -> None:
+    def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
         """Charge both sides (eq. 8), by P and Q of the decision: the weights may differ if feedback was late."""
         answered, P, Q = decision
-        under, over = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, parameters)
-        self._charges[:cut] += parameters.weight * under
-        self._charges[cut:] += parameters.weight * over
+        under, over = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, params)
+        self._charges[:cut] += params.weight * under
+        self._charges[cut:] += params.weight * over
 
 
 class RankedCopy:
@@ -124,7 +124,7 @@ class RankedCopy:
         return self._tree[self._leaves : self._leaves + self._arms]
 
     def decide(
-        self, cut: int, draw: Callable[[], float], parameters: Parameters, waiting: float = 0.0
+        self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
     ) -> OnlineDecision:
         """Rank the cut, decide, and count it; with ``waiting``, so many open answers count as wrong.
 
@@ -138,7 +138,7 @@ class RankedCopy:
                 low += tree[node - 1]
             node >>= 1
         if waiting and reserve is not None:
-            state = reserve(choose, state, waiting, self._arms, parameters)
+            state = reserve(choose, state, waiting, self._arms, params)
         P = float(self._rule.decide(choose, state, (low + leaf) / tree[1], low / tree[1]))
         self._count(cut)
         return OnlineDecision(P == 1.0 or (P > 0.0 and draw() < P), P)
@@ -154,9 +154,9 @@ class RankedCopy:
             self._increment /= LARGE
             self._grow([count / LARGE for count in self.table])
 
-    def learn(self, cut: int, decision: OnlineDecision, error: float, parameters: Parameters) -> None:
+    def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
         """Move the rule's state."""
-        self._state = self._rule.learn(choose, self._state, decision.answered, error, parameters)
+        self._state = self._rule.learn(choose, self._state, decision.answered, error, params)
 
 
 OnlineCopy = SidedCopy | RankedCopy

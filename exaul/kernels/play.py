@@ -23,7 +23,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import ROUNDS, Array, Block, ImperfectFeedback, Parameters, Start
+from exaul.kernels.game import BLOCK, Array, Block, ImperfectFeedback, RuleParams, Start
 from exaul.kernels.uniforms import Draws
 
 
@@ -59,18 +59,18 @@ class Decision(NamedTuple):
 
     answer: Any  # [] bool
     P: Any  # [] probability of answering, before the draw
-    kept: Any = ()  # what else ``learn`` needs: P and Q, or the arm and its probability
+    residuals: Any = ()  # what else ``learn`` needs: P and Q, or the arm and its probability
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:
     """Return the loss of an answer per unit of error, and of an abstention (eq. 4)."""
-    if isinstance(params, Parameters):
+    if isinstance(params, RuleParams):
         return params.answer_cost, params.abstain_cost
     return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
 
 
 class Late:
-    """A learner whose ``decide`` takes all draws of a round, and whose ``learn`` takes a weight, 0 for no round."""
+    """A learner with late feedback: ``decide`` takes all draws of a round, ``learn`` a weight, 0 in padding."""
 
 
 class ByBlocks:
@@ -148,7 +148,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
 
 def spread(first: Any, *given: Any) -> Any:
-    """Return the first carry of a scan over what is given; in ``shard_map``, its type must vary as that does."""
+    """Return the first carry of a scan over what is given; in ``shard_map``, both must vary over devices."""
     anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
 
@@ -157,10 +157,10 @@ def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
     """Return the numbers of round t, from 0, and the state at them; eta and gamma may be [K], for blocks."""
     if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
         return params, state
-    k = t // ROUNDS
+    k = t // BLOCK
     gamma = jnp.broadcast_to(params.gamma, params.eta.shape)
     now = params._replace(eta=jnp.asarray(params.eta)[k], gamma=gamma[k])
-    return now, jax.lax.cond(t % ROUNDS == 0, lambda x: reweigh(learner, x, now), lambda x: x, state)
+    return now, jax.lax.cond(t % BLOCK == 0, lambda x: reweigh(learner, x, now), lambda x: x, state)
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
@@ -182,10 +182,10 @@ class Backend(NamedTuple):
     """A learner in JAX."""
 
     game: Callable[[int], Any]  # ``game(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
-    imperfect: ImperfectFeedback | None = None  # as of ``Parameters``
+    imperfect: ImperfectFeedback | None = None  # as of ``RuleParams``
 
 
-def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Array]:
+def advance(game: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:
     """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
     if isinstance(game, ByBlocks):
@@ -194,11 +194,11 @@ def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[An
 
 
 # vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
-COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None, None)
+COPY_AXES: Any = RuleParams(0, 0, 0, 0, 0, None, None, None)
 
 
 def advance_copies(
-    game: Any, state: Any, block: Block, params: Parameters, same_records: bool
+    game: Any, state: Any, block: Block, params: RuleParams, same_records: bool
 ) -> tuple[Any, Array]:
     """Simulate a block of B copies with states [B, ...] and params [B]; return the states, and the answers [C, B].
 

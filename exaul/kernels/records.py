@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import uniforms
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import BLOCK
 
 Function = Callable[..., Any]
 
@@ -177,7 +177,7 @@ def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tupl
     """Make the streams with the given keys, two uint32 [R] each; the rest is as of ``Streams``."""
     # Pool p gets its key from counter (0, 256 + p). Uniforms under the same keys use second words below 256, so no
     # counter is used twice.
-    number = np.arange(ROUNDS, ROUNDS + len(plan.shapes), dtype=np.uint32)[:, None]
+    number = np.arange(BLOCK, BLOCK + len(plan.shapes), dtype=np.uint32)[:, None]
     orders = uniforms.threefry((keys[0][None], keys[1][None]), (np.zeros_like(number), number))
     return Streams(plan, cuts, errors, np.array(horizon, np.int64), keys, orders)
 
@@ -192,8 +192,8 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     from jax import lax
 
     order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
-    plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
-    t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
+    plan, number = streams.plan, jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
+    t = jnp.int64(block) * BLOCK + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
     # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
     # would need seconds for [C, R].

@@ -26,7 +26,7 @@ from exaul.kernels.feedback import (
     learned_share,
     remove_recent,
 )
-from exaul.kernels.game import Parameters, Rates, compute_costs
+from exaul.kernels.game import Rates, RuleParams, compute_costs
 from exaul.kernels.learners.learner import bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
@@ -131,7 +131,7 @@ class Abstainer:
         eta, gamma = (np.nan if x is None else x for x in known)
         self._rates = Rates(np.array([eta]), np.array([gamma]))
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
-        self._parameters = Parameters(eta, gamma, config.aim, answer_cost, abstain_cost)
+        self._parameters = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)
         # two streams of uniforms: one draws decisions, the other audits
         self._draws, self._coins = (Uniforms(config.seed, stream, config.key) for stream in (LEARNER, FEEDBACK))
         self._copy = start_copy(self._learner.rule, start.numbers, start.table)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.play import Decision
 
 DELTA = 0.05  # a certificate holds with probability 1 - delta
@@ -18,12 +18,12 @@ class OneThreshold:
 
     arms: int
 
-    def decide(self, state: Any, params: Parameters, cut: Any, u: Any) -> tuple[Any, Decision]:
+    def decide(self, state: Any, params: RuleParams, cut: Any, u: Any) -> tuple[Any, Decision]:
         """Answer if the score reaches the threshold."""
         answer = state.arm < cut
         return state, Decision(answer, answer.astype(jnp.float64))
 
-    def masses(self, state: Any, params: Parameters) -> jax.Array:
+    def masses(self, state: Any, params: RuleParams) -> jax.Array:
         """Return all probability on the threshold, [H]."""
         return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 

@@ -9,7 +9,7 @@ it, ``aci-rank`` shows what ranks, the payback and the drift are worth.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 0.005
@@ -29,11 +29,9 @@ def decide(where: Callable[..., Any], state: AciState, high: Any, low: Any) -> A
     return where(high > state.threshold, 1.0, 0.0)
 
 
-def learn(
-    where: Callable[..., Any], state: AciState, answered: Any, error: Any, parameters: Parameters
-) -> AciState:
+def learn(where: Callable[..., Any], state: AciState, answered: Any, error: Any, params: RuleParams) -> AciState:
     """Move z by ``eta (e - alpha)`` after an answer."""
-    return AciState(state.threshold + where(answered, parameters.eta * (error - parameters.alpha), 0.0))
+    return AciState(state.threshold + where(answered, params.eta * (error - params.alpha), 0.0))
 
 
 aci = Learner(

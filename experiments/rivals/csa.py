@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
 from experiments.rivals import DELTA, LabelCounts, OneThreshold, no_labels
@@ -47,13 +47,13 @@ class ConformalSelectiveActing(OneThreshold):
         """Return the state before round 1: nothing is certified."""
         return no_labels(self.arms - 1, self.arms)
 
-    def reweigh(self, state: LabelCounts, params: Parameters) -> LabelCounts:
+    def reweigh(self, state: LabelCounts, params: RuleParams) -> LabelCounts:
         """Return the state with the threshold of the next block."""
         rich = log_wealth(*state.answered(), params.alpha) >= jnp.log((self.arms - 1) / DELTA)
         return state._replace(arm=state.lowest(rich))
 
     def learn(
-        self, state: LabelCounts, params: Parameters, cut: Any, decision: Decision, error: Any
+        self, state: LabelCounts, params: RuleParams, cut: Any, decision: Decision, error: Any
     ) -> LabelCounts:
         """Return the state with the label of a round, answered or not."""
         return state.add(cut, error, jnp.asarray(True))

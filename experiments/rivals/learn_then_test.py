@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, xlogy
 
-from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.game import BLOCK, RuleParams
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
 from experiments.rivals import DELTA, LabelCounts, OneThreshold, no_labels
@@ -79,7 +79,7 @@ class LearnThenTest(OneThreshold):
         """Return the state before round 1."""
         return no_labels(0, self.arms)
 
-    def reweigh(self, state: LabelCounts, params: Parameters) -> LabelCounts:
+    def reweigh(self, state: LabelCounts, params: RuleParams) -> LabelCounts:
         """Return the state before a block; after the last round of calibration, with the threshold."""
 
         def threshold() -> Any:
@@ -87,11 +87,11 @@ class LearnThenTest(OneThreshold):
 
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.
-        is_calibrated = params.block * ROUNDS == CALIBRATION
+        is_calibrated = params.block * BLOCK == CALIBRATION
         return state._replace(arm=lax.cond(is_calibrated, threshold, lambda: state.arm))
 
     def learn(
-        self, state: LabelCounts, params: Parameters, cut: Any, decision: Decision, error: Any
+        self, state: LabelCounts, params: RuleParams, cut: Any, decision: Decision, error: Any
     ) -> LabelCounts:
         """Return the state with the label of an answer; those after the calibration are never used."""
         return state.add(cut, error, decision.answer)

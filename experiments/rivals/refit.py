@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
 from experiments.rivals import OneThreshold, no_labels
@@ -63,12 +63,12 @@ class Refit(OneThreshold):
         none = jnp.zeros((), jnp.int32)
         return RefitState(none, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), none.astype(jnp.int64))
 
-    def reweigh(self, state: RefitState, params: Parameters) -> RefitState:
+    def reweigh(self, state: RefitState, params: RuleParams) -> RefitState:
         """Return the state with the threshold of the next block."""
         fitted = lowest(state.cuts, state.errors, params.alpha, self.arms)
         return state._replace(arm=jnp.where(state.number == 0, 0, fitted))
 
-    def learn(self, state: RefitState, params: Parameters, cut: Any, decision: Decision, error: Any) -> RefitState:
+    def learn(self, state: RefitState, params: RuleParams, cut: Any, decision: Decision, error: Any) -> RefitState:
         """Return the state with the label of an answer."""
         # LABELS is out of range: dropped
         index = jnp.where(decision.answer, state.number % LABELS, LABELS)

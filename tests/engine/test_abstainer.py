@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from exaul import Abstainer, BadInput, Sweep
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
-from exaul.kernels.game import Parameters, logit_grid
+from exaul.kernels.game import RuleParams, logit_grid
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import choose as where
 from exaul.kernels.online import start_copy
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("constant_learners")
 
 def test_a_small_probability_of_abstaining_keeps_its_digits():
     """1 - P would have one digit of Q, by which an abstention divides its charge."""
-    numbers = Parameters(eta=1.0, gamma=0.0, alpha=0.1, answer_cost=1.0, abstain_cost=1e-9)
+    numbers = RuleParams(eta=1.0, gamma=0.0, alpha=0.1, answer_cost=1.0, abstain_cost=1e-9)
     copy = start_copy(exaul.rule, (), [0.0, 35.0])
     decision = copy.decide(1, lambda: 1 - 2.0**-53, numbers)
     copy.learn(1, decision, 0.0, numbers)

@@ -20,7 +20,7 @@ from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedGame
-from exaul.kernels.game import GRIDS, ROUNDS, Parameters
+from exaul.kernels.game import BLOCK, GRIDS, RuleParams
 from exaul.kernels.learners.learner import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
@@ -187,7 +187,7 @@ def test_an_environment_asks_as_its_transcription(learner, where, name):
     found, made = met(name, learner, where, rounds, levels=levels)
     draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
     u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
-    rates = [np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
+    rates = [np.repeat(x, BLOCK) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
     for trial in range(trials):
         ask = transcription(made, draws[..., trial], **tuning_of(name))
         decisions, _ = reference.simulate_against(learner, THRESHOLDS, ask, u[:, trial], ALPHA, LAM, *rates)
@@ -262,7 +262,7 @@ def simulate_with(value, t, environment, plan, *given):
 
     def fixed(keys, block, rounds):
         mine = reduce(or_, [keys[0] == key for key in learner])
-        return jax.numpy.where(mine & (block * ROUNDS + rounds == t), value, draw(keys, block, rounds))
+        return jax.numpy.where(mine & (block * BLOCK + rounds == t), value, draw(keys, block, rounds))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniforms", fixed)
@@ -314,7 +314,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
 def test_masses_are_the_learners_distribution(where):
     game = backend_of(LEARNERS["exaul"], where, "float64").game(45)
     losses = np.random.default_rng(0).exponential(size=45)
-    numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
+    numbers = RuleParams(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
         state = jax.numpy.asarray(losses)
         if where == "rows":

@@ -11,7 +11,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import batch, schedule
 from exaul.kernels import records
-from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
+from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.learner import block_rates
 from tests import games, reference
 from tests.games import (
@@ -99,7 +99,7 @@ def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, where, trials, e
     )  # which may not simulate adaptive environments
     settings = ENVIRONMENT_CASES[case] | {"backend": backend, "learners": learners_of(case, where, every)}
     alone = sweep(**settings, alphas=[0.1], trials=trials)
-    monkeypatch.setattr(schedule, "CHUNK", ROUNDS * 70)
+    monkeypatch.setattr(schedule, "CHUNK", BLOCK * 70)
     lam = SMALL["horizon"] ** 0.5
     crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=40, checkpoints=100)
     check_bounds(crowd)

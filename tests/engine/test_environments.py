@@ -10,13 +10,13 @@ from exaul.engine.simulation import schedule
 from exaul.engine.simulation.rounds import DeviceBestArms
 from exaul.engine.simulation.schedule import BestArmCounter
 from exaul.kernels import native, uniforms
-from exaul.kernels.game import ROUNDS, compute_costs
+from exaul.kernels.game import BLOCK, compute_costs
 from exaul.kernels.records import Pool, Streams, compile_orders, order_shape, read_block
 from tests import games
 from tests.games import OBLIVIOUS, stream_of
 
 
-def met(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
+def met(name, sizes, horizon, trials=3, seed=0, chunk=BLOCK):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
     records = numbered(name, sizes, horizon, trials, seed)
     cuts = np.zeros((records.stream_count, horizon), np.int32)
@@ -42,7 +42,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     order, *_ = compile_orders(lambda function: function, np.where, np.uint32)
     expected, count = np.zeros((horizon, records.stream_count, 2), int), records.no_records_read().astype(int)
     rounds = np.arange(horizon, dtype=np.uint32)[:, None]
-    drawn = uniforms.uniform(records.draws, *np.divmod(rounds, np.uint32(ROUNDS)))
+    drawn = uniforms.uniform(records.draws, *np.divmod(rounds, np.uint32(BLOCK)))
     places = []  # of the records of each pool in the orders of a stream, [laps, N, streams]
     for p, n in enumerate(sizes):
         laps, at = (np.arange(x, dtype=np.uint32) for x in (-(-horizon // n), n))
@@ -58,7 +58,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     with jax.enable_x64(True):
         plan, *arrays = records
         block = jax.jit(lambda before, number, arrays: read_block(Streams(plan, *arrays), before, number))
-        for number in range(-(-horizon // ROUNDS)):
+        for number in range(-(-horizon // BLOCK)):
             cuts, errors, before = block(before, np.uint32(number), arrays)
             found.append(np.stack([cuts, errors], axis=-1))
     traced = np.concatenate(found)[:horizon]

@@ -7,7 +7,7 @@ from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.bounds import risk_from_feedback
-from exaul.kernels.game import GRIDS, ROUNDS
+from exaul.kernels.game import BLOCK, GRIDS
 from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, coins, of_each_rule
@@ -54,7 +54,7 @@ def transcribe(name, grid, records, sweep, how, trial=0, log=None):
     """What ``reference.simulate_feedback`` makes of a trial of a replay of records, at alpha = .1."""
     rounds = len(records.scores)
     eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
-    rates = (np.repeat(x, ROUNDS) for x in (eta, gamma * sweep.gamma_scales[0]))
+    rates = (np.repeat(x, BLOCK) for x in (eta, gamma * sweep.gamma_scales[0]))
     draws = (coins(x, np.array([trial]), rounds, seed=sweep.seed)[:, 0, 0] for x in STREAMS)
     numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, how
     return reference.simulate_feedback(name, grid, records.scores, records.errors, *draws, *numbers, log=log)

@@ -5,7 +5,7 @@ import pytest
 
 from exaul.engine import registry
 from exaul.engine.registry import backend_of
-from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
+from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.learner import Learner
 from experiments.beyond import RIVALS, short_name
 from experiments.rivals import aci, csa
@@ -26,7 +26,7 @@ def simulate_csa(thresholds, scores, errors, alpha):
     answers = (scores[:, None] >= thresholds[:-1]).astype(float)  # [T, H - 1]
     held, decisions = np.inf, []
     for t, score in enumerate(scores):
-        if t % ROUNDS == 0:
+        if t % BLOCK == 0:
             right, wrong = (1 - errors[:t]) @ answers[:t], errors[:t] @ answers[:t]
             gains = [right * np.log(1 + b * alpha / (1 - alpha)) + wrong * np.log(1 - b) for b in csa.BETS]
             wealth = np.logaddexp.reduce(gains) - np.log(len(csa.BETS))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exaul.kernels.feedback import FeedbackSums, add_answer, add_decision, learned_share
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners import aci_rank
 from exaul.kernels.learners.aci_rank import DRIFTS, LEAST, SHARE, STEP, TINY, AciRankState
 from exaul.kernels.learners.learner import count_log
@@ -36,8 +36,8 @@ def decide_not_strictly(where, state, high, low):
     return where((state.share >= 0) & (high >= 1 - state.share), 1.0, 0.0)
 
 
-def learn_with_a_floor(where, state, answered, error, parameters):
-    after = aci_rank.learn(where, state, answered, error, parameters)
+def learn_with_a_floor(where, state, answered, error, params):
+    after = aci_rank.learn(where, state, answered, error, params)
     return after._replace(share=where(after.share > 0, after.share, 0.0))
 
 
@@ -80,7 +80,7 @@ class Games:
         count, places = len(of.alpha), int(of.most.max()) + 1
         zero = np.zeros(count)
         self.of, self.rng, self.rule = of, rng, rule
-        self.parameters = Parameters(of.step, None, of.alpha, None, None, of.weight)
+        self.params = RuleParams(of.step, None, of.alpha, None, None, of.weight)
         self.state = AciRankState(of.first, zero, zero)
         self.open = np.full((count, places), np.nan)  # errors of open answers
         self.given = np.zeros((count, places))  # when they were given
@@ -98,10 +98,10 @@ class Games:
         """Play a round; feedback on one open answer comes with probability ``luck``, and if it must."""
         of, state = self.of, self.state
         waiting = (~np.isnan(self.open)).sum(axis=1)
-        known = aci_rank.reserve(np.where, state, np.where(of.reserve, waiting, 0), None, self.parameters)
+        known = aci_rank.reserve(np.where, state, np.where(of.reserve, waiting, 0), None, self.params)
         answered = self.rule.decide(np.where, known, high, 0.0) > 0
         counted = ~answered & (state.share < LEAST)
-        after = self.rule.learn(np.where, state, False, 0.0, self.parameters)
+        after = self.rule.learn(np.where, state, False, 0.0, self.params)
         self.state = choose(answered, state, after)
         self.abstained = self.abstained + counted * of.weight
         self.silent = self.silent + counted
@@ -124,7 +124,7 @@ class Games:
         rows = np.arange(len(place))
         comes = (waiting > self.of.most) | ((waiting > 0) & (self.rng.random(len(place)) < luck))
         error = np.where(comes, errors[rows, place], 0.0)
-        after = self.rule.learn(np.where, self.state, comes, error, self.parameters)
+        after = self.rule.learn(np.where, self.state, comes, error, self.params)
         self.state = choose(comes, after, self.state)
         self.learned_risk = self.learned_risk + np.where(comes, error - self.of.alpha, 0.0)
         self.since = self.since + comes
@@ -197,7 +197,7 @@ def decide_one(share, high):
 def test_w1_an_answer_lowers_the_share_by_its_excess(share, risk, answers, error, alpha, step):
     """By a step of projected gradient descent, as optax takes it; the aim is in [alpha / 2, alpha]."""
     state = AciRankState(share, risk, float(answers))
-    after = aci_rank.learn(np.where, state, True, error, Parameters(step, None, alpha, None, None))
+    after = aci_rank.learn(np.where, state, True, error, RuleParams(step, None, alpha, None, None))
     aim = alpha - min(max(0.0, risk) / (answers + 1), alpha / 2)
     (update,), _ = optax.sgd(step).update((error - aim,), optax.sgd(step).init((share,)))
     moved = optax.projections.projection_box(np.float64(share + update), -np.inf, 1.0)
@@ -211,7 +211,7 @@ def test_w1_an_answer_lowers_the_share_by_its_excess(share, risk, answers, error
 def test_w1_an_abstention_raises_the_share_by_the_drift_at_most(share, alpha, step, weight):
     """By weight x step / 200 below 1/20, and by nothing at larger shares; it changes nothing else."""
     state = AciRankState(share, 3.0, 5.0)
-    after = aci_rank.learn(np.where, state, False, 1.0, Parameters(step, None, alpha, None, None, weight))
+    after = aci_rank.learn(np.where, state, False, 1.0, RuleParams(step, None, alpha, None, None, weight))
     assert after.share - share == pytest.approx(weight * step / 200 if share < 1 / 20 else 0.0, abs=1e-12)
     assert after[1:] == state[1:]
 
@@ -314,7 +314,7 @@ def play_audits():
     state = AciRankState(zero + SHARE, zero, zero)
     sums = FeedbackSums(*[zero] * len(FeedbackSums._fields))
     risk, learned_risk, abstained, silent = zero, zero, zero, zero
-    parameters = Parameters(STEP, None, alpha, None, None)
+    params = RuleParams(STEP, None, alpha, None, None)
     weight = np.broadcast_to(q, shape).copy()
     weight[1] = 1.0
     for _ in range(15_000):
@@ -324,7 +324,7 @@ def play_audits():
         learns = answered & (rng.random(shape) < q)
         sums = add_answer(np.where, sums, learns, True, 1.0)
         counted = ~answered & (state.share < LEAST)
-        after = aci_rank.learn(np.where, state, learns, 1.0, parameters._replace(weight=weight))
+        after = aci_rank.learn(np.where, state, learns, 1.0, params._replace(weight=weight))
         state = choose(answered & ~learns, state, after)
         risk = risk + answered * (1 - alpha)
         learned_risk = learned_risk + learns * (1 - alpha)

@@ -13,7 +13,7 @@ from exaul import Sweep
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
+from exaul.kernels.game import BLOCK, GRIDS, Block, Rates, RuleParams, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights
 from exaul.kernels.play import advance_copies, initial_states
 from exaul.kernels.uniforms import Draws
@@ -65,7 +65,7 @@ def play_exactly(name, copy, until, kind, rounds, arms, rates="constant", decisi
     ``off`` is as of ``simulate``.
     """
     place, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
-    each_round = (np.repeat(x, ROUNDS) for x in rates_of(name, rounds, arms, rates))
+    each_round = (np.repeat(x, BLOCK) for x in rates_of(name, rounds, arms, rates))
     numbers, thresholds = (np.longdouble(x[copy]) * (1 + off) for x in (alpha, lam)), GRIDS["uniform"](arms, ())
     rule, answers = reference.rule_of(name, thresholds, *numbers, *each_round), []
     for t in range(min(until, rounds)):
@@ -164,9 +164,9 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
     arms, copies = 1000, 128
     learner = backend_of(LEARNERS[name], where, "float64").game(arms)
-    nothing = np.zeros((ROUNDS, copies))
-    block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
-    numbers = Parameters(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
+    nothing = np.zeros((BLOCK, copies))
+    block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(BLOCK, bool))
+    numbers = RuleParams(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
     state = initial_states(learner, games.first_of(LEARNERS[name].rule, arms, copies))
     advance = partial(advance_copies, learner, same_records=False)
     program = jax.jit(advance, donate_argnums=0).lower(state, block, numbers).compile().as_text()

@@ -14,7 +14,7 @@ import pytest
 
 from exaul.engine.registry import backend_of
 from exaul.kernels.dense import Dense, make_game
-from exaul.kernels.game import GRIDS, ROUNDS, compute_costs, compute_cuts
+from exaul.kernels.game import BLOCK, GRIDS, compute_costs, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights
 from exaul.kernels.play import Params
 from tests import games, reference
@@ -54,7 +54,7 @@ def test_decisions_equal_the_reference(name, arms, grid, kind, feedback, anytime
     rates, rule = block_rates(LEARNERS[name], rounds, arms, anytime, None, None), LEARNERS[name].rule
     arm = FIXED[name](arms) if name in FIXED else 0
     place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
-    made, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, ROUNDS) for x in rates]
+    made, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, BLOCK) for x in rates]
     state, found = games.simulate(rule, made, arms, arm, place, errors, uniforms, rates, alpha, lam)
     for b in range(3):
         records = scores[:, b], errors[:, b], uniforms[:, b]

@@ -12,7 +12,7 @@ from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import BLOCK
 from tests.games import save_log
 
 NAMES = [name for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
@@ -35,7 +35,7 @@ def made(name="exaul", **more):
 def drawn(trials):
     """The uniforms [trials, T] that a sweep draws."""
     keys, t = uniforms.draw_keys(0, np.arange(trials), imperfect=False), np.arange(T, dtype=np.uint32)[:, None]
-    return uniforms.draws(keys, t // ROUNDS, t % ROUNDS).decision.T
+    return uniforms.draws(keys, t // BLOCK, t % BLOCK).decision.T
 
 
 @pytest.mark.parametrize(

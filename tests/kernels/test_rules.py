@@ -21,14 +21,14 @@ def sum_of(x, y):
 
 
 def written_with(cost_of):
-    def rule(where, P, Q, answered, error, parameters):
-        below = where(answered, over(cost_of(parameters) * error, P, parameters.gamma), 0.0)
-        return below, where(answered, 0.0, over(parameters.abstain_cost, Q, parameters.gamma))
+    def rule(where, P, Q, answered, error, params):
+        below = where(answered, over(cost_of(params) * error, P, params.gamma), 0.0)
+        return below, where(answered, 0.0, over(params.abstain_cost, Q, params.gamma))
 
     return rule
 
 
-RULE = written_with(lambda parameters: parameters.answer_cost)
+RULE = written_with(lambda params: params.answer_cost)
 LEARNER = paper.exaul._replace(rule=Sided(RULE))
 
 

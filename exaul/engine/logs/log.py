@@ -27,7 +27,7 @@ from exaul.engine.checks import (
     typed,
 )
 from exaul.kernels import uniforms
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.aci_rank import SHARE, SHORT
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
@@ -359,7 +359,7 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
         # the records with the smallest uniforms are the log
         key = uniforms.trial_keys(seed, uniforms.RECORDS, uniforms.NO_TRIAL)
         number = np.arange(many, dtype=np.uint32)
-        u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(ROUNDS), number % np.uint32(ROUNDS))
+        u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(BLOCK), number % np.uint32(BLOCK))
         is_log = u <= np.partition(u, count - 1)[count - 1]
     return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
 

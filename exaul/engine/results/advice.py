@@ -19,7 +19,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.kernels import native
-from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, Sums, compute_cuts, log_grid
+from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
@@ -51,9 +51,9 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     """Start ``aci-rank`` from a log at each alpha, and let it play the rest, each record rated at once."""
     *start, grid = start_from(log, alphas)
     copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
-    blocks = -(-rounds // ROUNDS)
-    nothing = np.zeros((1, blocks * ROUNDS))  # the learner draws nothing
-    records = native.RecordBlocks(1, blocks * ROUNDS, rounds, lambda: nothing)
+    blocks = -(-rounds // BLOCK)
+    nothing = np.zeros((1, blocks * BLOCK))  # the learner draws nothing
+    records = native.RecordBlocks(1, blocks * BLOCK, rounds, lambda: nothing)
     records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, rest.scores), rest.errors
     backend = native.make(aci_rank, "float64")
     assert backend is not None

@@ -31,7 +31,7 @@ from exaul.engine.simulation.schedule import (
 )
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.learner import Own, start_copies
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import RecordBlocks
@@ -198,7 +198,7 @@ def simulate_learners(
         for array, saved in zip(arrays, leaves, strict=True):
             array[...] = saved
     copies = sum(rollout.count for rollout in rollouts)
-    report(copies * min(blocks * ROUNDS, int(source.checkpoints[-1])))
+    report(copies * min(blocks * BLOCK, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -272,7 +272,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
         kept += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
         kept += copies * points * 8 * (1 + len(ASKED)) * adaptive
-    rounds = min(-(-source.horizon // ROUNDS), blocks_per_chunk(most if adaptive else trials)) * ROUNDS
+    rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(most if adaptive else trials)) * BLOCK
     # of records, one chunk is made while one is simulated
     chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
@@ -295,7 +295,7 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
     """Return the bytes of a copy's state: 9 for each arm (8, and sums), and those of answers without feedback."""
     state, feedback = 9 * len(source.grid), learner.feedback
     if isinstance(source.environment, Adaptive):  # draws of a block, and a distribution
-        state += 8 * (ROUNDS * source.environment.draws + 2 * len(source.grid))
+        state += 8 * (BLOCK * source.environment.draws + 2 * len(source.grid))
     if isinstance(learner.definition.rule, Own):
         import jax
 

@@ -20,7 +20,7 @@ from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
 from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Rates, compute_cuts
+from exaul.kernels.game import BLOCK, LARGEST_STEP, Copies, Rates, compute_cuts
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -88,7 +88,7 @@ def choose_backend(
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
-        steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon) if has_weights(learner) else 0.0
+        steps = np.nan_to_num(rates.eta).max() * min(BLOCK, horizon) if has_weights(learner) else 0.0
     out_of_range = "blocks" if steps > LARGEST_STEP[precision] else None
     if wanted is not None and (backend := backend_of(learner, wanted, precision)) is not None:
         if wanted == out_of_range:

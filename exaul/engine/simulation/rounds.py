@@ -21,7 +21,7 @@ from exaul.engine.environments.adaptive import Objective
 from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.blocks import sum_by_cut
-from exaul.kernels.game import ROUNDS, Array, Block, Copies, ImperfectFeedback, Parameters, Rates, Start, Sums
+from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.backend import pool
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
@@ -80,55 +80,55 @@ def simulate_chunk(
         copies: [B].
         keys: [U], of the learners' draws.
         given: the other fields of the streams; or objective, keys and pool of an adaptive environment.
-        imperfect: as of ``Parameters``.
+        imperfect: as of ``RuleParams``.
 
     Returns:
         The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
         cuts and errors [K, C, B] that were asked.
     """
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
-    numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
+    numbers = jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
     keys = jax.tree.map(lambda x: x[None], keys)
 
-    def on_records(now: Carry, block: Chunk, parameters: Parameters) -> Any:
+    def on_records(now: Carry, block: Chunk, params: RuleParams) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
         game, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
         cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         rounds = Block(cuts, errors, draws, block.active)
-        state, answered = advance_copies(game, state, rounds, parameters, shared)
+        state, answered = advance_copies(game, state, rounds, params, shared)
         after = now._replace(learner=(game, state), records_read=records_read)
-        return after, answered, errors.reshape(ROUNDS, -1), ()
+        return after, answered, errors.reshape(BLOCK, -1), ()
 
-    def on_questions(now: Carry, block: Chunk, parameters: Parameters) -> Any:
+    def on_questions(now: Carry, block: Chunk, params: RuleParams) -> Any:
         objective, env_keys, pool = given
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
         drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-            uniforms.uniforms(env_keys, block.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw_stream]
+            uniforms.uniforms(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
             for i in range(environment.draws)
         ]
-        env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
+        env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
         game, state = now.learner
 
-        def one_game(mine: Any, state: Any, parameters: Parameters, objective: Objective, *x: Any) -> Any:
+        def one_game(mine: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
             """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
 
             def one(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
-                return play_round(game, environment, pool, states, parameters, objective, *x)
+                return play_round(game, environment, pool, states, params, objective, *x)
 
-            return lax.scan(one, (reweigh(game, mine, parameters), state), (*x, block.active))
+            return lax.scan(one, (reweigh(game, mine, params), state), (*x, block.active))
 
         games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
-        (state, asking), (answered, *asked) = games(state, now.environment, parameters, objective, draws, env_draws)
+        (state, asking), (answered, *asked) = games(state, now.environment, params, objective, draws, env_draws)
         return now._replace(learner=(game, state), environment=asking), answered, asked[1], tuple(asked)
 
     def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         rounds, rates = x
-        parameters = copies.parameters(rates, rounds.block, imperfect)
+        params = copies.rule_params(rates, rounds.block, imperfect)
         simulate = on_records if environment is None else on_questions
-        after, answered, errors, asked = simulate(now, rounds, parameters)
+        after, answered, errors, asked = simulate(now, rounds, params)
         wrong = jnp.where(answered, errors, 0.0)
         sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, rounds.checkpoint_rounds)
         return after._replace(sums=sums), (at_checkpoints, asked)
@@ -143,7 +143,7 @@ def count_chunk(
     """Count the records of K blocks by cut, and find the arms of least loss on the way, as ``find_best_arms`` does.
 
     ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as of
-    ``Carry``. Return it after the chunk, and least losses and arms [K, S, cells, R] at its checkpoints.
+    ``Carry``. Return it after the chunk, and least losses and arms [K, S, pairs, R] at its checkpoints.
     """
     answer_cost, abstain_cost = (cost[:, None, None] for cost in costs)
 
@@ -154,13 +154,13 @@ def count_chunk(
 
         def after(rounds: Array) -> Array:
             """Return the sums after some rounds of the block."""
-            counted = jnp.where(jnp.arange(ROUNDS, dtype=jnp.int32) < rounds, amounts, 0.0)
+            counted = jnp.where(jnp.arange(BLOCK, dtype=jnp.int32) < rounds, amounts, 0.0)
             # One after the other: of both sums XLA makes a kernel that takes ten times as long (measured).
             return by_cut + lax.map(partial(jax.vmap(partial(sum_by_cut, by_cut.shape[2])), cuts), counted)
 
         def find(rounds: Array) -> tuple[Array, Array]:
             abstained, below = jnp.cumsum(after(rounds), axis=2)[:, None]
-            losses = answer_cost * (below[..., -1:] - below) + abstain_cost * abstained  # [cells, R, H]
+            losses = answer_cost * (below[..., -1:] - below) + abstain_cost * abstained  # [pairs, R, H]
             return jnp.min(losses, axis=2), jnp.argmin(losses, axis=2).astype(jnp.int32)
 
         shape = len(costs[0]), len(cuts)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.kernels import native, uniforms
-from exaul.kernels.game import ROUNDS, SPAN, Copies, Rates, Start, Sums
+from exaul.kernels.game import BLOCK, SPAN, Copies, Rates, Start, Sums
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import CheckpointSums, NativeBackend
 from exaul.kernels.records import Pool, Streams
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     @property
     def first_round(self) -> int:
         """The number of rounds before the chunk."""
-        return int(self.block[0]) * ROUNDS
+        return int(self.block[0]) * BLOCK
 
     def rows(self, checkpoints: NDArray[np.int64]) -> slice:
         """Return which of all checkpoints [P] are in the chunk."""
@@ -124,8 +124,8 @@ def blocks_per_chunk(width: int, on_host: bool = True) -> int:
     ``width`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
     whether the host makes records or counts what was asked.
     """
-    whole = SPAN // ROUNDS
-    return max(whole, (CHUNK if on_host else DEVICE_CHUNK) // (ROUNDS * width) // whole * whole)
+    whole = SPAN // BLOCK
+    return max(whole, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * width) // whole * whole)
 
 
 def make_chunks(
@@ -137,16 +137,16 @@ def make_chunks(
     and ``on_host`` are as of ``blocks_per_chunk``.
     """
     horizon = int(checkpoints[-1])
-    blocks = -(-horizon // ROUNDS)
-    home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
+    blocks = -(-horizon // BLOCK)
+    home = (checkpoints - 1) // BLOCK  # block of each checkpoint
     slots = int(np.bincount(home).max())
     count = min(blocks, blocks_per_chunk(width, on_host))
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
-            of_block = checkpoints[home == k] - k * ROUNDS
+            of_block = checkpoints[home == k] - k * BLOCK
             checkpoint_rounds[k - first, : len(of_block)] = of_block
-        active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
+        active = np.arange(count * BLOCK).reshape(count, BLOCK) < horizon - first * BLOCK
         yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 

@@ -16,7 +16,7 @@ from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided, has_weights
 from exaul.kernels.records import Pool, make_streams
 
@@ -73,11 +73,11 @@ def _check_rule(learner: PreparedLearner, arms: int) -> None:
     rule, rates = learner.definition.rule, rates_of_blocks(learner.rates, np.zeros(1, np.uint32))
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
     eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
-    parameters = Parameters(eta, gamma, alpha, answer_cost, abstain_cost)
+    params = RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)
     least = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # of other rules, numbers may be negative
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or learner.definition.feedback == "full":
-            returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
+            returned = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
             for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
                 if not np.isfinite(number) or number < least:
                     raise BadInput(
@@ -87,18 +87,18 @@ def _check_rule(learner: PreparedLearner, arms: int) -> None:
 
 
 @np.errstate(all="ignore")
-def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: bool, error: Any) -> Any:
+def _call_rule(rule: Rule, params: RuleParams, arms: int, P: Any, answered: bool, error: Any) -> Any:
     """Return all that the functions of a rule return in its first round, as a tree of numbers."""
     start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Ranked) else None
     match rule:
         case Sided():
-            return rule.charge(np.where, P, 1 - P, answered, error, parameters)
+            return rule.charge(np.where, P, 1 - P, answered, error, params)
         case Drawn():
-            return rule.charge(np.where, P, answered, error, parameters)
+            return rule.charge(np.where, P, answered, error, params)
         case Fixed():
             return np.asarray(rule.arm(arms, 0))
         case Ranked():
-            learned = rule.learn(np.where, start, answered, error, parameters)
+            learned = rule.learn(np.where, start, answered, error, params)
             return rule.decide(np.where, start, P, P / 2), learned
     return ()  # an ``Own`` rule has functions of a whole game
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 1 / 40  # of the share; measured: 1/25 to 1/40 answer alike, and 1/25 allows fewer wrong answers
@@ -51,19 +51,19 @@ def decide(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) 
 
 
 def reserve(
-    where: Callable[..., Any], state: AciRankState, waiting: Any, arms: Any, parameters: Parameters
+    where: Callable[..., Any], state: AciRankState, waiting: Any, arms: Any, params: RuleParams
 ) -> AciRankState:
     """Return the state with the share ``s - step (1 - alpha) waiting`` (``docs/proofs.md``, D2)."""
-    share = state.share - parameters.eta * (1.0 - parameters.alpha) * waiting
+    share = state.share - params.eta * (1.0 - params.alpha) * waiting
     return AciRankState(share, state.risk, state.answers)
 
 
 def learn(
-    where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, parameters: Parameters
+    where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, params: RuleParams
 ) -> AciRankState:
     """Move the share: after an answer, ``s <- min(1, s + step (aim - e))``; after an abstention, by the drift."""
     share, risk, answers = state
-    step, alpha = parameters.eta, parameters.alpha
+    step, alpha = params.eta, params.alpha
     after = where(answered, answers + 1.0, answers)
     # aim = alpha - min(max(0, R) / n, alpha / 2), where R is the risk before this answer
     overspent = where(answered & (risk > 0.0), risk, 0.0) / where(answered, after, 1.0)
@@ -71,7 +71,7 @@ def learn(
     aim = alpha - where(overspent < most, overspent, most)
     moved = share + step * (aim - error)
     # if only a share of the answers is learned, an abstention has that weight (docs/proofs.md, M1)
-    drifted = share + where(share < LEAST, step / DRIFTS * parameters.weight, 0.0)
+    drifted = share + where(share < LEAST, step / DRIFTS * params.weight, 0.0)
     return AciRankState(
         where(answered, where(moved < 1.0, moved, 1.0), drifted),
         risk + where(answered, error - alpha, 0.0),

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import EW_BOUNDS
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
-    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, params: RuleParams
 ) -> tuple[Any, Any]:
     """Return the true losses of the arms that answer and of those that abstain (eq. 4)."""
-    return parameters.answer_cost * error, parameters.abstain_cost
+    return params.answer_cost * error, params.abstain_cost
 
 
 def rates(horizon: int, arms: int) -> Rates:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import EXAUL_BOUNDS
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
-    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, params: RuleParams
 ) -> tuple[Any, Any]:
     """Estimate the losses, ``l(tau) 1{tau in H_t} / (gamma + sum of p over H_t)`` (eq. 8).
 
@@ -24,9 +24,9 @@ def charge(
     """
     # H_t (eq. 7) is one whole side of the cut; the arms of the other side are charged nothing.
     # One reciprocal for both sides. On a GPU, 0 / x (after a right answer) would take much longer than 1 / x.
-    weight = 1.0 / (parameters.gamma + where(answered, P, Q))
-    below = where(answered, parameters.answer_cost * error * weight, 0.0)
-    above = where(answered, 0.0, parameters.abstain_cost * weight)
+    weight = 1.0 / (params.gamma + where(answered, P, Q))
+    below = where(answered, params.answer_cost * error * weight, 0.0)
+    above = where(answered, 0.0, params.abstain_cost * weight)
     return below, above
 
 

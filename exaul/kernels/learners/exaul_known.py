@@ -15,20 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import KNOWN_BOUNDS, KNOWN_CAP, KNOWN_PRIOR
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Learner, Sided, at_double
 
 
 def charge(
-    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, params: RuleParams
 ) -> tuple[Any, Any]:
     """Charge the arms above the cut their loss, and those below its estimate (eq. 8), which is capped.
 
     An answer was drawn with probability P > 0, so gamma may be 0.
     """
-    drawn = where(answered, parameters.gamma + P, 1.0)
-    estimate, most = parameters.answer_cost * error / drawn, KNOWN_CAP / parameters.eta
-    return where(answered, where(estimate < most, estimate, most), 0.0), parameters.abstain_cost
+    drawn = where(answered, params.gamma + P, 1.0)
+    estimate, most = params.answer_cost * error / drawn, KNOWN_CAP / params.eta
+    return where(answered, where(estimate < most, estimate, most), 0.0), params.abstain_cost
 
 
 def rates(horizon: int, arms: int) -> Rates:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import EXP3_IX_BOUNDS
-from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import Drawn, Learner, at_double
 
 
-def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
+def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, params: RuleParams) -> Any:
     """Estimate the loss of the drawn arm, ``l / (gamma + p)`` (appendix, estimator of Exp3-IX)."""
-    loss = where(answered, parameters.answer_cost * error, parameters.abstain_cost)
-    return loss * (1.0 / (parameters.gamma + p))  # not ``loss / ...``, which is slow on a GPU if the loss is 0
+    loss = where(answered, params.answer_cost * error, params.abstain_cost)
+    return loss * (1.0 / (params.gamma + p))  # not ``loss / ...``, which is slow on a GPU if the loss is 0
 
 
 def rates(horizon: int, arms: int) -> Rates:

@@ -12,7 +12,7 @@ Arguments that several functions share:
 - ``where(condition, x, y)`` is that of the caller's arrays.
 - ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered``,
   except by learners with full feedback.
-- ``parameters`` is a ``Parameters``; ``arms`` is H; ``waiting`` is the number of open answers.
+- ``params`` is a ``RuleParams``; ``arms`` is H; ``waiting`` is the number of open answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.bounds import RegretBounds
-from exaul.kernels.game import ROUNDS, Rates, Start
+from exaul.kernels.game import BLOCK, Rates, Start
 
 
 class Sided(NamedTuple):
@@ -33,7 +33,7 @@ class Sided(NamedTuple):
     algorithm of the paper).
 
     Attributes:
-        charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charges below and above the cut,
+        charge: ``charge(where, P, Q, answered, error, params)`` returns the charges below and above the cut,
             finite and >= 0. P and Q in [0, 1] are the probabilities that the drawn arm answers and abstains;
             ``error`` is 0 if the learner does not see it.
         prior: in (0, 1), the first mass of the last arm; the others share the rest evenly. None: all are equal.
@@ -55,7 +55,7 @@ class Drawn(NamedTuple):
     """A rule that draws an arm and charges only that arm, with the weights of ``Sided``.
 
     Attributes:
-        charge: ``charge(where, p, answered, error, parameters)`` returns the charge of the drawn arm, finite and
+        charge: ``charge(where, p, answered, error, params)`` returns the charge of the drawn arm, finite and
             >= 0; p in (0, 1] is its probability, and ``error`` is 0 if not answered.
     """
 
@@ -84,11 +84,11 @@ class Ranked(NamedTuple):
         decide: ``decide(where, state, high, low)`` returns the probability of answering a record. ``high`` in
             [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share whose cut is
             smaller; the rank is uniform between them.
-        learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round;
-            ``parameters.weight`` is the weight of an abstention.
+        learn: ``learn(where, state, answered, error, params)`` returns the state after the round;
+            ``params.weight`` is the weight of an abstention.
         prior: > 0, in records.
         decay: in (0.07, 1); below, the counts overflow within a block, where they grow by ``decay^-256``.
-        reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
+        reserve: ``reserve(where, state, waiting, arms, params)`` returns the state as if every open answer were
             wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
         fit: ``fit(cuts, errors, counts, alpha)`` returns the state before round 1 after a log with these records
             [N], whose cuts have been counted to ``counts`` [H]; None if the rule cannot start from a log.
@@ -108,7 +108,7 @@ class Own(NamedTuple):
 
     Attributes:
         game: ``game(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
-            ``exaul.kernels.play``; ``params`` is a ``Parameters``, but ``init`` gets a ``Start`` in a sweep. If it
+            ``exaul.kernels.play``; ``params`` is a ``RuleParams``, but ``init`` gets a ``Start`` in a sweep. If it
             has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
             see the learner's distribution need ``masses(state, params)``. Unless feedback is ``full``, it must not
             read the error of a round that it did not answer; a sweep hides it.
@@ -236,7 +236,7 @@ def start_copies(
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:
     """Return the number of rounds of each block [K]: 256, and the remainder in the last block."""
-    return np.minimum(ROUNDS, horizon - np.arange(0, horizon, ROUNDS))
+    return np.minimum(BLOCK, horizon - np.arange(0, horizon, BLOCK))
 
 
 @cache
@@ -260,7 +260,7 @@ def block_rates(
         Eta and gamma; NaN for a rate that the learner does not have. A learner without ``rates`` and ``anytime``,
         whose rule reads rates, has the manual ones.
     """
-    last = ROUNDS * np.arange(1, len(block_lengths(horizon)) + 1)
+    last = BLOCK * np.arange(1, len(block_lengths(horizon)) + 1)
     changes = learner.anytime is not None and (anytime or learner.rates is None)
     of_learner = learner.anytime if changes else learner.rates or (lambda horizon, arms: Rates(None, None))
     assert of_learner is not None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Parameters, Rates, Start, Sums
+from exaul.kernels.game import BLOCK, LARGEST_STEP, SPAN, Copies, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.compile import compiled, outermost
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
@@ -134,8 +134,8 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
         totals, wrongs = tally.at_checkpoints
         many = total.size
         for block in range(every.size):
-            first = block * ROUNDS
-            count = min(ROUNDS, rounds - first)
+            first = block * BLOCK
+            count = min(BLOCK, rounds - first)
             read_rounds(cuts, copies.record_stream, first, count, cut)
             read_rounds(errors, copies.record_stream, first, count, error)
             read_rounds(uniforms, copies.draw_stream, first, count, u)
@@ -163,7 +163,7 @@ def _workspace(
     thread: int, arrays: Callable[[int, int, str], tuple[Any, ...]], width: int, many: int, precision: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Allocate the arrays of a loop, and those of its blocks, once for each thread and sizes."""
-    shape = ROUNDS, many
+    shape = BLOCK, many
     of_blocks = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
     return arrays(width, many, precision), of_blocks
 
@@ -172,7 +172,7 @@ def _workspace(
 def parameters_of(copies, c, eta, gamma):
     """Return the numbers that a rule reads, of one copy at the learner's rates."""
     rates = eta * copies.eta_scale[c], gamma * copies.gamma_scale[c]
-    return Parameters(rates[0], rates[1], copies.alpha[c], copies.answer_cost[c], copies.abstain_cost[c], 1.0)
+    return RuleParams(rates[0], rates[1], copies.alpha[c], copies.answer_cost[c], copies.abstain_cost[c], 1.0)
 
 
 def no_losses(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
@@ -266,11 +266,11 @@ def rounds_between(
     """
     scales, of_scale = np.unique(eta_scale, return_inverse=True)
     eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))
-    spans = blocks // (SPAN // ROUNDS)  # chunks begin with a whole span
-    constant = np.bincount(spans, eta != eta[spans * (SPAN // ROUNDS)])[spans] == 0
+    spans = blocks // (SPAN // BLOCK)  # chunks begin with a whole span
+    constant = np.bincount(spans, eta != eta[spans * (SPAN // BLOCK)])[spans] == 0
     with np.errstate(over="ignore", divide="ignore"):  # eta is unlimited
         most = LARGEST_STEP[precision] / (eta * scales[:, None])
-    longest = np.where(constant & (precision == "float64"), SPAN, ROUNDS)
+    longest = np.where(constant & (precision == "float64"), SPAN, BLOCK)
     every = 2.0 ** np.floor(np.log2(np.clip(most, 1, longest)))
     groups, of_group = np.unique(every.astype(np.int64), axis=0, return_inverse=True)
     return groups, of_group.reshape(-1)[of_scale]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import ROUNDS, SPAN, Start
+from exaul.kernels.game import BLOCK, SPAN, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
@@ -100,7 +100,7 @@ def _compile(rule: Ranked) -> Loop:
                 write(state, c, learn(where, own, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = yes
 
-    return Loop(compile_loop(simulate_block), lambda _, many, __: tuple(np.zeros((2, ROUNDS, many))), by_arm=True)
+    return Loop(compile_loop(simulate_block), lambda _, many, __: tuple(np.zeros((2, BLOCK, many))), by_arm=True)
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
@@ -109,7 +109,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
     rule, loop = learner.rule, _compile(learner.rule)
-    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else ROUNDS
+    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else BLOCK
 
     def simulate(state: Any, made: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state

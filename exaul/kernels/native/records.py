@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import BLOCK
 from exaul.kernels.native.backend import PADDING, PART, run_in_parts
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
@@ -27,8 +27,8 @@ _, uniform = compile_for(compiled, word, real)
 def _draw(first, last, key_x, key_y, blocks, out):
     for u in range(first, last):
         for k in range(blocks.size):
-            for i in range(ROUNDS):
-                out[u, k * ROUNDS + i] = uniform((key_x[u], key_y[u]), np.uint32(blocks[k]), np.uint32(i))
+            for i in range(BLOCK):
+                out[u, k * BLOCK + i] = uniform((key_x[u], key_y[u]), np.uint32(blocks[k]), np.uint32(i))
 
 
 def draws(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
@@ -37,7 +37,7 @@ def draws(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np
     ``key`` is that of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
-    out = np.zeros((len(key[0]), len(blocks) * ROUNDS + PADDING))
+    out = np.zeros((len(key[0]), len(blocks) * BLOCK + PADDING))
     run_in_parts(len(out), EACH, lambda first, last: _draw(first, last, *key, blocks, out))
     return out
 
@@ -78,7 +78,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                 many = min(PIECE, rounds - piece)
                 for i in range(many):
                     t = start + piece + i
-                    u = uniform(key, word(t // ROUNDS), word(t % ROUNDS))
+                    u = uniform(key, word(t // BLOCK), word(t % BLOCK))
                     which[i] = chosen(where, t + 1, horizon, u)
                 offset = 0
                 for p in range(sizes.size):
@@ -197,12 +197,12 @@ def find_best_arms(
         cuts, errors: as of ``RecordBlocks``.
         checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
         rounds: number of rounds to count, at most N.
-        costs: of an answer per unit of error, and of an abstention, [cells] each.
+        costs: of an answer per unit of error, and of an abstention, [pairs] each.
         counts: [R, H], number of rounds by cut; added to.
         wrong: [R, H], sum of their errors in the order of rounds; added to.
 
     Returns:
-        Losses [P, cells, R], and arms [P, cells, R] in 0..H-1, the lowest if tied.
+        Losses [P, pairs, R], and arms [P, pairs, R] in 0..H-1, the lowest if tied.
     """
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)

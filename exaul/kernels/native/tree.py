@@ -59,10 +59,10 @@ def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     others = _choose(charges[1:]) if len(charges) > 1 else None
 
     @compiled
-    def chosen(number, where, P, Q, answered, error, parameters):
+    def chosen(number, where, P, Q, answered, error, params):
         if others is None or number == 0:
-            return first(where, P, Q, answered, error, parameters)
-        return others(number - 1, where, P, Q, answered, error, parameters)
+            return first(where, P, Q, answered, error, params)
+        return others(number - 1, where, P, Q, answered, error, params)
 
     return chosen
 

@@ -82,32 +82,32 @@ def learner(rule, feedback="bandit", rates=rates, **more):
     return Learner(feedback, Sided(rule), rates, exaul.anytime, **more)
 
 
-def zero(where, P, Q, answered, error, parameters):
+def zero(where, P, Q, answered, error, params):
     return 0.0, 0.0
 
 
-def fails(where, P, Q, answered, error, parameters):
+def fails(where, P, Q, answered, error, params):
     raise KeyError("sorry")
 
 
-by_module = learner(lambda where, P, Q, answered, error, parameters: (helpers.half(error), 0.0))
-circular = learner(lambda where, P, Q, answered, error, parameters: (again(error), 0.0))
-text = learner(lambda where, P, Q, answered, error, parameters: (error + "x", 0.0))
-one = learner(lambda where, P, Q, answered, error, parameters: error)
-branches = learner(lambda where, P, Q, answered, error, parameters: (error if answered else 0.0, 0.0))
+by_module = learner(lambda where, P, Q, answered, error, params: (helpers.half(error), 0.0))
+circular = learner(lambda where, P, Q, answered, error, params: (again(error), 0.0))
+text = learner(lambda where, P, Q, answered, error, params: (error + "x", 0.0))
+one = learner(lambda where, P, Q, answered, error, params: error)
+branches = learner(lambda where, P, Q, answered, error, params: (error if answered else 0.0, 0.0))
 raises = learner(fails)
-negative = learner(lambda where, P, Q, answered, error, parameters: (error - 0.5, 0.0))
-infinite = learner(lambda where, P, Q, answered, error, parameters: (0.0, 1.0 / where(answered, 1.0, 0.0 * P)))
-no_number = learner(lambda where, P, Q, answered, error, parameters: (0.0, 0.0 / (1.0 - error)))
-if_unlikely = learner(lambda where, P, Q, answered, error, parameters: (where(P < 0.01, INF, 1.0), 0.0))
-at_alpha = learner(lambda where, P, Q, answered, error, parameters: (where(parameters.alpha > 0.5, INF, 0.0), 0.0))
+negative = learner(lambda where, P, Q, answered, error, params: (error - 0.5, 0.0))
+infinite = learner(lambda where, P, Q, answered, error, params: (0.0, 1.0 / where(answered, 1.0, 0.0 * P)))
+no_number = learner(lambda where, P, Q, answered, error, params: (0.0, 0.0 / (1.0 - error)))
+if_unlikely = learner(lambda where, P, Q, answered, error, params: (where(P < 0.01, INF, 1.0), 0.0))
+at_alpha = learner(lambda where, P, Q, answered, error, params: (where(params.alpha > 0.5, INF, 0.0), 0.0))
 nonsense = learner(zero, "nonsense")
 backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
 certain = Learner("bandit", Sided(zero, 1.0), rates)
 from exaul.kernels.learners.aci_rank import aci_rank
 forgetful = aci_rank._replace(rule=aci_rank.rule._replace(decay=0.05))
 words = learner(zero, risk_bound=lambda *given: "none")
-away = Learner("bandit", Drawn(lambda where, p, answered, error, parameters: INF), rates)
+away = Learner("bandit", Drawn(lambda where, p, answered, error, params: INF), rates)
 """
 HELPERS = """
 def half(x):

@@ -40,7 +40,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     made: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
         made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
-        mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,)) if isinstance(mine, str) else mine
+        mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
     learner, params = made
     if isinstance(mine, Learner) and isinstance(mine.rule, Own):
         try:

@@ -88,17 +88,17 @@ class CoinState(NamedTuple):
     share: Any  # the probability of answering; 0 before round 1, then eta
 
 
-def _toss(where: Callable[..., Any], coin: CoinState, high: Any, low: Any) -> Any:
-    return coin.share + 0 * high
-
-
-def _take_eta(
-    where: Callable[..., Any], coin: CoinState, answered: Any, error: Any, params: RuleParams
-) -> CoinState:
-    return CoinState(params.eta + 0 * coin.share)
-
-
 upside_down = _impostor(truth=0.0)
 half_alpha = _impostor(times=0.5)
 twice_alpha = _impostor(times=2.0)
-coin = Learner("none", Ranked(CoinState(0.0), _toss, _take_eta, prior=1.0, decay=0.5), exaul.rates)
+coin = Learner(
+    "none",
+    Ranked(
+        CoinState(0.0),
+        lambda where, coin, high, low: coin.share + 0 * high,
+        lambda where, coin, answered, error, params: CoinState(params.eta + 0 * coin.share),
+        prior=1.0,
+        decay=0.5,
+    ),
+    exaul.rates,
+)

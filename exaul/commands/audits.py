@@ -66,7 +66,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 def _describe(row: Mapping[str, Any]) -> str:
     when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="minutes")
-    head = f"{row['id']}, {when}, key {quote(row['key'])}, score {row['score']:.4g}"
+    head = f"{join_lines(row['id'])}, {when}, key {quote(row['key'])}, score {row['score']:.4g}"
     if row["text"] is None:
         return f"{head}\nno text is kept"
     return f"{head}\nquestion: {join_lines(row['question'])}\nanswer: {join_lines(row['text'])}"

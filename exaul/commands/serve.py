@@ -13,7 +13,7 @@ from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 OF_SERVER = "state", "host", "port", "keys"  # the others are arguments of ``app``, without ``log_``
-BEGUN = "it began without this log, and goes on; to begin it anew from it, stop and run: exaul journal start"
+BEGUN = "it began with another log or alpha, and goes on; to begin it anew, stop and run: exaul journal start"
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
@@ -45,10 +45,9 @@ def main(given: Mapping[str, Any]) -> int:
         try:
             beginnings = {} if config.shadow else application.state.service.beginnings(MOST_KEYS)
             for key, started in beginnings.items():
-                name = f"key {quote(key)}" if key else "new keys"
-                print(f"exaul: {name}: {started or COLD}", file=sys.stderr, flush=True)
-            for key in [] if config.shadow else application.state.service.keys_of_other_logs(MOST_KEYS):
-                print(f"exaul: key {quote(key)}: {BEGUN}", file=sys.stderr, flush=True)
+                name = f"key {quote(key)}" if key or started is None else "new keys"
+                text = BEGUN if started is None else started or COLD
+                print(f"exaul: {name}: {text}", file=sys.stderr, flush=True)
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
                 warning = asyncio.run(warning_of(gateway_flags))

@@ -53,7 +53,7 @@ from exaul.kernels.rows import Rows
 
 
 def make(
-    learner: str | Learner[Any],
+    learner: Any,
     arms: int | None = None,
     *,
     alpha: float,
@@ -89,9 +89,7 @@ def make(
     """
     _check_precision()
     name = learner if isinstance(learner, str) else "learner"
-    if isinstance(learner, str):
-        learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
-    assert isinstance(learner, Learner)
+    learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
     check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
     arms = (ARMS if grid is None else len(grid)) if arms is None else arms
     check_count("arms", arms, 2)
@@ -391,9 +389,7 @@ def environment(
     Raises:
         BadInput: the environment or a tunable is unknown, or the number of sources is another.
     """
-    made, kinds = name, (Oblivious, Adaptive)
-    if not isinstance(made, kinds):
-        made = registry.resolve("environment", name, registry.ENVIRONMENTS, kinds)
+    made = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     two = np.ndim(next(iter(scores), 0)) == 1
     scores, errors = (
         [np.asarray(x, np.float64) for x in (values if two else [values])] for values in (scores, errors)

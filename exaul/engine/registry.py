@@ -98,12 +98,16 @@ def check_names(field: str, names: Collection[str], table: Mapping[str, str]) ->
     check_known(field, (name for name in names if not is_user_code(name)), table)
 
 
-def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
+def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
     """Import a learner or environment from the table, the working folder or an installed package.
+
+    ``name`` may be the object itself.
 
     Raises:
         BadInput: the import fails, or the object has another type.
     """
+    if isinstance(name, kinds):
+        return name
     if name in table:
         return load_object(table[name])
     check_names(field, (name,), table)

@@ -169,10 +169,10 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     answer_cost, abstain_cost = loss_costs(params)
 
     def one(losses: Any, record: Any) -> tuple[Any, Any]:
-        (of_arms, own), (cut, error, answer) = losses, record
+        (of_arms, loss), (cut, error, answer) = losses, record
         of_arms += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
-        own += jnp.where(answer, answer_cost * error, abstain_cost)
-        return (of_arms, own), own - jnp.min(of_arms)
+        loss += jnp.where(answer, answer_cost * error, abstain_cost)
+        return (of_arms, loss), loss - jnp.min(of_arms)
 
     rounds = cuts, errors, answers
     return jax.lax.scan(one, spread((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]

@@ -111,8 +111,7 @@ class CollectJob:
 
     def is_complete(self, answer: Answer) -> bool:
         """Return whether an answer has all scores and, if it is judged, an error."""
-        numbers = [*answer.scores.values(), *([answer.error] if self.is_judged else [])]
-        return not any(map(math.isnan, numbers))
+        return not any(map(math.isnan, (*answer.scores.values(), answer.error if self.is_judged else 0.0)))
 
     async def _ask_all(self, asker: Asker) -> None:
         numbers = iter(range(len(self.rows)))

@@ -139,7 +139,7 @@ class Abstainers:
 
     @_uses_file
     def decide(
-        self, score: float, key: str = "", id: str | None = None, ref: str | None = None
+        self, score: float, key: str = "", id: str | None = None, ref: str | None = None, only_shown: bool = False
     ) -> AbstainerDecision:
         """Decide whether to show an answer, as ``Abstainer.decide``, and journal the decision.
 
@@ -148,6 +148,7 @@ class Abstainers:
             key: selects the Abstainer; a new key creates one.
             id: as in ``Abstainer.decide``; unique over all keys.
             ref: another name of the answer, which ``feedback`` and ``withdraw`` take, too; unique over all keys.
+            only_shown: keep the ref only if the answer is shown, else for another answer to the same question.
 
         Raises:
             BadInput: the score is not in [0, 1], the key is not a text, or the id or ref was used before.
@@ -157,16 +158,9 @@ class Abstainers:
         id, ref = self._new("id", id), self._new("ref", ref)
         abstainer = self._take(key)
         decision = abstainer.decide(score, id)
-        self._journal.append(
-            key=key,
-            kind=DECIDE,
-            id=decision.id,
-            ref=ref,
-            score=score,
-            probability=decision.probability,
-            answered=int(decision.answer),
-            audit=int(decision.audit),
-        )
+        ref = ref if decision.answer or not only_shown else None
+        numbers = {"score": score, "probability": decision.probability, "answered": int(decision.answer)}
+        self._journal.append(key=key, kind=DECIDE, id=decision.id, ref=ref, audit=int(decision.audit), **numbers)
         self._commit(key, abstainer)
         return decision
 
@@ -240,19 +234,21 @@ class Abstainers:
         return abstainer.started
 
     @_uses_file
-    def beginnings(self, limit: int) -> dict[str, str]:
-        """Return what keys start with, of the first ``limit``, that have not yet; ``""`` is any new key."""
-        keys = dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)])
-        starts = {key: self._start_of_new(key) for key in keys if not self._starts_of(key)}
-        return {key: start.describe(config) for key, (config, start) in starts.items()}
+    def beginnings(self, limit: int) -> dict[str, str | None]:
+        """Return what each of ``limit`` keys starts with, or None: it began otherwise; ``""`` is any new key."""
+        texts = dict[str, str | None]()
+        for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
+            config, start = self._start_of_new(key)
+            if not (starts := self._starts_of(key)):
+                texts[key] = start.describe(config)
+            elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
+                texts[key] = None
+        return texts
 
-    @_uses_file
-    def keys_of_other_logs(self, limit: int) -> list[str]:
-        """Return which of the first ``limit`` keys began without the log from which new ones start."""
-        logs = {key: self._logs.get(key, self._logs[""]) for key in self._journal.all_keys(limit)}
-        begun = ((key, log, row) for key, log in logs.items() for row in self._starts_of(key)[-1:])
-        known = ((key, log, self._journal.start_of(row)[1]) for key, log, row in begun if isinstance(log, Records))
-        return [key for key, log, start in known if not start or start["log"]["content"] != log.content()]
+    def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
+        log = self._logs.get(key, self._logs[""])
+        is_other = isinstance(log, Records) and (not start or start["log"]["content"] != log.content())
+        return is_other or alpha != self._alphas.get(key, alpha)
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
@@ -306,13 +302,8 @@ class Abstainers:
         as_text("key", key)
         sums, shadow = self._journal.sums(key), dict[str, float]()
         if sums.answers:  # in shadow mode
-            shadow = {
-                "shadow_answers": sums.answers,
-                "shadow_audited": sums.audited,
-                "shadow_observed": sums.observed,
-                "shadow_wrong": sums.wrong,
-                "shadow_fdr_limit": limit_of(self._config, sums.unproven, sums.answers, 0),
-            }
+            shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
+            shadow["shadow_fdr_limit"] = limit_of(self._config, sums.unproven, sums.answers, 0)
         if key in self._loaded or self._starts_of(key):
             abstainer = self._take(key)
             figures = abstainer.figures()
@@ -386,7 +377,7 @@ class Abstainers:
             kind, outcome = WITHDRAW if WITHDRAW not in kinds else None, "withdrawn"
         elif not answer.audit and self._config.audit is not None:
             outcome = "unaudited"
-        elif FEEDBACK in kinds:
+        elif kinds & {FEEDBACK, UNLEARNED}:
             outcome = "repeated"
         else:
             kind, outcome = FEEDBACK, "counted"
@@ -394,7 +385,8 @@ class Abstainers:
         if abstainer and error is None:
             abstainer.withdraw(answer.id)  # counts one, also if the id is not open and so not known to it
         elif abstainer and error is not None and abstainer.feedback(answer.id, error) != "counted":
-            kind, outcome = None, "late"  # shown, without feedback, and no longer open: expired
+            # shown, without feedback, and no longer open: expired. The verdict of an audit ends its wait.
+            kind, outcome = UNLEARNED if answer.audit else None, "late"
         if kind:
             self._journal.append(key=answer.key, kind=kind, id=answer.id, error=error)
             self._commit(answer.key, abstainer)

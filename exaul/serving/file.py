@@ -189,6 +189,7 @@ class JournalFile:
         if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
         if closed and bare and self._lock is not None:  # the file is used soon after a service has ended
+            self.check_chain(1, 1)  # with the configuration
             self.check_chain(self.last_seq())
         else:
             self._check_all()
@@ -253,8 +254,7 @@ class JournalFile:
 
     def roll_back(self) -> None:
         """Undo what was written since the last commit, if anything."""
-        if self._file.in_transaction:
-            self._file.execute("ROLLBACK")
+        self._file.rollback()
 
     def _note(self, path: Path) -> None:
         """Note which file is at a path; its size is noted when it is first checked."""

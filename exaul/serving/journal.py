@@ -166,7 +166,9 @@ class Journal(JournalFile):
             query = _SUMS.format(_OF_GATE if key is None else _OF_SHADOW)
             added = self._file.execute(query, {"since": known.seq, "key": key}).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None
-            known = self._sums[key] = JournalSums(latest, *map(operator.add, known[1:], added))
+            known = JournalSums(latest, *map(operator.add, known[1:], added))
+            if known.answers or key is None:  # clients may ask for any number of keys that are not there
+                self._sums[key] = known
         return known
 
 

@@ -59,7 +59,8 @@ class Service(Abstainers):
         self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
         self.shadow, self._kept = shadow, texts or "audited"
         keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
-        self._texts = AnswerTexts(self.path, retain_days) if keeps else None
+        has_old = Path(f"{self.path}.texts").exists()  # which are still deleted in time
+        self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old else None
         self._ready_at = -math.inf  # when the file was last found usable
         self.changes = 0  # decisions, feedback and withdrawals since the start
         self._serving = threading.RLock()  # of what is here beside the file; taken before the lock of the file
@@ -74,6 +75,7 @@ class Service(Abstainers):
         key: str = "",
         id: str | None = None,
         ref: str | None = None,
+        only_shown: bool = False,
         question: str | None = None,
         text: str | None = None,
     ) -> AbstainerDecision:
@@ -82,7 +84,8 @@ class Service(Abstainers):
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
         """
         with self._serving:
-            decision = (self.show if self.shadow else super().decide)(score, key, id, ref)
+            given = score, key, id, ref
+            decision = self.show(*given) if self.shadow else super().decide(*given, only_shown)
             if text is not None:
                 self._keep_text(decision, AnswerText(question or "", text))
             self.metrics.count_decision(key, score, decision.answer)
@@ -91,7 +94,7 @@ class Service(Abstainers):
         return decision
 
     def _keep_text(self, decision: AbstainerDecision, text: AnswerText) -> None:
-        if self._texts is not None and (decision.audit or self._kept == "all"):
+        if self._texts is not None and (self._kept == "all" or (decision.audit and self._kept == "audited")):
             try:
                 self._texts.add(decision.id, text)
             except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit

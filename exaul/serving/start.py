@@ -62,11 +62,10 @@ class AbstainerStart(NamedTuple):
             answers: as of ``Journal.answers``.
             name: of the answers.
         """
-        observed = [entry for entry in answers if entry.error is not None]
-        if not observed:
+        # with audits, only audited answers count: they are a random sample, and users choose what they rate
+        sample = [x for x in answers if x.error is not None and (x.audit or config.audit is None)]
+        if not sample:
             return cls.after(config, None)
-        # audited answers are a random sample; users choose what they rate
-        sample = [entry for entry in observed if entry.audit] or observed
         scores, errors = np.array([[entry.score, entry.error] for entry in sample], np.float64).T
         past = np.array([entry.score for entry in answers], np.float64)
         return cls.after(config, Records(name, scores, errors, 0, None), past)

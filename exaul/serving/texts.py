@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class AnswerTexts:
         file = path.with_name(f"{path.name}.texts")
         try:
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-            self._file = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+            self._file = sqlite3.connect(file, timeout=0.1, check_same_thread=False, isolation_level=None)
             self._file.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten
             self._file.execute("PRAGMA journal_mode = TRUNCATE")  # and are in no other file either
             self._file.execute(
@@ -56,9 +57,11 @@ class AnswerTexts:
         self.delete_old()
 
     def of(self, id: str) -> AnswerText | None:
-        """Return the text of a decision, or None if it was not kept, or no longer is."""
-        row = self._file.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)).fetchone()
-        return None if row is None else AnswerText(*row)
+        """Return the text of a decision; None if it was not kept, no longer is, or another program has the file."""
+        with suppress(sqlite3.Error):
+            for row in self._file.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)):
+                return AnswerText(*row)
+        return None
 
     def close_text(self, id: str) -> None:
         """Note that a decision has its verdict, and delete old texts."""

@@ -6,10 +6,9 @@ wrong, down if it was right. An abstention moves nothing, so the learner stays s
 it, ``aci-rank`` shows what ranks, the payback and the drift are worth.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exaul.kernels.game import Rates, RuleParams
+from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 0.005
@@ -24,18 +23,17 @@ class AciState(NamedTuple):
     threshold: Any  # z, in units of the grid
 
 
-def decide(where: Callable[..., Any], state: AciState, high: Any, low: Any) -> Any:
-    """Return 1 if the score lies above z, else 0."""
-    return where(high > state.threshold, 1.0, 0.0)
-
-
-def learn(where: Callable[..., Any], state: AciState, answered: Any, error: Any, params: RuleParams) -> AciState:
-    """Move z by ``eta (e - alpha)`` after an answer."""
-    return AciState(state.threshold + where(answered, params.eta * (error - params.alpha), 0.0))
-
-
 aci = Learner(
     feedback="bandit",
-    rule=Ranked(AciState(0.0), decide, learn, prior=MANY, decay=1 - 2.0**-50),
+    rule=Ranked(
+        AciState(0.0),
+        lambda where, z, high, low: where(high > z.threshold, 1.0, 0.0),
+        # z moves by eta (e - alpha) after an answer
+        lambda where, z, answered, error, params: AciState(
+            z.threshold + where(answered, params.eta * (error - params.alpha), 0.0)
+        ),
+        prior=MANY,
+        decay=1 - 2.0**-50,
+    ),
     rates=lambda horizon, arms: Rates(STEP, None),
 )

@@ -184,6 +184,8 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     ]
     assert answers == [True, False, False]
     assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == ([], [True] * 3)
+    (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
+    assert "exaul: key 'billing': it began with another log or alpha" in "".join(begun("--keys", "keys.toml")[0])
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
 
@@ -198,6 +200,6 @@ def test_a_start_without_a_log_is_warned_of(folder, begun):
     (folder / "log.csv").write_text(LOG)
     for log, warned in (("log.csv", True), ("log.csv", False), ("log.csv:score=0.9", True)):
         said, _ = begun("--warm-start", log)
-        assert any("exaul: key '': it began without this log" in line for line in said) == warned
+        assert any("exaul: key '': it began with another log or alpha" in line for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import math
 
 import pytest
@@ -86,10 +87,11 @@ def error(status, message="no such model", **headers):
     return JSONResponse({"error": {"message": message}}, status, headers)
 
 
-def packed(raw):
-    return Response(raw, 200, {"content-encoding": "gzip"})
+def packed(raw, coding="gzip"):
+    return Response(raw, 200, {"content-encoding": coding})
 
 
+PARIS = json.dumps(completion("Paris")).encode()
 NO_COMPLETION = "unreadable reply", "it is not a chat completion", 1
 TOO_LARGE = "unreadable reply", "it has more than 16 MiB", 1
 ESCAPED = r"\x1b[31m\n\u2028."
@@ -112,6 +114,7 @@ FAILURES = [  # a response, the failure and what is told of it, and the number o
     ),
     (lambda: Response("[" * 10**5, 418), "status 418", "[[[", 1),
     (lambda: packed(b"not packed"), *NO_COMPLETION),
+    (lambda: packed(gzip.compress(gzip.compress(PARIS)), "gzip, gzip"), *NO_COMPLETION),
     (lambda: packed(gzip.compress(b" " * (LARGEST + 1), 9)), *TOO_LARGE),
     (lambda: Response(b" " * (LARGEST + 1)), *TOO_LARGE),
 ]

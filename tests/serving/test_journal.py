@@ -95,6 +95,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
         ("an earlier wal", "-wal is of another file, or of an earlier time"),
         ("an empty wal", "-wal was removed or emptied"),
         ("latest entries", "the latest entries are not those"),
+        ("configuration", "or one before it was changed"),
         ("hot", "program was interrupted"),
         ("empty", "is empty or missing"),
         ("missing", "is empty or missing"),
@@ -103,7 +104,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
 def test_what_is_gone_or_of_another_file_is_noticed(tmp_path, damage, sentence):
     path = killed(tmp_path / "state")
     own = wal_of(path).read_bytes()
-    if damage in ("latest entries", "hot"):
+    if damage in ("latest entries", "configuration", "hot"):
         Abstainers(path).close()
     match damage:
         case "another wal":
@@ -117,9 +118,10 @@ def test_what_is_gone_or_of_another_file_is_noticed(tmp_path, damage, sentence):
             wal_of(path).write_bytes(b"")
             # as soon as another one is open, nothing is missing
             Abstainers(killed(tmp_path / "begun", seed=2, questions=0)).close()
-        case "latest entries":
+        case "latest entries" | "configuration":
+            change = "UPDATE meta SET value = replace(value, '0.1', '0.9') WHERE name = 'config'"
             with sqlite3.connect(path) as file:
-                file.execute("DELETE FROM journal WHERE seq > 50")
+                file.execute(change if damage == "configuration" else "DELETE FROM journal WHERE seq > 50")
             file.close()
         case "hot":
             path.with_name("state-journal").write_bytes(b"of another program")
@@ -211,7 +213,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             elif decision.audit:
                 open_id = decision.id
     assert "starts by answering" in output_of(["journal", "start", str(path), "--warm-start", LOG], capsys)
-    for _ in range(2):  # also after a restart
+    for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
             seq = abstainers.latest_entries(1, START, key="")[0].seq
             second = second or Abstainer(alpha=0.1, audit=0.5, seed=1, key=seq, warm_start=(log.scores, log.errors))
@@ -220,7 +222,8 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
                 assert decision[1:] == alone[1:]
                 if decision.audit:
                     assert abstainers.feedback(decision.id, 0.0) == second.feedback(alone.id, 0.0) == "counted"
-            assert abstainers.feedback(open_id, "up") == "late"
+            assert abstainers.feedback(open_id, "up") == outcome
+            assert abstainers.open_audits(1) == (0, [])  # nor does it wait for a verdict
             spans, both = (first.figures(), second.figures()), abstainers.figures()
             for name in ("questions", "answers", "observed", "wrong", "feedback_risk", "feedback_risk_bound"):
                 assert both[name] == pytest.approx(sum(span[name] for span in spans))
@@ -353,6 +356,16 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
     assert verify(path) == 0
     assert main(["journal", "export", str(path), str(tmp_path / "log.csv")]) == 0
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 100  # a header and the rated answers
+
+
+def test_with_audits_no_other_rating_is_a_start(tmp_path):
+    with Abstainers(tmp_path / "state", audit=1e-9) as abstainers:
+        for _ in range(99):
+            abstainers.feedback(abstainers.show(0.5).id, "up")
+        assert abstainers.beginnings(1) == {"": ""}
+        with pytest.raises(BadInput):
+            abstainers.figures("unknown")
+        assert not abstainers._journal._sums  # clients may ask for any number of them
 
 
 def test_audits_wait_until_they_have_a_result(tmp_path):

@@ -47,6 +47,7 @@ def test_an_idle_service_deletes_texts(tmp_path, monkeypatch):
         service, file, later = client.app.state.service, tmp_path / "s.texts", time.time() + 31 * DAY
         service.feedback(service.decide(0.5, question="", text="a secret").id, "up")
         assert b"a secret" in file.read_bytes()
+    with TestClient(application.app(tmp_path / "s", texts="none")):  # also one that keeps no more
         monkeypatch.setattr(time, "time", lambda: later)
         until(lambda: b"a secret" not in file.read_bytes())
 

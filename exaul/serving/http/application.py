@@ -24,6 +24,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.http.bodies import (
+    FALLBACK,
     Accepted,
     DecideBody,
     DecideReply,
@@ -169,9 +170,16 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
     async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
         judges = "audit" in request.state.scopes  # else whoever rates first would give the verdict
-        items = body if isinstance(body, list) else [body]
+        items, of_token = body if isinstance(body, list) else [body], request.state.key
+
+        def rate(item: FeedbackBody) -> str:
+            keys = {entry.key for entry in service.entries_of(item.id)} - {of_token, f"{of_token}{FALLBACK}"}
+            if keys and of_token is not None:
+                return "unknown"  # an answer of another tenant
+            return service.feedback(item.id, item.rating, judges)
+
         # one by one: decisions go in between
-        outcomes = [await state.call(service.feedback, item.id, item.rating, judges) for item in items]
+        outcomes = [await state.call(rate, item) for item in items]
         replies = [*map(_accepted, outcomes)]
         return replies if isinstance(body, list) else replies[0]
 

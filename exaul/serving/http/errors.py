@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException as StarletteException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import BadInput, join_lines, quote, shorten
 
 ERRORS = {  # by status: type, and meaning for the description of the API
     400: ("invalid_request_error", "A field is invalid; `param` names it."),
@@ -128,7 +128,8 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
 
 def _sentence_of(error: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return one sentence about an error of pydantic, and the field."""
-    param = ".".join(str(part) for part in error["loc"] if part not in ("body", "query", "item", "list"))
+    names = (str(part) for part in error["loc"] if part not in ("body", "query", "item", "list"))
+    param = shorten(join_lines(".".join(names)))
     field = param or "the body"
     match error["type"]:
         case "json_invalid":

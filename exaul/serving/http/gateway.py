@@ -25,7 +25,7 @@ from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
-from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
+from exaul.serving.http.bodies import FALLBACK, LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import WITHHELD, GatewayFlags
@@ -37,7 +37,6 @@ MOST_MESSAGES = 4096  # of a request: a thousand bytes of memory may belong to e
 KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
 REF = "exaul_ref"  # in ``metadata``
 UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
-FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
 NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
 # of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
 FIELDS = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens
@@ -220,8 +219,7 @@ class Gateway:
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
         flags = self._flags
-        # feedback by ``ref`` concerns the answer that is shown
-        completion, exaul = await self._ask(chat._replace(ref=None) if self.second else chat, self.upstream)
+        completion, exaul = await self._ask(chat, self.upstream)
         hands_over = not exaul["answer"] and exaul.get("decided", True)
         if self.second and hands_over:
             body, key = chat.body | {"model": self.second}, f"{chat.key}{FALLBACK}"
@@ -296,10 +294,10 @@ class Gateway:
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        more = {"question": completions.conversation_of(chat.body), "text": text}
-        deciding = asyncio.ensure_future(
-            self._state.call(self._state.service.decide, score, chat.key, chat.id, chat.ref, **more)
-        )
+        # of two answers, ``ref`` names the one that is shown
+        given = score, chat.key, chat.id, chat.ref, bool(self.second)
+        question = completions.conversation_of(chat.body)
+        deciding = asyncio.ensure_future(self._state.call(self._state.service.decide, *given, question, text))
         try:
             with self._state.metrics.decide_seconds.time():
                 return await asyncio.shield(deciding)

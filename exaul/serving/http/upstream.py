@@ -109,23 +109,18 @@ class Upstream:
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
 
     async def _exchange(
-        self,
-        method: str,
-        path: str,
-        headers: ClientHeaders,
-        waits: bool = False,
-        content: bytes | None = None,
+        self, method: str, path: str, headers: ClientHeaders, waits: bool = False, content: bytes | None = None
     ) -> httpx2.Response:
         """Return the response to a request, whatever its status is; ``content`` is JSON."""
         if {".", ".."} & set(path.partition("?")[0].split("/")):
             raise CompletionFailed(404, "no such path")
         if self._calls.locked() and not waits:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        sent = {} if content is None else {"Content-Type": "application/json"}
+        sent: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
         if self._key is not None:
             sent["Authorization"] = f"Bearer {self._key}"
         elif not self._secured:
-            sent |= {name: headers[name] for name in CREDENTIALS if name in headers}
+            sent |= {name: headers[name].encode("latin-1") for name in CREDENTIALS if name in headers}
         try:
             async with self._calls:
                 response = await self._client.request(method, f"{self._url}{path}", headers=sent, content=content)

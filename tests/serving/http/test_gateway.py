@@ -243,7 +243,7 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
     stub.rule = lambda asked, before: completion(replies.get((asked["model"], asked.get("temperature")), "1, 3"))
     with gate(score="agree", score_model="judge", samples=4) as client:
         fields = {"seed": 3, "temperature": 0, "top_logprobs": 2}
-        status, headers, raw = client.ask(QUESTION | fields, authorization="Bearer client")
+        status, headers, raw = client.ask(QUESTION | fields, authorization="Bearer \xe9")
     reply = json.loads(raw)
     assert reply["choices"][0]["message"]["content"] == "Paris"
     assert (status, reply["exaul"]["score"], headers["x-exaul-score"]) == (200, 0.5, "0.5")
@@ -251,7 +251,7 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
     assert first == QUESTION | {"seed": 3, "temperature": 0}
     assert samples == [QUESTION | {"temperature": 1.0}] * 4
     assert re.search("means? the same", str(judged))
-    assert set(stub.keys) == {"Bearer client"}
+    assert set(stub.keys) == {"Bearer \xe9"}
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,12 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, ga
             assert not [name for name in headers if name.startswith("x-exaul")]
 
 
+def test_a_ref_names_the_first_answer_if_it_is_shown(gate):
+    with gate(learner="aci-rank", keys={"": ALWAYS}, fallback="large") as client:
+        client.ask(x_exaul_ref="theirs")
+        assert client.service.feedback("theirs", "up") == "counted"
+
+
 def test_the_form_error_comes_after_the_second_model(town, gate):
     with gate(learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large") as client:
         assert client.ask(x_exaul_withheld="error")[0] == 400
@@ -224,12 +230,16 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, gate, monkeypatch)
 
 
 def test_a_token_chooses_the_key(town, gate, monkeypatch):
-    """Whoever has a token can choose no other key, and a token without one is refused."""
-    lines = "ask billing-token-012345 billing\nask,keys nameless-token-01234"
+    """Whoever has a token can choose or rate no other key, and a token without one is refused."""
+    lines = "ask,feedback billing-token-012345 billing\nask,keys nameless-token-01234\nfeedback rater-token-01234 b"
     monkeypatch.setenv("TOKENS", lines)
     with gate(tokens="env:TOKENS", key="token") as client:
-        billing, nameless = ({"authorization": f"Bearer {line.split()[1]}"} for line in lines.split("\n"))
-        assert client.ask(**billing)[1]["x-exaul-key"] == "billing"
+        billing, nameless, other = ({"authorization": f"Bearer {line.split()[1]}"} for line in lines.split("\n"))
+        _, headers, _ = client.ask(**billing)
+        assert headers["x-exaul-key"] == "billing"
+        feedback = {"id": headers["x-exaul-id"], "thumb": "down"}
+        rated = [json.loads(client.ask(feedback, "/v1/feedback", **rater)[2]) for rater in (other, billing)]
+        assert [reply["reason"] for reply in rated] == ["unknown", "counted"]
         assert client.refusal(**billing, x_exaul_key="other") == (400, "x-exaul-key")
         assert client.refusal(**nameless) == (400, "key")
         assert client.service.all_keys() == ["billing"]

@@ -108,7 +108,7 @@ class Service(Abstainers):
         with self._serving:
             total, waiting = self.open_audits(limit)
             texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
-            return total, [self._row_of(entry, text) for entry, text in zip(waiting, texts, strict=True)]
+            return total, list(map(self._row_of, waiting, texts))
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
         """Return a decision, with its text and what became of it."""

@@ -294,8 +294,7 @@ class Gateway:
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        # of two answers, ``ref`` names the one that is shown
-        given = score, chat.key, chat.id, chat.ref, bool(self.second)
+        given = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
         question = completions.conversation_of(chat.body)
         deciding = asyncio.ensure_future(self._state.call(self._state.service.decide, *given, question, text))
         try:

@@ -1,6 +1,7 @@
 """Strict arrays in every test: no silent rank or dtype promotion, and float64 where it is asked for."""
 
 import os
+from contextlib import chdir
 from functools import wraps
 from pathlib import Path
 
@@ -133,6 +134,13 @@ def draw_few_figures(patch):
 def few_figures():
     with pytest.MonkeyPatch.context() as patch:
         draw_few_figures(patch)
+        yield
+
+
+@pytest.fixture
+def in_folder(tmp_path):
+    """The test stands in a folder of its own."""
+    with chdir(tmp_path):
         yield
 
 

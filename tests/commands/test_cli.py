@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -184,11 +185,11 @@ def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(ar
     assert error.endswith(f"; did you mean {meant}?\n") if meant else "did you mean" not in error
 
 
-def test_percents_and_flags_in_the_singular(tmp_path, few_figures):
+def test_percents_and_flags_in_the_singular(in_folder, few_figures):
     for name, flags in (("a", ["--alpha", "5%", "10%", "--learner", "ew"]), ("b", ["--alphas", ".05", ".1"])):
         learners = [] if "--learner" in flags else ["--learners", "ew"]
-        assert main(["sweep", *SMALL, *flags, *learners, "--out", str(tmp_path / name)]) == 0
-    assert (tmp_path / "a" / "trials.csv").read_text() == (tmp_path / "b" / "trials.csv").read_text()
+        assert main(["sweep", *SMALL, *flags, *learners, "--out", name]) == 0
+    assert Path("a/trials.csv").read_text() == Path("b/trials.csv").read_text()
 
 
 def test_each_flag_of_a_plan_and_of_a_sweep_is_in_a_group(capsys):

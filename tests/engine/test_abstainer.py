@@ -85,6 +85,11 @@ def test_bad_input_changes_nothing(name):
     assert one.feedback(decision.id, "down") == "counted"
 
 
+def stored(one):
+    """The state of an Abstainer as it is read again from JSON."""
+    return json.loads(json.dumps(one.state()))
+
+
 def learned_share(withdraws=False, many=1000, rated=0.5, **how):
     """The share of recent answers with feedback, of many; of those without it, users may withdraw each."""
     one, rng = Abstainer(learner="answers", **how), np.random.default_rng(0)
@@ -132,9 +137,9 @@ def decide_all(records, how, trial=0, **more):
     one = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
     for n in range(rounds):
         if n in (1, 2560) or n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
-            state, started = json.loads(json.dumps(one.state())), one.started
+            state, started = stored(one), one.started
             one = Abstainer.of(state)
-            assert (json.loads(json.dumps(one.state())), one.started) == (state, started)
+            assert (stored(one), one.started) == (state, started)
         decided.append(one.decide(records.scores[n], str(n)).answer)
         slot = int(delays[n] * (feedback.delay + 1))
         due = n if slot == feedback.delay else slots.get(slot)
@@ -233,7 +238,7 @@ def test_a_state_that_was_edited_or_is_none_is_refused(learner):
     for n, score in enumerate(rng.random(60)):
         one.decide(score, id=str(n))
         one.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
-    state = json.loads(json.dumps(one.state()))
+    state = stored(one)
     assert state["open"]
     others = {}, [], None, {"exaul": 2}, {"exaul": 7}, {"exaul": 8}, {"exaul": 8, "digest": "", "config": {3}}
     paths, values = parts_of(state), (None, -1, 0.5, 2**62, 10**400, math.nan, "x", [], {}, {"exaul": 8})
@@ -245,7 +250,7 @@ def test_a_state_that_was_edited_or_is_none_is_refused(learner):
                 Abstainer.of(other)
             assert "\n" not in str(caught.value)
     same = json.loads(json.dumps(dict(reversed(state.items()))).replace(".0,", ","))
-    assert json.loads(json.dumps(Abstainer.of(same).state())) == state
+    assert stored(Abstainer.of(same)) == state
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():
@@ -362,7 +367,7 @@ def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
     before, learned = one.figures(), one.state()["numbers"]
     for n, id in enumerate((unaudited, audited, observed), 1):
         assert one.withdraw(id) == one.withdraw(id) == "withdrawn"
-        one = Abstainer.of(json.loads(json.dumps(one.state())))
+        one = Abstainer.of(stored(one))
         assert one.withdraw(id) == one.feedback(id, "up") == "withdrawn"
         assert one.figures()["withdrawn"] == n
     assert one.figures()["answers"] == before["answers"] == 50
@@ -444,7 +449,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     def restart(self):
         """From its state as JSON."""
         self._expire()
-        self.one = Abstainer.of(json.loads(json.dumps(self.one.state())))
+        self.one = Abstainer.of(stored(self.one))
 
     def _expire(self):
         config = self.one.config

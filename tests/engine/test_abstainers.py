@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from exaul.serving.wal import UnreadableJournal
 from tests.processes import python
 
 SMALL = {"seed": 5}
-pytestmark = pytest.mark.usefixtures("constant_learners")
+pytestmark = pytest.mark.usefixtures("constant_learners", "in_folder")
 
 
 def used(path):
@@ -68,67 +69,65 @@ def simulated(path, rounds, start=0, **more):
         return decisions, {name: sum(one[name] for one in each) for name in each[0]}, abstainers.fdr_limit()
 
 
-def test_one_limit_for_all_keys_adds_their_counts(tmp_path):
+def test_one_limit_for_all_keys_adds_their_counts():
     """Also after restarts; the limits of the keys are larger."""
-    path, audited = tmp_path / "state", 0
+    audited = 0
     for start in range(4):
         decisions, sums, limit = simulated(
-            path, 700, start, **({"learner": "answers", "audit": 0.3} if start == 0 else {})
+            "state", 700, start, **({"learner": "answers", "audit": 0.3} if start == 0 else {})
         )
         audited += sum(decision.audit for decision in decisions)
         found = sums["wrong"] + audited - sums["observed"]
         remaining = sums["answers"] - sums["withdrawn"]
         assert sums["withdrawn"] > 40 * (start + 1)
         assert limit == fdr_limit(found, sums["answers"], remaining, 0.3, (0.0, 0.0), 0.05)
-    with Abstainers(path) as abstainers:
+    with Abstainers("state") as abstainers:
         assert abstainers.fdr_limit() == limit == abstainers.fdr_limit()
         assert all(limit < abstainers.figures(key)["fdr_limit"] < 1 for key in abstainers.all_keys())
         id = abstainers.decide(0.9).id
         abstainers.withdraw(id)
         assert abstainers.fdr_limit() >= limit
-    assert main(["journal", "verify", str(path)]) == 0
+    assert main(["journal", "verify", "state"]) == 0
 
 
-def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
-    used(tmp_path / "all")
+def test_keys_are_put_away_and_loaded_to_the_same_bits(monkeypatch):
+    used("all")
     monkeypatch.setattr("exaul.serving.abstainers.MOST_LOADED", 1)
     monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 7)
-    used(tmp_path / "few")
-    with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
+    used("few")
+    with Abstainers("all") as one, Abstainers("few") as other:
         assert [one.figures(key) for key in one.all_keys()] == [other.figures(key) for key in other.all_keys()]
 
 
-def test_a_file_is_refused_with_one_sentence(tmp_path):
-    path = tmp_path / "state"
-    used(path)
+def test_a_file_is_refused_with_one_sentence():
+    used("state")
     with pytest.raises(BadInput, match=r"alpha: 0\.2 found; .* was begun with 0\.1"):
-        Abstainers(path, alpha=0.2)
-    with Abstainers(path), pytest.raises(BadInput, match="is in use by this process"):
-        Abstainers(path)
-    with sqlite3.connect(path) as file:
+        Abstainers("state", alpha=0.2)
+    with Abstainers("state"), pytest.raises(BadInput, match="is in use by this process"):
+        Abstainers("state")
+    with sqlite3.connect("state") as file:
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
     with pytest.raises(BadInput, match="version '99' found; it must be 6"):
-        Abstainers(path)
-    with sqlite3.connect(tmp_path / "other") as file:
+        Abstainers("state")
+    with sqlite3.connect("other") as file:
         file.execute("CREATE TABLE t (x)")
     file.close()
-    before = [*tmp_path.iterdir()], (tmp_path / "other").read_bytes()
+    before = os.listdir(), Path("other").read_bytes()
     with pytest.raises(BadInput, match="not a journal; it must be a file of Abstainers"):
-        Abstainers(tmp_path / "other")
-    assert ([*tmp_path.iterdir()], (tmp_path / "other").read_bytes()) == before
+        Abstainers("other")
+    assert (os.listdir(), Path("other").read_bytes()) == before
     with pytest.raises(BadInput, match="cannot be used"):
-        Abstainers(tmp_path / "nowhere" / "state")
+        Abstainers("nowhere/state")
     with pytest.raises(BadInput, match="key"):
-        Abstainers(tmp_path / "new", key=3)
+        Abstainers("new", key=3)
 
 
 @pytest.mark.parametrize("every", [2000, 1])
-def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(tmp_path, monkeypatch, every):
+def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(monkeypatch, every):
     """A decision needs few bytes and a snapshot many: with one after each entry, the snapshots fail first."""
     monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", every)
-    path = tmp_path / "state"
-    used(path)
-    with Abstainers(path) as abstainers:
+    used("state")
+    with Abstainers("state") as abstainers:
         journal = abstainers._journal
         pages = journal._file.execute("PRAGMA page_count").fetchone()[0]
         journal._file.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -140,16 +139,16 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(tmp_path,
         before = [abstainers.figures(f"k{key}") for key in range(3)]
         assert before == figures[-1]
         assert len(figures) > 10
-    with Abstainers(path) as abstainers:
+    with Abstainers("state") as abstainers:
         assert [abstainers.figures(f"k{key}") for key in range(3)] == before
         abstainers.decide(0.9, key="k0")
         assert abstainers.figures("k0")["questions"] == before[0]["questions"] + 1
-    assert main(["journal", "verify", str(path)]) == 0
+    assert main(["journal", "verify", "state"]) == 0
 
 
-def test_threads_lose_nothing(tmp_path):
+def test_threads_lose_nothing():
     told = []
-    with Abstainers(tmp_path / "state", **SMALL) as abstainers:
+    with Abstainers("state", **SMALL) as abstainers:
 
         def work(seed):
             rng = np.random.default_rng(seed)
@@ -184,10 +183,10 @@ while True:
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills):
-    path, said = tmp_path / "state", []
+def test_killed_under_load_no_id_is_lost_and_none_learned_twice(kills):
+    path, said = "state", []
     for seed in range(1, kills + 1):
-        command = [sys.executable, "-c", LOAD, str(path), str(seed)]
+        command = [sys.executable, "-c", LOAD, path, str(seed)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as running:
             assert running.stdout.readline() == "ready\n"
             said += [running.stdout.readline().split() for _ in range(37 * seed)]
@@ -228,16 +227,15 @@ time.sleep(60)
 """
 
 
-def test_a_forked_process_is_refused_and_does_not_keep_the_file(tmp_path):
-    path = tmp_path / "state"
-    with subprocess.Popen([sys.executable, "-c", FORKED, str(path)], stdout=subprocess.PIPE, text=True) as running:
+def test_a_forked_process_is_refused_and_does_not_keep_the_file():
+    with subprocess.Popen([sys.executable, "-c", FORKED, "state"], stdout=subprocess.PIPE, text=True) as running:
         lines = sorted(running.stdout.readline() for _ in range(4))
         with pytest.raises(BadInput, match="is in use by another process"):
-            Abstainers(path)
+            Abstainers("state")
         running.kill()
         running.wait()
         assert lines[1:] == ["is closed, or was opened before a fork; open it in this process\n"] * 3
-        with Abstainers(path) as abstainers:  # the child still runs
+        with Abstainers("state") as abstainers:  # the child still runs
             assert abstainers.figures()["questions"] == 2
         os.kill(int(lines[0]), signal.SIGKILL)
 
@@ -264,36 +262,35 @@ def test_one_process_uses_a_file_whatever_its_name(tmp_path, link):
 
 
 @pytest.mark.parametrize("path", [":memory:", "file:x?mode=memory", "", "/dev/null", None, b"state"])
-def test_a_path_is_that_of_a_file(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_path_is_that_of_a_file(path):
     with pytest.raises(BadInput, match=r"it must be the path of a file|is not a file; it must be one"):
         Abstainers(path)
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir() == []
 
 
-def test_a_secret_seed_stays_secret(tmp_path):
+def test_a_secret_seed_stays_secret():
     for _ in range(2):
-        with Abstainers(tmp_path / "state", seed=None) as abstainers:
+        with Abstainers("state", seed=None) as abstainers:
             seed = abstainers._config.seed
     with pytest.raises(BadInput, match=r"seed: 5 found; .*state was begun with another") as caught:
-        Abstainers(tmp_path / "state", seed=5)
+        Abstainers("state", seed=5)
     assert str(seed) not in str(caught.value)
 
 
-def test_a_new_file_is_for_its_owner(tmp_path):
-    with Abstainers(tmp_path / "state", **SMALL) as abstainers:
+def test_a_new_file_is_for_its_owner():
+    with Abstainers("state", **SMALL) as abstainers:
         abstainers.decide(0.5)
-        assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
+        assert {file.name: file.stat().st_mode & 0o777 for file in Path().iterdir()} == dict.fromkeys(
             ("state", "state-wal", "state-shm"), 0o600
         )
 
 
-def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_a_file_is_created_whole_or_not_at_all(monkeypatch):
     """Whichever statement is the last: the next opening creates it."""
     connect, last, finished = sqlite3.connect, 0, False
     while not finished:
         last += 1
-        path, left = tmp_path / str(last), [last]
+        path, left = str(last), [last]
 
         class Dying(sqlite3.Connection):
             def execute(self, sql, *more, left=left):
@@ -311,8 +308,8 @@ def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
     assert last > 15  # one for each statement
 
 
-def test_a_closed_file_is_not_used(tmp_path):
-    abstainers = Abstainers(tmp_path / "state", **SMALL)
+def test_a_closed_file_is_not_used():
+    abstainers = Abstainers("state", **SMALL)
     id = abstainers.decide(0.9).id
     abstainers.close()
     abstainers.close()
@@ -323,11 +320,11 @@ def test_a_closed_file_is_not_used(tmp_path):
         copy.copy(abstainers)
 
 
-def test_a_call_does_not_interrupt_another(tmp_path, monkeypatch):
+def test_a_call_does_not_interrupt_another(monkeypatch):
     """A signal handler can; the decision within would be entered before that around it."""
     append = Journal.append
-    used(tmp_path / "state")
-    with Abstainers(tmp_path / "state") as abstainers:
+    used("state")
+    with Abstainers("state") as abstainers:
 
         def interrupted(self, **columns):
             abstainers.close()
@@ -340,15 +337,15 @@ def test_a_call_does_not_interrupt_another(tmp_path, monkeypatch):
             changed.setattr(Journal, "append", interrupted)
             abstainers.decide(0.5, key="k0")
         assert abstainers.figures("k0")["questions"] == 101
-    assert main(["journal", "verify", str(tmp_path / "state")]) == 0
+    assert main(["journal", "verify", "state"]) == 0
 
 
 @pytest.mark.parametrize(
     "error",
     [sqlite3.OperationalError("database or disk is full"), UnreadableJournal("number"), FileNotFoundError("moved")],
 )
-def test_a_snapshot_that_cannot_be_written_leaves_no_lock(tmp_path, monkeypatch, error):
-    path, append = tmp_path / "state", Journal.append
+def test_a_snapshot_that_cannot_be_written_leaves_no_lock(monkeypatch, error):
+    path, append = "state", Journal.append
 
     def full(self, **columns):
         if columns["kind"] == SNAPSHOT:
@@ -363,15 +360,15 @@ def test_a_snapshot_that_cannot_be_written_leaves_no_lock(tmp_path, monkeypatch,
         assert abstainers.figures("k0")["questions"] == 100
 
 
-def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monkeypatch):
+def test_open_answers_are_those_of_the_journal_after_any_restart(monkeypatch):
     """Withdrawn, expired, unaudited and answered ones are not; a key in memory all the time decides the same."""
     monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 3)
     for learner in ("exaul", "aci-rank"):
         alone = Abstainer(learner=learner, horizon=400, seed=5, expires=25, audit=0.7, key=1)
-        rng, path = np.random.default_rng(0), tmp_path / learner
+        rng = np.random.default_rng(0)
         for n in range(400):
             if n % 20 == 0:
-                abstainers = Abstainers(path, learner=learner, horizon=400, expires=25, audit=0.7, **SMALL)
+                abstainers = Abstainers(learner, learner=learner, horizon=400, expires=25, audit=0.7, **SMALL)
                 abstainers.figures() if n else None
                 assert n == 0 or abstainers._loaded[""].unsaved < 3  # the snapshot was used
             score, which, chance = float(rng.random()), str(int(rng.integers(n + 1))), rng.random()
@@ -388,12 +385,12 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monke
                     one._expire()  # feedback that is too late calls it for an Abstainer alone
                 assert restored._open == alone._open
                 abstainers.close()
-        assert main(["journal", "verify", str(path)]) == 0
+        assert main(["journal", "verify", learner]) == 0
 
 
-def test_neither_a_new_key_nor_a_snapshot_takes_longer_in_a_large_file(tmp_path):
+def test_neither_a_new_key_nor_a_snapshot_takes_longer_in_a_large_file():
     """Count SQLite's instructions and the bytes of a snapshot, which depend on no machine."""
-    with Abstainers(tmp_path / "state", learner="answers", **SMALL) as abstainers:
+    with Abstainers("state", learner="answers", **SMALL) as abstainers:
         file, steps = abstainers._journal._file, [0]
         file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
         instructions = []

@@ -1,6 +1,7 @@
 """The advice: out of sample, on halves of the log, whatever the sweep's trials; and what its sentences say."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -184,18 +185,18 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
     assert "on hard at alpha = 0.01" in text
 
 
-def test_an_adaptive_environment_has_no_advice(tmp_path):
-    assert run(Sweep(**SMALL, environment="always-wrong", arms=20, out=str(tmp_path / "out"))).advice.empty
-    assert not (tmp_path / "out" / "advice.csv").exists()
+def test_an_adaptive_environment_has_no_advice(in_folder):
+    assert run(Sweep(**SMALL, environment="always-wrong", arms=20, out="out")).advice.empty
+    assert not Path("out/advice.csv").exists()
 
 
-def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path):
-    sweep = {**SMALL, "logs": save_log(made_up(300), tmp_path / "log.csv"), "alphas": (0.1,)}
-    whole = run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    assert load(tmp_path / "whole" / "advice.csv").equals(whole.advice)
+def test_the_file_and_a_merge_have_the_advice_of_the_whole(in_folder):
+    sweep = {**SMALL, "logs": save_log(made_up(300), "log.csv"), "alphas": (0.1,)}
+    whole = run(Sweep(**sweep, out="whole"))
+    assert load(Path("whole/advice.csv")).equals(whole.advice)
     for i in (1, 2):
-        run(Sweep(**sweep, shard=f"{i}/2", out=str(tmp_path / f"{i}")))
-    merged = merge([str(tmp_path / "1"), str(tmp_path / "2")])
+        run(Sweep(**sweep, shard=f"{i}/2", out=f"{i}"))
+    merged = merge(["1", "2"])
     for name in ("trials", "curves", "advice"):
         pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name), check_exact=True)
     assert advice.describe(whole.advice) in merged.summary()

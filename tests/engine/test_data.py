@@ -1,6 +1,7 @@
 """Records: logs in every format, selections, profiles."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,27 +13,28 @@ from exaul import BadInput
 from exaul.engine.logs.log import Layout, load_log, parse_log
 from exaul.engine.logs.profiles import PROFILES, load_profile
 
+pytestmark = pytest.mark.usefixtures("in_folder")
 TABLE = pd.DataFrame({"score": [0.25, 1.0, 0.0, 0.5], "correct": [1, 0, 1, 1], "model": ["a", "a", "b", "b"]})
 
 
 def write(path, table=TABLE):
-    if ".csv" in path.suffixes:
+    if ".csv" in path:
         table.to_csv(path, index=False)
-    elif path.suffix == ".parquet":
+    elif path.endswith(".parquet"):
         table.to_parquet(path)
     else:
         table.to_json(path, orient="records", lines=True)
-    return str(path)
+    return path
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.jsonl.gz", "x.ndjson", "x.parquet"])
-def test_formats_hold_the_same_records(tmp_path, name):
-    records = load_log(write(tmp_path / name), Layout())
+def test_formats_hold_the_same_records(name):
+    records = load_log(write(name), Layout())
     assert records.name == "x"
     assert records.scores.tolist() == [0.25, 1.0, 0.0, 0.5]
     assert records.errors.tolist() == [0, 1, 0, 0]
     assert len(records.sha256) == 64
-    one = load_log(write(tmp_path / name) + ":model=b", Layout())
+    one = load_log(write(name) + ":model=b", Layout())
     assert one.name == "x:model=b"
     assert one.scores.tolist() == [0.0, 0.5]
 
@@ -40,36 +42,34 @@ def test_formats_hold_the_same_records(tmp_path, name):
 SPELLINGS = "0", "1", "true", "False", "TRUE", "0.25", "1.0"
 
 
-def test_scores_are_read_to_the_last_bit_and_labels_in_every_spelling(tmp_path):
-    scores, path = np.random.default_rng(0).random(2100), tmp_path / "x.csv"
-    write(path, pd.DataFrame({"s": scores, "wrong": SPELLINGS * 300}))
+def test_scores_are_read_to_the_last_bit_and_labels_in_every_spelling():
+    scores = np.random.default_rng(0).random(2100)
+    write("x.csv", pd.DataFrame({"s": scores, "wrong": SPELLINGS * 300}))
     errors = np.tile([0, 1, 1, 0, 1, 0.25, 1], 300)
     for label, expected in (("error", errors), ("correct", 1 - errors)):
-        records = load_log(str(path), Layout(score="s", **{label: "wrong"}))
+        records = load_log("x.csv", Layout(score="s", **{label: "wrong"}))
         assert (records.scores == scores).all()
         assert (records.errors == expected).all()
-    lines = tmp_path / "x.jsonl"
-    lines.write_text('{"score": 0.5, "error": true}\n{"score": 1, "error": 0.5}\n')
-    assert load_log(str(lines), Layout()).errors.tolist() == [1, 0.5]
+    Path("x.jsonl").write_text('{"score": 0.5, "error": true}\n{"score": 1, "error": 0.5}\n')
+    assert load_log("x.jsonl", Layout()).errors.tolist() == [1, 0.5]
 
 
-def test_missing_cells_are_left_out_and_counted_and_a_folder_is_no_log(tmp_path):
+def test_missing_cells_are_left_out_and_counted_and_a_folder_is_no_log():
     with pytest.raises(BadInput, match="a folder"):
-        load_log(str(tmp_path), Layout())
-    path = tmp_path / "x.csv"
-    path.write_text("score,error\n0.5,1\n,0\n0.25,\n0.75,0\n")
+        load_log(".", Layout())
+    Path("x.csv").write_text("score,error\n0.5,1\n,0\n0.25,\n0.75,0\n")
     with pytest.raises(BadInput, match=r"x\.csv, row 2: score is empty"):
-        load_log(str(path), Layout())
-    records = load_log(str(path), Layout(drop_missing=True))
+        load_log("x.csv", Layout())
+    records = load_log("x.csv", Layout(drop_missing=True))
     assert records.dropped == 2
     assert records.scores.tolist() == [0.5, 0.75]
 
 
-def test_selection_splits_at_names_not_at_values(tmp_path):
-    path = tmp_path / "a.csv"
+def test_selection_splits_at_names_not_at_values():
+    path = Path("a.csv")
     assert parse_log(f"{path}:m=x,y=z,w=1=2") == (path, {"m": "x", "y": "z", "w": "1=2"})
     assert parse_log(f"{path}:m=x, or y,n=2") == (path, {"m": "x, or y", "n": "2"})
-    odd = tmp_path / "b:c=d"
+    odd = Path("b:c=d")
     odd.write_text("score,error\n0,0\n")
     assert parse_log(str(odd)) == (odd, {})
 
@@ -124,29 +124,28 @@ def test_real_logs(data):
         ("a.parquet", "not parquet", "a.parquet: unreadable"),
     ],
 )
-def test_bad_logs(tmp_path, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+def test_bad_logs(name, content, message):
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput, match=message) as caught:
-        load_log(str(path), Layout())
+        load_log(name, Layout())
     assert "\n" not in str(caught.value)
 
 
-def test_parquet_files_of_other_tools(tmp_path):
+def test_parquet_files_of_other_tools():
     """A label that is pandas' index, an empty cell of a nullable type, two columns of one name."""
-    path = tmp_path / "x.parquet"
+    path = "x.parquet"
     TABLE.set_index("correct").to_parquet(path)
-    assert load_log(str(path), Layout()).errors.tolist() == [0, 1, 0, 0]
+    assert load_log(path, Layout()).errors.tolist() == [0, 1, 0, 0]
     TABLE.assign(correct=pd.array([1, None, 1, 1], "Int64"), n=pd.array([7, 7, None, 8], "Int64")).to_parquet(path)
     with pytest.raises(BadInput, match=r"x\.parquet, row 2: correct is empty"):
-        load_log(str(path), Layout())
-    records = load_log(f"{path}:n=7", Layout(drop_missing=True))
+        load_log(path, Layout())
+    records = load_log(path + ":n=7", Layout(drop_missing=True))
     assert (records.errors.tolist(), records.dropped) == ([0], 1)
     column = pyarrow.array([0.5])
     parquet.write_table(pyarrow.Table.from_arrays([column] * 3, names=["score", "error", "error"]), path)
     with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(2 columns are named 'error'"):
-        load_log(str(path), Layout())
+        load_log(path, Layout())
     text = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff"))
     parquet.write_table(pyarrow.table({"score": text, "error": [1]}), path)
     with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(.*UTF8"):
-        load_log(str(path), Layout())
+        load_log(path, Layout())

@@ -28,11 +28,7 @@ from tests.processes import output_of
 
 ROWS = 4000
 IDS = np.arange(ROWS)
-
-
-@pytest.fixture(autouse=True)
-def _in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 def clean(seed=0):
@@ -304,8 +300,8 @@ def columns_of(log, layout=Layout()):  # noqa: B008
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
-def test_only_columns_that_change_the_error_rate_are_reported(name, table, tmp_path):
-    found = columns_of(write(tmp_path / name, table))
+def test_only_columns_that_change_the_error_rate_are_reported(name, table):
+    found = columns_of(write(Path(name), table))
     assert [(one.column, one.values) for one in found] == [("model", 3), ("half", 2)]
     rates = table.groupby("model")["error"].mean()
     assert found[0][2:4] == (rates.min(), rates.max())
@@ -347,19 +343,19 @@ ROWS_READ = {  # a log made of the table, what is selected of it, and the column
 
 
 @pytest.mark.parametrize("case", ROWS_READ)
-def test_a_column_is_reported_for_the_rows_that_are_read(case, table, tmp_path):
+def test_a_column_is_reported_for_the_rows_that_are_read(case, table):
     made, selected, columns = ROWS_READ[case]
-    log = write(tmp_path / "x.csv", made(table))
+    log = write(Path("x.csv"), made(table))
     found = columns_of(f"{log}{selected}", Layout(drop_missing=True))
     assert [one.column for one in found] == columns
 
 
-def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monkeypatch):
+def test_a_column_that_does_not_fit_the_memory_is_not_read(table, monkeypatch):
     """A long text that is there in every row takes little; as many different ones do not fit."""
     long = "p" * 100_000, "q" * 100_000
     table["prompt"] = [long[model == "a"] for model in table["model"]]
     table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
-    log = write(tmp_path / "x.parquet", table)
+    log = write(Path("x.parquet"), table)
     read, once = [], files._parquet_table
     monkeypatch.setattr(files, "host_memory", lambda: 2_000_000)
     monkeypatch.setattr(files, "_parquet_table", lambda stored, names: read.extend(names) or once(stored, names))
@@ -368,9 +364,9 @@ def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monk
     assert not {"page", "nested"} & set(read)
 
 
-def test_a_column_that_cannot_be_read_is_left_out(table, tmp_path):
+def test_a_column_that_cannot_be_read_is_left_out(table):
     """That of models is an index, which pandas keeps apart; bytes of another one are broken."""
-    path = tmp_path / "x.parquet"
+    path = Path("x.parquet")
     write(path, table.set_index("model"))
     chunks = [parquet.read_metadata(path).row_group(0).column(i) for i in range(table.shape[1])]
     with path.open("r+b") as stream:
@@ -392,21 +388,21 @@ def test_chance_is_that_of_fishers_exact_test_or_a_little_more():
         assert exact * (1 - 1e-9) <= found <= (1 if exact > 1e-5 else 1.06 * exact + 1e-300)
 
 
-def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
-    parts = output_of(["inspect", write(tmp_path / "x.csv", table)], capsys).split("\n\n")
+def test_inspect_says_what_a_log_pools(table, capsys):
+    parts = output_of(["inspect", write(Path("x.csv"), table)], capsys).split("\n\n")
     said = next(part for part in parts if "pools" in part)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
-    assert said.endswith(f"look at each with:\n  exaul inspect {tmp_path / 'x.csv'} --each model half")
-    assert "pools" not in output_of(["inspect", f"{tmp_path / 'x.csv'}:model=a"], capsys)
+    assert said.endswith("look at each with:\n  exaul inspect x.csv --each model half")
+    assert "pools" not in output_of(["inspect", "x.csv:model=a"], capsys)
 
 
-def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tmp_path):
+def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing():
     """Values that are ranges of scores differ in what they answer, but need no threshold of their own."""
     rng = np.random.default_rng(0)
     scores = rng.random(ROWS)
     table = {"score": scores, "error": (rng.random(ROWS) > scores).astype(int), "range": scores > 0.7}
-    (column,) = columns_of(write(tmp_path / "x.csv", pd.DataFrame(table)))
+    (column,) = columns_of(write(Path("x.csv"), pd.DataFrame(table)))
     assert (column.column, column.gain) == ("range", None)
 
 

@@ -61,21 +61,20 @@ def whole():
     return run(Sweep(**SMALL))
 
 
-def test_processes_come_to_the_bits_of_the_whole(tmp_path, whole):
+def test_processes_come_to_the_bits_of_the_whole(in_folder, whole):
     """Three batches on two workers; the folder is that of a sweep, without a trace of the batches."""
-    run(Sweep(**SMALL, out=str(tmp_path / "whole")))
+    run(Sweep(**SMALL, out="whole"))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         same(run(Sweep(**SMALL), executor=executor, batches=3), whole)
-        same(run(Sweep(**SMALL, out=str(tmp_path / "parts")), executor=executor, batches=3), whole)
-    names = {path.name for path in (tmp_path / "parts").iterdir()}
-    assert names == {path.name for path in (tmp_path / "whole").iterdir()}
+        same(run(Sweep(**SMALL, out="parts"), executor=executor, batches=3), whole)
+    names = {path.name for path in Path("parts").iterdir()}
+    assert names == {path.name for path in Path("whole").iterdir()}
     for name in ("trials.csv", "curves.csv"):
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-def test_a_worker_that_is_killed_costs_its_batches_alone(tmp_path, whole):
+def test_a_worker_that_is_killed_costs_its_batches_alone(in_folder, whole):
     """The pool breaks; another one runs the rest, and no finished batch."""
-    out = str(tmp_path / "out")
     sweep = {**SMALL, "trials": 60, "horizon": 60_000}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         first = executor.submit(time.sleep, 0)
@@ -91,19 +90,19 @@ def test_a_worker_that_is_killed_costs_its_batches_alone(tmp_path, whole):
                 return executor.submit(call, *given, **named)
 
         with pytest.raises(BatchFailed):
-            run(Sweep(**sweep, out=out), executor=Killing(), batches=4)
+            run(Sweep(**sweep, out="out"), executor=Killing(), batches=4)
     assert -worker.exitcode == signal.SIGKILL
-    done = len(list(Path(out).glob("batches/*.npz")))
+    done = len(list(Path("out").glob("batches/*.npz")))
     assert done < 4
     executor = Inline()
-    same(resume(out, executor=executor, batches=4), run(Sweep(**sweep)))
+    same(resume("out", executor=executor, batches=4), run(Sweep(**sweep)))
     assert executor.sent == 4 - done
-    assert resume(out, executor=executor) is None
+    assert resume("out", executor=executor) is None
 
 
-def test_a_batch_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
+def test_a_batch_that_fails_is_named_and_the_others_are_kept(in_folder, whole):
     """Workers see no folder: the counts of a batch come back with its future, and only this process writes."""
-    out = tmp_path / "out"
+    out = Path("out")
 
     def failing(k, run_batch):
         if k == 2:
@@ -115,17 +114,17 @@ def test_a_batch_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
 
     said = r"^trials 3 to 5 of triviaqa-like: OSError: gone; 3 of 4 batches are done and kept; continue with: .*\Z"
     with pytest.raises(BatchFailed, match=said):
-        run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), batches=4)
+        run(Sweep(**SMALL, out="out"), executor=Inline(failing), batches=4)
     assert not (out / "trials.csv").exists()
     executor = Inline()
-    same(resume(str(out), executor=executor, batches=4), whole)
+    same(resume("out", executor=executor, batches=4), whole)
     assert executor.sent == 1
 
 
-def test_a_sweep_may_go_on_elsewhere(tmp_path, whole):
+def test_a_sweep_may_go_on_elsewhere(in_folder, whole):
     """Begun on an executor, it is finished here, in batches of another size; and the other way round."""
     for first, second in ((Inline, lambda: None), (lambda: None, Inline)):
-        out, stopped = tmp_path / f"{first}", []
+        out, stopped = f"{first}", []
 
         def stop(self, batch, arrays, save=SweepFolder.save, stopped=stopped):
             if len(stopped) == 2:
@@ -136,13 +135,13 @@ def test_a_sweep_may_go_on_elsewhere(tmp_path, whole):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SweepFolder, "save", stop)
             with pytest.raises(KeyboardInterrupt):
-                run(Sweep(**SMALL, out=str(out)), executor=first(), batches=4)
-        assert len(list(out.glob("batches/*.npz"))) == 2
-        same(resume(str(out), executor=second(), batches=1), whole)
+                run(Sweep(**SMALL, out=out), executor=first(), batches=4)
+        assert len(list(Path(out).glob("batches/*.npz"))) == 2
+        same(resume(out, executor=second(), batches=1), whole)
 
 
 @pytest.mark.parametrize("where", ["executor", "here"])
-def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, monkeypatch):
+def test_a_batch_that_does_not_fit_the_memory_is_halved(where, in_folder, whole, monkeypatch):
     """Until it fits; what has finished is not run again."""
     sizes, real = [], sweeps.simulate_batch
 
@@ -153,9 +152,8 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, 
         return real(prepared, *given)
 
     monkeypatch.setattr(sweeps, "simulate_batch", small)
-    out = tmp_path / "out"
     executor = Inline() if where == "executor" else None
-    same(run(Sweep(**SMALL, out=str(out)), executor=executor, batches=2), whole)
+    same(run(Sweep(**SMALL, out="out"), executor=executor, batches=2), whole)
     assert sizes == [5, 5, 3, 2, 2, 1]
 
 
@@ -187,20 +185,20 @@ def test_workers_on_different_devices_are_refused(whole):
         run(Sweep(**SMALL), executor=Inline(other), batches=2)
 
 
-def test_traces_run_on_workers_which_read_them_for_each_run(tmp_path):
+def test_traces_run_on_workers_which_read_them_for_each_run(in_folder):
     """All batches of all traces are sent at once. A cluster outlives a sweep, and a log may change between two."""
-    sweep, executor, rng = Sweep(**SMALL, logs=str(tmp_path)), Inline(), np.random.default_rng(0)
+    sweep, executor, rng = Sweep(**SMALL, logs="."), Inline(), np.random.default_rng(0)
     for sent in (4, 8):
         for name in "ab":
             rows = (f"{score},{int(rng.random() > score)}" for score in rng.random(200))
-            (tmp_path / f"{name}.csv").write_text("\n".join(["score,error", *rows]))
+            Path(f"{name}.csv").write_text("\n".join(["score,error", *rows]))
         one, other = run(sweep), run(sweep, executor=executor, batches=2)
         assert executor.sent == sent
         same(one, other)
         pd.testing.assert_frame_equal(one.traces, other.traces, check_exact=True)
 
 
-def test_an_executor_that_cannot_be_used_is_refused(tmp_path):
+def test_an_executor_that_cannot_be_used_is_refused(in_folder):
     sweep = Sweep(**SMALL)
     with pytest.raises(BadInput, match=r"batches: 0 found; it must be from 1"):
         run(sweep, batches=0)
@@ -209,8 +207,8 @@ def test_an_executor_that_cannot_be_used_is_refused(tmp_path):
         pytest.raises(BadInput, match="executor: its workers are forked, which JAX does not survive"),
     ):
         run(sweep, executor=executor, batches=2)
-    run(Sweep(**SMALL, out=str(tmp_path / "done")))
-    assert resume(str(tmp_path / "done"), executor=Inline()) is None
+    run(Sweep(**SMALL, out="done"))
+    assert resume("done", executor=Inline()) is None
     with pytest.raises(BadInput, match="records: given together with an executor"):
         run(sweep, [], executor=Inline(), batches=2)
 

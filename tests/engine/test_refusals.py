@@ -276,8 +276,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
 
 
 @pytest.mark.parametrize("flags", BAD)
-def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, in_folder, monkeypatch):
     write("logs/log.csv", rows=150)
     Path("empty").mkdir()
     Path("used").mkdir()

@@ -26,8 +26,8 @@ from tests.processes import output_of, python, variables
 
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
 
-
 LONG = {"horizon": 3300}
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 class Stop(Exception):
@@ -69,7 +69,7 @@ def stop_at(owner, name, sweep, out, after=lambda *given: None, **how):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, stop)
         with pytest.raises(Stop):
-            run(Sweep(**sweep, out=str(out)), **how)
+            run(Sweep(**sweep, out=out), **how)
 
 
 def stop_at_first_save(sweep, out):
@@ -90,13 +90,11 @@ LATE = {"feedback_rate": 0.3, "delay": 300}
         pytest.param("adversary-history", {"learners": ("aci-rank",)} | LATE, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_at_every_save_it_comes_to_the_same_bits(
-    environment, more, tmp_path, monkeypatch, small_chunks, few_figures
-):
+def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monkeypatch, small_chunks, few_figures):
     """A batch with a saved state is not cut anew: the free memory may be another when a sweep is resumed."""
     sweep = GAME | LONG | {"environment": environment} | more
-    run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    stop_at_first_save(sweep, tmp_path / "parts")
+    run(Sweep(**sweep, out="whole"))
+    stop_at_first_save(sweep, "parts")
     save, stops, sizes, real = SweepFolder.save_state, [], set(), sweeps.simulate_batch
 
     def saved(self, *given):
@@ -111,21 +109,21 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
     monkeypatch.setattr(SweepFolder, "save_state", saved)
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(BadInput, match="not empty"):
-        run(Sweep(**sweep, out=str(tmp_path / "parts")))
+        run(Sweep(**sweep, out="parts"))
     for _ in range(100):
-        assert len(list((tmp_path / "parts").glob("batches/now-*.npz"))) == 1
+        assert len(list(Path("parts").glob("batches/now-*.npz"))) == 1
         try:
-            assert resume(str(tmp_path / "parts"), save_every=0, batches=5) is not None
+            assert resume("parts", save_every=0, batches=5) is not None
             break
         except Stop:
             pass
     assert len(stops) >= 2
     assert sizes == {GAME["trials"]}
-    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
+    assert files_in("parts") == files_in("whole")
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])
-def test_a_save_is_written_between_chunks(backend, tmp_path, monkeypatch, small_chunks, few_figures):
+def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
     for where, name in ((batch.Rollout, "start"), (batch.Rollout, "collect"), (SweepFolder, "save_state")):
@@ -133,7 +131,7 @@ def test_a_save_is_written_between_chunks(backend, tmp_path, monkeypatch, small_
         monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
     monkeypatch.setattr(RoundsSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
-    run(Sweep(**sweep, out=str(tmp_path / "out")), save_every=0)
+    run(Sweep(**sweep, out="out"), save_every=0)
     assert events == ["start", *3 * ["collect", "save_state", "start"], "collect"]
 
 
@@ -159,33 +157,33 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     assert simulations[1]() is None
 
 
-def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, whole, capsys, few_figures):
+def test_without_a_state_it_starts_over_and_finished_nothing_changes(whole, capsys, few_figures):
     """Files of the killed process are removed, and those of others are not."""
-    out = tmp_path / "out"
-    stop_at(batch, "simulate_learners", GAME, out)
+    out = Path("out")
+    stop_at(batch, "simulate_learners", GAME, "out")
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
     for name in ("batches", ".exaul-results", ".ipynb_checkpoints"):
         (out / name).mkdir()
     half = ".exaul-curves.csv", "batches/.exaul-0-0000000-0000004.npz", ".exaul-results/fdr.png"
     for name in (*half, ".notes"):
         (out / name).write_text("half")
-    resume(str(out))
+    resume("out")
     assert {path.name for path in out.glob(".*")} == {".notes", ".ipynb_checkpoints"}
     assert (out / ".notes").read_text() == "half"
     (out / ".notes").unlink()
     (out / ".ipynb_checkpoints").rmdir()
     assert files_in(out) == files_in(whole)
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
-    assert "nothing to resume" in output_of(["sweep", "--resume", str(out)], capsys)
+    assert "nothing to resume" in output_of(["sweep", "--resume", "out"], capsys)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
-def test_finished_batches_are_kept_with_their_curves(tmp_path, monkeypatch, whole, few_figures):
+def test_finished_batches_are_kept_with_their_curves(monkeypatch, whole, few_figures):
     """The curves are there while it runs; and it does not matter into how many batches the rest is cut."""
-    out, simulated, seen, real = tmp_path / "out", [], [], sweeps.simulate_batch
+    simulated, seen, real = [], [], sweeps.simulate_batch
 
     def simulate(prepared, *given):
-        seen.append((out / "curves.csv").exists())
+        seen.append(Path("out/curves.csv").exists())
         if len(simulated) == 2:
             raise Stop
         simulated.append(list(prepared.trials))
@@ -193,34 +191,33 @@ def test_finished_batches_are_kept_with_their_curves(tmp_path, monkeypatch, whol
 
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(Stop):
-        run(Sweep(**GAME, out=str(out)), batches=5, save_every=0)
+        run(Sweep(**GAME, out="out"), batches=5, save_every=0)
     assert simulated == [[0], [1]]
     assert seen == [False, True, True]
-    saved = tables.load(out / "curves.csv")
+    saved = tables.load(Path("out/curves.csv"))
     simulated[:] = []
     pd.testing.assert_frame_equal(saved, run(Sweep(**GAME | {"trials": 2})).curves, check_exact=True)
-    assert len(list(out.glob("batches/*.npz"))) == 2
+    assert len(list(Path("out").glob("batches/*.npz"))) == 2
     simulated[:] = []
-    resume(str(out), batches=2)
+    resume("out", batches=2)
     assert simulated == [[2, 3, 4]]
-    assert files_in(out)[0].keys() == files_in(whole)[0].keys()
-    assert files_in(out) == files_in(whole)
+    assert files_in("out")[0].keys() == files_in(whole)[0].keys()
+    assert files_in("out") == files_in(whole)
 
 
-def test_one_process_a_folder(tmp_path):
-    out = tmp_path / "out"
-    with SweepFolder.open(str(out), {"configuration": {}}, 60):
+def test_one_process_a_folder():
+    with SweepFolder.open("out", {"configuration": {}}, 60):
         for resumed, words in ((False, "not empty"), (True, "in use")):
             with pytest.raises(BadInput, match=words):
-                SweepFolder.open(str(out), {}, 60, resumed=resumed).__enter__()
-    with SweepFolder.open(str(out), {}, 60, resumed=True):
+                SweepFolder.open("out", {}, 60, resumed=resumed).__enter__()
+    with SweepFolder.open("out", {}, 60, resumed=True):
         pass
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch, capsys, small_chunks, few_figures):
-    out, saves = tmp_path / "out", []
+def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, small_chunks, few_figures):
+    saves = []
     argv = ["sweep", "--trials", "4", "--horizon", "3000", "--arms", "30", "--learners", "exaul"]
-    assert main([*argv, "--out", str(tmp_path / "whole")]) == 0
+    assert main([*argv, "--out", "whole"]) == 0
     savez = np.savez
 
     def full(stream, **arrays):
@@ -232,28 +229,28 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch,
 
     monkeypatch.setattr(np, "savez", full)
     capsys.readouterr()
-    assert main([*argv, "--out", str(out), "--save-every", "0"]) == 2
+    assert main([*argv, "--out", "out", "--save-every", "0"]) == 2
     told = capsys.readouterr().err
     assert "No space left on device" in told
     assert "Traceback" not in told
-    assert not list(out.rglob(".*"))
+    assert not list(Path("out").rglob(".*"))
     monkeypatch.undo()
-    assert main(["sweep", "--resume", str(out)]) == 0
-    assert files_in(out) == files_in(tmp_path / "whole")
+    assert main(["sweep", "--resume", "out"]) == 0
+    assert files_in("out") == files_in("whole")
 
 
-def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys, few_figures):
-    run(Sweep(**GAME, environment="gradual-shift", learners=("exaul",), out=str(tmp_path / "one")))
-    manifest = tmp_path / "one" / "manifest.json"
-    assert main(["rerun", str(manifest), "--out", str(tmp_path / "two")]) == 0
-    assert files_in(tmp_path / "two") == files_in(tmp_path / "one")
+def test_a_manifest_is_run_again_to_the_same_bits(capsys, few_figures):
+    run(Sweep(**GAME, environment="gradual-shift", learners=("exaul",), out="one"))
+    manifest = Path("one/manifest.json")
+    assert main(["rerun", str(manifest), "--out", "two"]) == 0
+    assert files_in("two") == files_in("one")
     about = json.loads(manifest.read_text())
     assert about["code"].keys() == {"exaul"}
     about["versions"]["numpy"] = "1.0"
     manifest.write_text(json.dumps(about))
-    assert main(["rerun", str(manifest), "--out", str(tmp_path / "three")]) == 2
+    assert main(["rerun", str(manifest), "--out", "three"]) == 2
     assert "versions: numpy is" in capsys.readouterr().err
-    assert not (tmp_path / "three").exists()
+    assert not Path("three").exists()
 
 
 def test_progress_as_json_lines(capsys):
@@ -276,13 +273,13 @@ def started(program, *argv):
 
 
 @pytest.mark.slow
-def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bits(tmp_path):
+def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bits():
     """SIGKILL at random moments, from the first import on; each process continues what the one before has left."""
     fields = ["--trials", "120", "--horizon", "20000", "--learners", "exaul", "aci-rank", "best-fixed"]
     fields += ["--checkpoints", "20"]
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    python(SWEEP, *fields, "--out", str(whole))
-    rng, argv, killed, reached = np.random.default_rng(2), [*fields, "--out", str(out)], 0, []
+    whole, out = Path("whole"), Path("out")
+    python(SWEEP, *fields, "--out", "whole")
+    rng, argv, killed, reached = np.random.default_rng(2), [*fields, "--out", "out"], 0, []
     while killed < 50:
         process = started(SWEEP, *argv, "--batches", "60")
         begun = time.monotonic()
@@ -295,27 +292,27 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
         process.wait()
         reached.append(len(list(out.glob("batches/[0-9]*.npz"))))
         if (out / "manifest.json").exists():
-            argv = ["--resume", str(out)]
+            argv = ["--resume", "out"]
             if json.loads((out / "manifest.json").read_text())["end"] is not None:  # again, from the start
                 assert files_in(out) == files_in(whole)
                 shutil.rmtree(out)
-                argv = [*fields, "--out", str(out)]
+                argv = [*fields, "--out", "out"]
     if (out / "manifest.json").exists():
-        python(SWEEP, "--resume", str(out))
+        python(SWEEP, "--resume", "out")
         for name in ("trials.csv", "curves.csv"):
             assert (out / name).read_bytes() == (whole / name).read_bytes()
     assert max(reached) > 10
 
 
 @pytest.mark.slow
-def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
+def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits():
     """SIGKILL while a file is being written, and again right after each resumption."""
     program = f"from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; {SWEEP}"
     fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]
     fields += ["--backend", "dense", "--environment", "single-shift", "--checkpoints", "5"]
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    python(program, *fields, "--out", str(whole))
-    rng, argv, hit = np.random.default_rng(1), [*fields, "--out", str(out)], 0
+    whole, out = Path("whole"), Path("out")
+    python(program, *fields, "--out", "whole")
+    rng, argv, hit = np.random.default_rng(1), [*fields, "--out", "out"], 0
     for _ in range(200):
         process = started(program, *argv)
         skip = int(rng.integers(1, 4))  # saves that are let pass
@@ -326,7 +323,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
         hit += bool(process.poll() is None and any(out.rglob(".exaul-*")))
         process.kill()
         process.wait()
-        argv = ["--resume", str(out)] if (out / "manifest.json").exists() else argv
+        argv = ["--resume", "out"] if (out / "manifest.json").exists() else argv
         if hit == 50:
             break
     assert hit == 50
@@ -334,11 +331,11 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     assert files_in(out) == files_in(whole)
 
 
-def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
+def test_threads_of_another_machine_do_not_matter(monkeypatch, small_chunks, few_figures):
     """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
-    run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    stop_at_first_save(sweep, tmp_path / "parts")
+    run(Sweep(**sweep, out="whole"))
+    stop_at_first_save(sweep, "parts")
     monkeypatch.setattr("exaul.kernels.native.backend.available", lambda: 3)
-    resume(str(tmp_path / "parts"))
-    assert files_in(tmp_path / "parts")[0] == files_in(tmp_path / "whole")[0]
+    resume("parts")
+    assert files_in("parts")[0] == files_in("whole")[0]

@@ -23,10 +23,7 @@ FLAGS = ["--trials", "3", "--horizon", "600", "--arms", "20", "--alphas", "0.1",
 FLAGS += ["--learners", "exaul", "ew"]
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch, few_figures):
-    """Each test stands in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_folder", "few_figures")
 
 
 def write(path, seed=0, rows=300, **columns):

@@ -19,7 +19,7 @@ from tests.engine.test_feedback import transcribe
 from tests.games import records_of, save_log
 from tests.processes import output_of
 
-pytestmark = pytest.mark.usefixtures("few_figures")
+pytestmark = pytest.mark.usefixtures("few_figures", "in_folder")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "log.csv"
 LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}
@@ -37,10 +37,10 @@ def simulated(records, how, backend, **more):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_simulation_abstainer_and_reference_make_the_same_decisions(how, tmp_path):
+def test_simulation_abstainer_and_reference_make_the_same_decisions(how):
     """Decision for decision over 6,000 rounds; the figures and the bound count what is played alone."""
     how, log, records = HOWS[how], records_of(1500, seed=1), records_of(6_000)
-    path, rows = save_log(log, tmp_path / "log.csv"), (log.scores, log.errors)
+    path, rows = save_log(log, "log.csv"), (log.scores, log.errors)
     expected = transcribe("aci-rank", log_grid(514, log.scores), records, Sweep(seed=7, **how), how, log=rows)[0]
     assert 0.02 < expected.mean() < 0.9
     for backend in ("rows",) if how else ("dense", "native"):
@@ -55,9 +55,9 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(how, tmp_pat
     assert (decide_all(records, how, warm_start=rows)[0] == expected).all()
 
 
-def test_an_adaptive_environment_starts_from_the_log(tmp_path):
+def test_an_adaptive_environment_starts_from_the_log():
     log, records = records_of(1500, seed=1, right=0.8), records_of(3000)
-    start = {"warm_start": save_log(log, tmp_path / "log.csv")}
+    start = {"warm_start": save_log(log, "log.csv")}
     risks = {}
     for name, more in {"cold": {}, "warm": start}.items():
         sweep = Sweep(
@@ -102,9 +102,9 @@ def test_a_random_log_depends_on_the_seed_alone():
     assert 0.4 < kept[:500].mean() / max(kept.mean(), 1e-9) / 2 < 0.6 or kept.mean() > 0.45  # spread over the log
 
 
-def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid_alone(tmp_path):
+def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid_alone():
     log, records = records_of(300, seed=1), records_of(1000)
-    path = save_log(log, tmp_path / "log.csv")
+    path = save_log(log, "log.csv")
     sweep = {"environment": "replay", "trials": 2, "alphas": (0.1,)}
     made = prepare(Sweep(**sweep, warm_start=path), [records])
     assert made.records == (records,)
@@ -114,40 +114,38 @@ def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid
     paper = ("exaul", "exp3-ix", "ew", "best-fixed")
     uniform = {"learners": paper, "grid": "uniform", "arms": 50}
     warm, cold = (run(Sweep(**sweep, **uniform, **more), [records]).trials for more in ({"warm_start": path}, {}))
-    drop = ["warm_start"]
-    pd.testing.assert_frame_equal(warm.drop(columns=drop), cold.drop(columns=drop))
+    pd.testing.assert_frame_equal(warm.drop(columns="warm_start"), cold.drop(columns="warm_start"))
     assert set(warm["warm_start"]) == {"log"}
     assert cold["warm_start"].isna().all()
     assert len(prepare(Sweep(**sweep, warm_start=path, arms=20), [records]).grid) <= 20
 
 
-def test_each_source_has_its_own_log(tmp_path):
+def test_each_source_has_its_own_log():
     rows = [
         {"score": score, "error": int(error), "model": name}
         for name, seed in (("a", 0), ("b", 1))
         for score, error in zip(*records_of(400, seed)[1:3], strict=True)
     ]
-    path = tmp_path / "both.csv"
-    pd.DataFrame(rows).to_csv(path, index=False)
-    flags = ["--logs", str(path), "--each", "model", "--environment", "replay", "--learners", "aci-rank"]
-    flags += ["--warm-start", "0.5", "--alphas", "0.2", "--trials", "1", "--out", str(tmp_path / "out")]
+    pd.DataFrame(rows).to_csv("both.csv", index=False)
+    flags = ["--logs", "both.csv", "--each", "model", "--environment", "replay", "--learners", "aci-rank"]
+    flags += ["--warm-start", "0.5", "--alphas", "0.2", "--trials", "1", "--out", "out"]
     assert main(["sweep", *flags]) == 0
     for name in "ab":
-        trials = pd.read_csv(tmp_path / "out" / "trials.csv")
+        trials = pd.read_csv("out/trials.csv")
         trials = trials[trials["source"] == f"both:model={name}"]
         records = records_of(400, "ab".index(name))
         half = Records(name, records.scores[:200], records.errors[:200], 0, None)
         rest = Records(name, records.scores[200:], records.errors[200:], 0, None)
-        alone, _ = simulated(rest, {}, "native", warm_start=save_log(half, tmp_path / f"{name}.csv"), alphas=(0.2,))
+        alone, _ = simulated(rest, {}, "native", warm_start=save_log(half, f"{name}.csv"), alphas=(0.2,))
         assert trials["answered"].tolist() == [alone.sum()]
 
 
-def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsys):
+def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
     log, records = records_of(1500, seed=1), records_of(500)
-    path, out = save_log(log, tmp_path / "log.csv"), tmp_path / "out"
-    flags = ["--logs", save_log(records, tmp_path / "played.csv"), "--environment", "replay", "--trials", "1"]
-    text = output_of(["sweep", *flags, "--warm-start", path, "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
-    manifest = json.loads((out / "manifest.json").read_text())["sources"][0]["warm_start"]
+    path = save_log(log, "log.csv")
+    flags = ["--logs", save_log(records, "played.csv"), "--environment", "replay", "--trials", "1"]
+    text = output_of(["sweep", *flags, "--warm-start", path, "--alphas", "0.1", "0.2", "--out", "out"], capsys)
+    manifest = json.loads(Path("out/manifest.json").read_text())["sources"][0]["warm_start"]
     assert manifest["name"] == "log"
     assert manifest["records"] == 1500
     assert len(manifest["sha256"]) == 64
@@ -155,11 +153,11 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsy
         share = manifest["shares"]["aci-rank"][alpha]
         assert 0.1 < share < 0.9
         assert f"aci-rank starts by answering {share:.1%} at alpha = {alpha} (log: 1,500 rows" in text
-    assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "again")]) == 0
-    assert (tmp_path / "again" / "trials.csv").read_bytes() == (out / "trials.csv").read_bytes()
+    assert main(["rerun", "out/manifest.json", "--out", "again"]) == 0
+    assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()
     save_log(records_of(1500, seed=2), path)
     capsys.readouterr()
-    assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "changed")]) == 2
+    assert main(["rerun", "out/manifest.json", "--out", "changed"]) == 2
     assert capsys.readouterr().err.startswith("exaul: rerun: sources: 1: warm_start: ")
 
 
@@ -177,7 +175,7 @@ DEGENERATE = {  # scores, errors, and what is said at alpha = .1
 
 
 @pytest.mark.parametrize("case", DEGENERATE)
-def test_a_degenerate_log_works_and_says_what_it_found(case, tmp_path, capsys):
+def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     scores, errors, said = DEGENERATE[case]
     one = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
     assert said.replace("LOG", "warm_start") in one.started
@@ -190,11 +188,11 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, tmp_path, capsys):
     assert figures["feedback_risk"] <= figures["feedback_risk_bound"]
     assert math.isfinite(figures["feedback_risk_bound"])
     log = Records("log", np.array(scores, float), np.array(errors, float), 0, None)
-    path, played = save_log(log, tmp_path / "log.csv"), save_log(records, tmp_path / "played.csv")
+    path, played = save_log(log, "log.csv"), save_log(records, "played.csv")
     flags = ["--logs", played, "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
-    printed = output_of(["sweep", *flags, "--warm-start", path, "--out", str(tmp_path / "out")], capsys)
+    printed = output_of(["sweep", *flags, "--warm-start", path, "--out", "out"], capsys)
     assert said.replace("LOG", "log") in " ".join(printed.split())
-    trials = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("learner")
+    trials = pd.read_csv("out/trials.csv").set_index("learner")
     assert trials.loc["aci-rank", "answered"] == figures["answers"]
 
 
@@ -209,9 +207,9 @@ def test_silence_after_a_log_without_a_threshold_ends():
     assert answers > 3000
 
 
-def test_an_abstainer_starts_from_a_file_a_table_or_arrays(tmp_path):
+def test_an_abstainer_starts_from_a_file_a_table_or_arrays():
     log = records_of(400, seed=1)
-    path = save_log(log, tmp_path / "log.csv")
+    path = save_log(log, "log.csv")
     table = pd.DataFrame({"confidence": log.scores, "good": 1 - log.errors})
     ones = [
         Abstainer(alpha=0.1, warm_start=source, seed=1, key=0, **more)

@@ -32,7 +32,7 @@ def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     assert axes.get_xlim() == (0, end)
 
 
-def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
+def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.frame([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])

@@ -17,6 +17,11 @@ from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 from tests.processes import output_of, refusal_of
 
 
+def resume_refused(capsys, words, flags=()):
+    """Continue the sweep of ``out``, which is refused."""
+    refused(capsys, ["sweep", "--resume", "out", *flags], words)
+
+
 def test_an_interrupted_command_says_how_to_continue(capsys):
     interrupted()
     assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
@@ -31,11 +36,11 @@ def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     assert capsys.readouterr().err.endswith("exaul sweep --resume out --trust\n")
     assert set(about["code"]) == {"exaul", "changing:mine"}
     del sys.modules["changing"]
-    refused(capsys, ["sweep", "--resume", "out"], "the manifest names changing:mine, whose code would run; --trust")
+    resume_refused(capsys, "the manifest names changing:mine, whose code would run; --trust")
     refused(capsys, ["rerun", "out"], "the manifest names changing:mine, whose code would run; --trust")
     assert "changing" not in sys.modules  # nor was it imported
     Path("changing.py").write_text(MODULE + "changed = True\n")
-    refused(capsys, ["sweep", "--resume", "out", "--trust"], "code: changing:mine is")
+    resume_refused(capsys, "code: changing:mine is", flags=["--trust"])
     del sys.modules["changing"]
     Path("changing.py").write_text(MODULE + "# the code has not changed\n")
     assert main(["sweep", "--resume", "out", "--trust"]) == 0
@@ -85,7 +90,7 @@ def test_a_state_that_is_not_its_own(what, capsys):
     (path,) = Path("out/batches").iterdir()
     damage, words = NOT_ITS_OWN[what]
     damage(path)
-    refused(capsys, ["sweep", "--resume", "out"], path.name if what == "bytes" else words)
+    resume_refused(capsys, path.name if what == "bytes" else words)
 
 
 def test_files_in_the_way_of_results_stay(capsys, few_figures):
@@ -112,10 +117,10 @@ def test_a_manifest_of_another_version_is_refused(capsys):
     jax, colour = about["versions"] | {"jax": "0.1"}, about["configuration"] | {"colour": "blue"}
     for change, words in (({"versions": jax}, "versions: jax is"), ({"configuration": colour}, "colour")):
         Path("out/manifest.json").write_text(json.dumps(about | change))
-        refused(capsys, ["sweep", "--resume", "out"], words)
+        resume_refused(capsys, words)
     for text in ("", "[]", "null", "3", '"x"', "{", "[" * 100_000, '{"configuration": {}}', "\x00", '{"a": NaN}'):
         Path("out/manifest.json").write_text(text)
-        refused(capsys, ["sweep", "--resume", "out"], "manifest.json")
+        resume_refused(capsys, "manifest.json")
         refused(capsys, ["merge", "out", "--out", "whole"], "manifest.json")
     Path("out/manifest.json").write_bytes(b"\xff\xfe")
     refused(capsys, ["rerun", "out"], "manifest.json: unreadable")
@@ -138,8 +143,8 @@ def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
     assert "1 (alphas x lambdas x rates, of all learners)" in told
     assert "1,500 of each copy, 4,500 in all" in told
     assert sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*")) == before
-    refused(capsys, ["sweep", "--resume", "out", "--trials", "100", "--dry-run"], "trials is 100 here, 3 in out")
-    refused(capsys, ["sweep", "--resume", "out", "--trials", "100"], "trials is 100 here, 3 in out")
+    for more in ([], ["--dry-run"]):
+        resume_refused(capsys, "trials is 100 here, 3 in out", flags=["--trials", "100", *more])
     assert main(["sweep", "--resume", "out", "--trials", "3", "--alphas", "0.05"]) == 0
     assert "nothing to resume" in output_of(["sweep", "--resume", "out", "--dry-run"], capsys)
 
@@ -184,7 +189,7 @@ def test_a_file_that_is_no_batch_is_named(halfway, capsys):
     names += ["0-0000011-0000003.npz", "1-0000006-0000008.npz", "0-0000006-0000008.npz.bak", "0-0000006-0000008"]
     for name in names:
         Path("out/batches", name).touch()
-        refused(capsys, ["sweep", "--resume", "out"], f"out/batches/{name}: no batch of this sweep; remove it")
+        resume_refused(capsys, f"out/batches/{name}: no batch of this sweep; remove it")
         Path("out/batches", name).unlink()
 
 
@@ -196,7 +201,7 @@ def test_a_batch_under_another_name_is_refused(halfway, capsys):
         assert sentence in refusal_of(["sweep", "--resume", "out", "--progress", "quiet"], capsys)
         Path(f"out/batches/{other}.npz").unlink()
     shutil.copy(first, "out/batches/0-0000002-0000004.npz")
-    refused(capsys, ["sweep", "--resume", "out"], "has trials that 0-0000002-0000004.npz has, too; remove one")
+    resume_refused(capsys, "has trials that 0-0000002-0000004.npz has, too; remove one")
     Path("out/batches/0-0000002-0000004.npz").unlink()
     second.unlink()
     result = resume("out")

@@ -122,7 +122,7 @@ SLOW = ("blocks",)  # backends that compile for long: most of their cases are sl
 
 
 def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
-    """RuleParams of a test, slow where the last names a backend besides some, here those that compile quickly."""
+    """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
     return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
 
 

@@ -9,12 +9,7 @@ from exaul.engine import machine
 
 
 def test_every_learner_is_measured_on_every_backend_and_at_every_size(monkeypatch):
-    small = {
-        "LEARNERS": ("exaul", "aci-rank"),
-        "COPIES": (40, 80),
-        "ARMS": 20,
-        "ROUNDS": 20_480,
-    }
+    small = {"LEARNERS": ("exaul", "aci-rank"), "COPIES": (40, 80), "ARMS": 20, "ROUNDS": 20_480}
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
     monkeypatch.setattr(gpu.throughput, "backends", lambda name, order: ["native", "dense"])

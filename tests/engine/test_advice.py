@@ -163,6 +163,7 @@ def test_two_records_are_enough_for_a_table_and_one_has_no_halves(scores, errors
     table = advice.advice_table([log], [0.1])
     assert len(table) == 2
     assert "log has only 2 records" in advice.describe(table)
+    assert advice.advised(table) == {}  # of one answer, no FDR between 0 and 1 can be seen
     table = advice.advice_table([log._replace(scores=log.scores[:1], errors=log.errors[:1])], [0.1])
     assert table.empty
     assert (advice.advised(table), advice.describe(table)) == ({}, "")

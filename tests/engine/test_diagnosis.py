@@ -324,11 +324,7 @@ def units(count):
 ROWS_READ = {  # a log made of the table, what is selected of it, and the columns that are reported
     "within a model nothing differs": (lambda table: table, ":model=a", []),
     "within a half only models do": (lambda table: table, ":half=x", ["model"]),
-    "rows without a score": (
-        lambda table: table.assign(score=table["score"].where(table["model"] == "a")),
-        "",
-        [],
-    ),
+    "rows without a score": (lambda table: table.assign(score=table["score"].where(table["model"] == "a")), "", []),
     "few rows": (lambda table: table.groupby("model").head(25), "", []),
     "a small difference": (lambda table: sides(0.04), "", []),
     "a larger one": (lambda table: sides(0.07), "", ["side"]),

@@ -71,10 +71,7 @@ def by_name():
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
     places += registry.BACKENDS.values()
     commands = [f"exaul.commands.{module}" for module, _ in COMMANDS.values()]
-    return {
-        "exaul.engine.registry": [place.split(":")[0] for place in places],
-        "exaul.commands.main": commands,
-    }
+    return {"exaul.engine.registry": [place.split(":")[0] for place in places], "exaul.commands.main": commands}
 
 
 def test_the_graph_is_that_of_the_project():

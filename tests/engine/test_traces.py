@@ -190,11 +190,7 @@ def test_names_do_not_repeat_themselves():
     assert names(both[1:2], "score_a", "dataset") == ["f538_nba"]
     assert names(both[:1], "score", "dataset") == ["f538_mlb_games:by=score_a", "f538_mlb_games:by=score_b"]
     assert names(both[2:], "score_a", "dataset") == ["MLB Games", "MLB Games:dataset=baseball"]
-    assert names(both[1:3], "score_a", "model") == [
-        "f538_nba",
-        "MLB Games:model=m/1",
-        "MLB Games:model=n 2",
-    ]
+    assert names(both[1:3], "score_a", "model") == ["f538_nba", "MLB Games:model=m/1", "MLB Games:model=n 2"]
     for folder, dataset in (("x", "nq"), ("y", "NQ")):
         write(f"{folder}/nq.csv", dataset=dataset)
     assert names(["x/nq.csv", "y/nq.csv"], "score_a", "dataset") == ["nq:dataset=nq", "nq:dataset=NQ"]

@@ -353,8 +353,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("environment", "share"),
-    [("single-shift", 0.5), ("gradual-shift", 0.6), ("adversary-history", np.nan)],
+    ("environment", "share"), [("single-shift", 0.5), ("gradual-shift", 0.6), ("adversary-history", np.nan)]
 )
 def test_the_answerable_share_is_a_mean_over_time(environment, share):
     best = {("a", 0.1): 0.8, ("b", 0.1): 0.2, ("a -> b", 0.1): 0.6}

@@ -229,12 +229,7 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         # before anything is paid, also where it is the judge's that are needed
         ("", NO_LOGPROBS, 1, f"m: returned no usable logprobs of its text, which logprob {AGREE}"),
         ("--score p-true", NO_LOGPROBS, 2, f"m: returned no usable logprobs of its text, which p-true {AGREE}"),
-        (
-            "--judge llm --judge-model w",
-            UNKNOWN,
-            2,
-            "w cannot be asked (status 400: too long)",
-        ),
+        ("--judge llm --judge-model w", UNKNOWN, 2, "w cannot be asked (status 400: too long)"),
         ("--budget 1", USUAL, 0, "budget: given, but the price of m is not known"),
         ("--score std", USUAL, 0, "score: 'std' is unknown; it must be logprob, p-true"),
         ("--score exact exact", USUAL, 0, "score: exact, exact found; each needs a column of its own"),

@@ -128,10 +128,7 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
 
 def test_no_warnings_at_the_edges(recwarn):
     """Nothing warns where numbers overflow or nothing can be drawn; warnings are errors in tests."""
-    drawn = [
-        ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
-        ["--learners", "aci-rank", "--horizon", "1"],
-    ]
+    drawn = [["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"], ["--learners", "aci-rank", "--horizon", "1"]]
     accepted = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
     for i, edge in enumerate(drawn):
         assert main(["sweep", *SMALL, *edge, "--out", f"edge-{i}"]) == 0

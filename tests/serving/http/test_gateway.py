@@ -402,8 +402,7 @@ def test_any_reply(endpoints, withholder, data):
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "reason"),
-    [({"upstream": ABSENT}, 502, "no connection"), ({}, 504, "no reply in time")],
+    ("address", "status", "reason"), [({"upstream": ABSENT}, 502, "no connection"), ({}, 504, "no reply in time")]
 )
 def test_an_endpoint_that_is_absent_or_drips(stub, gate, address, status, reason):
     stub.rule = lambda asked, before: StreamingResponse(drip())

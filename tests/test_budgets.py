@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_153,
-    "test lines": 20_706,
-    "product tokens": 192_440,
-    "test tokens": 194_703,
-    "engine and commands, lines": 9_818,
+    "product lines": 26_147,
+    "test lines": 20_705,
+    "product tokens": 192_421,
+    "test tokens": 194_398,
+    "engine and commands, lines": 9_813,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_523,
+    "exaul/kernels, lines": 4_520,
     "exaul/serving, lines": 4_580,
     "exaul/llm, lines": 3_002,
-    "experiments, lines": 2_890,
+    "experiments, lines": 2_886,
     "benchmarks, lines": 773,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 485,
     "path: files of engine and commands": 30,
     "path: files of kernels": 15,
-    "path: functions": 475,
+    "path: functions": 473,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

@@ -1,4 +1,4 @@
-"""The backend for devices, in JAX: rounds in pieces of 8, on 9 numbers; no sort, gather or scatter.
+"""The backend for devices, in JAX: rounds in pieces of 8, on 9 numbers; no sort and no scatter.
 
 Over C rounds at most C cuts occur, so the arms keep their ratios within at most C + 1 groups, and sums over the
 groups replace their weights without loss. An arm's group is the number of cuts that it reaches:

@@ -131,7 +131,7 @@ class Abstainer:
         eta, gamma = (np.nan if x is None else x for x in known)
         self._rates = Rates(np.array([eta]), np.array([gamma]))
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
-        self._parameters = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)
+        self._params = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)
         # two streams of uniforms: one draws decisions, the other audits
         self._draws, self._coins = (Uniforms(config.seed, stream, config.key) for stream in (LEARNER, FEEDBACK))
         self._copy = start_copy(self._learner.rule, start.numbers, start.table)
@@ -173,7 +173,7 @@ class Abstainer:
             self._expire()
             n, cut, rate, sums = int(self._sums.questions), self.cut_of(score), self.config.audit, self._sums
             waiting = sums.open if self.config.reserve else 0.0
-            decision = self._copy.decide(cut, partial(self._draws.at, n), self._parameters, waiting)
+            decision = self._copy.decide(cut, partial(self._draws.at, n), self._params, waiting)
             sums, audit = add_decision(choose, sums, decision.answered), False
             if decision.answered:
                 audit = rate is not None and self._coins.at(n) < rate
@@ -186,7 +186,7 @@ class Abstainer:
                 self._audited += audit
             else:  # an abstention is learned at once
                 weight = learned_share(choose, sums) if rate is None else rate
-                self._copy.learn(cut, decision, 0.0, self._parameters._replace(weight=weight))
+                self._copy.learn(cut, decision, 0.0, self._params._replace(weight=weight))
                 sums = add_abstention(choose, sums, True, weight)
                 self._close(id, "withheld")
             self._sums = sums
@@ -339,7 +339,7 @@ class Abstainer:
         self._closed = dict(state["closed"])
 
     def _learn(self, open_answer: OpenAnswer, error: float, observed: bool) -> None:
-        self._copy.learn(open_answer.cut, OnlineDecision(True, open_answer.probability), error, self._parameters)
+        self._copy.learn(open_answer.cut, OnlineDecision(True, open_answer.probability), error, self._params)
         self._sums = add_answer(choose, close_answer(choose, self._sums, True), True, observed, error)
 
     def _expire(self) -> None:

@@ -238,8 +238,8 @@ class Abstainers:
         """Return what each of ``limit`` keys starts with, or None: it began otherwise; ``""`` is any new key."""
         texts = dict[str, str | None]()
         for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
-            config, start = self._start_of_new(key)
             if not (starts := self._starts_of(key)):
+                config, start = self._start_of_new(key)
                 texts[key] = start.describe(config)
             elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
                 texts[key] = None

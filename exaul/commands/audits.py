@@ -44,23 +44,26 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.serving.http.audits import MOST, errors_by_model, open_queue
 
     with open_queue(config.where, config.token_variable) as queue:
+        total, rows = queue.page(0)
         if config.judge_model is None:
-            shown = f"{queue.total} open audits" + (f", the oldest {MOST} above" if queue.total > MOST else "")
-            show(*map(_describe, queue.rows), shown)
+            shown = f"{total} open audits" + (f", the oldest {MOST} above" if total > MOST else "")
+            show(*map(_describe, rows), shown)
             return 0
-        errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, queue.rows)
-        verdicts = asyncio.run(errors)
-        counts = Counter[str]()
-        for row, error in zip(queue.rows, verdicts, strict=True):
-            if math.isnan(error):
-                counts["no text is kept" if row["text"] is None else "no clear verdict"] += 1
-            elif (outcome := queue.judge(row["id"], error)) == "counted":
-                counts["wrong" if error else "right"] += 1
-            else:
-                counts[outcome] += 1
+        counts, left = Counter[str](), 0  # left: audits that stay open, which the next page follows
+        while rows:
+            errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, rows)
+            for row, error in zip(rows, asyncio.run(errors), strict=True):
+                if math.isnan(error):
+                    counts["no text is kept" if row["text"] is None else "no clear verdict"] += 1
+                    left += 1
+                elif (outcome := queue.judge(row["id"], error)) == "counted":
+                    counts["wrong" if error else "right"] += 1
+                else:
+                    counts[outcome] += 1
+            _, rows = queue.page(left)
     each = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
     judged = counts["right"] + counts["wrong"]
-    show(f"{config.judge_model} judged {judged} of {queue.total} open audits ({each or 'none'})")
+    show(f"{config.judge_model} judged {judged} of {total} open audits ({each or 'none'})")
     return 0
 
 

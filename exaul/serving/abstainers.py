@@ -194,9 +194,9 @@ class Abstainers:
         return given
 
     @_uses_file
-    def open_audits(self, limit: int) -> tuple[int, list[JournalEntry]]:
-        """Return how many audited answers wait for feedback, and the ``limit`` oldest of them."""
-        return self._journal.open_audits(limit)
+    def open_audits(self, limit: int, offset: int = 0) -> tuple[int, list[JournalEntry]]:
+        """Return how many audited answers wait for feedback, and ``limit`` of them, from number ``offset`` on."""
+        return self._journal.open_audits(limit, offset)
 
     @_uses_file
     def begin(self, key: str, alpha: float | None = None, warm_start: Any = None) -> str:

@@ -134,10 +134,10 @@ class Journal(JournalFile):
             raise self.unreadable(entries[0], f"{kinds} of one id; the first must be it")
         return entries
 
-    def open_audits(self, limit: int) -> tuple[int, list[JournalEntry]]:
-        """Return how many audited answers have neither feedback nor a withdrawal, and the ``limit`` oldest."""
+    def open_audits(self, limit: int, offset: int) -> tuple[int, list[JournalEntry]]:
+        """Return how many audited answers have neither feedback nor a withdrawal, and some, oldest first."""
         (total,) = self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
-        return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ?", limit))
+        return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
 
     def check_writable(self) -> None:
         """Raise OSError or an error of SQLite if the file cannot take some new pages.

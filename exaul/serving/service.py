@@ -103,10 +103,10 @@ class Service(Abstainers):
         if len(self._asked) > LATEST:
             self._asked.popitem(last=False)
 
-    def audits(self, limit: int) -> tuple[int, list[dict[str, Any]]]:
-        """Return how many audited answers have no verdict, and the ``limit`` oldest, as rows of ``overview``."""
+    def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
+        """Return how many audited answers have no verdict, and some, oldest first, as rows of ``overview``."""
         with self._serving:
-            total, waiting = self.open_audits(limit)
+            total, waiting = self.open_audits(limit, offset)
             texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
             return total, list(map(self._row_of, waiting, texts))
 

@@ -24,7 +24,7 @@ def journal(tmp_path):
     """The file of a service with audits: one right, one wrong, one unclear, and one without a text."""
     with_texts = {"question": "Which town?"}
     service = Service(tmp_path / "state", audit=1.0, warm_start=EASY)
-    for text in (RIGHT, WRONG, "42"):
+    for text in ("42", RIGHT, WRONG):
         service.decide(0.9, text=text, **with_texts)
     service.decide(0.9, "other")
     service.close()
@@ -42,8 +42,10 @@ def test_open_audits_are_printed(journal, capsys):
         assert part in text
 
 
-def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys):
-    """What it does not say, and what has no text, stays open."""
+@pytest.mark.parametrize("page", [1, 2, 100])
+def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch, page):
+    """What it does not say, and what has no text, stays open, and does not hide the audits after it."""
+    monkeypatch.setattr("exaul.serving.http.audits.MOST", page)
     stub.rule = judge
     argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]
     assert main(argv) == 0

@@ -40,6 +40,7 @@ from exaul.serving.service import Service, decision_of, for_json
 
 MOST = 100  # keys, or audits, in one reply
 Limit = Annotated[int, Query(ge=1, le=MOST)]
+Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
 TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
@@ -199,9 +200,9 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     @application.get("/v1/keys", dependencies=[require("read")])
-    async def keys(limit: Limit = MOST, offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+    async def keys(limit: Limit = MOST, offset: Offset = 0) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+        page = await state.call(service.all_keys, limit, offset)
         figures = [{"key": key} | await state.call(service.figures, key) for key in page]
         return {"total": await state.call(service.count_keys), "keys": for_json(figures)}
 
@@ -214,9 +215,9 @@ def _add_figures(application: FastAPI, service: Service) -> None:
             raise HTTPException(404, str(error)) from error
 
     @application.get("/v1/audits", dependencies=[require("audit")])
-    async def audits(limit: Limit = MOST) -> dict[str, Any]:
+    async def audits(limit: Limit = MOST, offset: Offset = 0) -> dict[str, Any]:
         """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
-        total, rows = await state.call(service.audits, limit)
+        total, rows = await state.call(service.audits, limit, offset)
         return {"total": total, "audits": for_json(rows)}
 
     @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))

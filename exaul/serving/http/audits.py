@@ -17,7 +17,7 @@ from exaul.serving.http.errors import CompletionFailed
 from exaul.serving.http.upstream import Upstream
 from exaul.serving.service import Service
 
-MOST = 100  # audits at a time, the oldest
+MOST = 100  # audits at a time, the oldest first
 TIMEOUT_SECONDS = 60.0  # of a request to the service, and of a call to the model
 CONCURRENT = 8  # calls to the model
 
@@ -25,8 +25,7 @@ CONCURRENT = 8  # calls to the model
 class Queue(NamedTuple):
     """The open audits of a service."""
 
-    total: int
-    rows: list[dict[str, Any]]  # the oldest, as of ``Service.audits``
+    page: Callable[[int], tuple[int, list[dict[str, Any]]]]  # as ``Service.audits``, from a number on
     judge: Callable[[str, float], str]  # gives the verdict on an id, 1 if wrong, and returns the outcome
 
 
@@ -45,7 +44,7 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
         check_holds("where", where, Path(where).is_file(), "an address or a journal")
         service = Service(where, retain_days=1e6)  # the service deletes old texts, not this command
         try:
-            yield Queue(*service.audits(MOST), service.feedback)
+            yield Queue(partial(service.audits, MOST), service.feedback)
         finally:
             service.close()
         return
@@ -63,12 +62,14 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
                 raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
             return body
 
-        body = exchange("GET", params={"limit": MOST})
+        def page(offset: int) -> tuple[int, list[dict[str, Any]]]:
+            body = exchange("GET", params={"limit": MOST, "offset": offset})
+            return body["total"], body["audits"]
 
         def judge(id: str, error: float) -> str:
             return str(exchange("POST", json={"id": id, "error": error})["reason"])
 
-        yield Queue(body["total"], body["audits"], judge)
+        yield Queue(page, judge)
 
 
 async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list[dict[str, Any]]) -> list[float]:

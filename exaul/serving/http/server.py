@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from exaul.engine.checks import BadInput, quote
 from exaul.serving.http.errors import error_reply
 
-CONNECTIONS = 512  # open at a time; with more, requests get status 503
+CONNECTIONS = 512  # open at a time; requests on further ones get status 503
 HEAD_BYTES = 16 * 1024  # of the request line and the headers
 HEAD_SECONDS = 10  # from the connection or the previous reply until the head is complete
 SHUTDOWN_SECONDS = 20  # for requests in progress to finish; Kubernetes kills after 30
@@ -27,8 +27,11 @@ class TimedConnection(H11Protocol):
     """Uvicorn's protocol on h11; its timer of idle connections also ends late heads, and its errors are ours."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Start the timer, which uvicorn does after the first reply."""
+        """Start the timer, which uvicorn does after the first reply; of too many connections, refuse this one."""
         super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:  # uvicorn's own limit refuses requests on all, in plain text
+            sentence = f"{CONNECTIONS} connections are open; repeat the request later."
+            self.app = error_reply(503, sentence, headers={"Connection": "close"})
         self.timeout_keep_alive_task = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
@@ -69,7 +72,6 @@ class BoundedServer(uvicorn.Server):
             log_level="error",  # a warning per malformed request would let clients fill the log
             server_header=False,
             backlog=128,  # also how many connections asyncio accepts at once
-            limit_concurrency=CONNECTIONS,
             h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_keep_alive=HEAD_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,

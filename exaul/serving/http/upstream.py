@@ -82,9 +82,12 @@ class Upstream:
         """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
         target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
         response = await self._exchange(method, target, headers, content=content or None)
+        kind = response.headers.get("content-type")
+        if response.status_code >= 600 or not (kind or "").isascii():  # no server may send these
+            raise CompletionFailed(502, "the upstream's reply has an invalid status or Content-Type")
         body, secret = response.content, self._secret.encode()
         body = body.replace(secret, b"[key]") if secret else body
-        return Response(body, response.status_code, media_type=response.headers.get("content-type"))
+        return Response(body, response.status_code, media_type=kind)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -332,7 +332,8 @@ def test_keys_come_in_pages_and_no_others_are_read(client, monkeypatch):
     assert page["total"] == client.get("/v1/overview").json()["total"] == 7
     assert [each["key"] for each in page["keys"]] == ["2", "3", "4"]
     assert {each["fdr_observed"] for each in page["keys"]} == {None}  # not defined yet
-    assert client.get("/v1/keys?offset=99999999999999999999999").json()["keys"] == []
+    assert client.get(f"/v1/keys?offset={2**32}").json()["keys"] == []
+    assert client.get(f"/v1/keys?offset={2**32 + 1}").status_code == 400
     assert read == [["2", "3", "4"], []]
 
 

@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import pytest
 from starlette.responses import JSONResponse
 
@@ -227,6 +228,17 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, gate, monkeypatch)
                 counted = client.ask(b"", "/metrics", "GET", **trusted)[2]
                 assert 'exaul_undecided_replies_total{key="",reason="passed"} 4.0' in counted
     assert town.keys[-1] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(600, "text/plain"), (999, None), (200, "text/\u2192")])
+def test_a_reply_that_no_server_may_send_does_not_pass(status, kind, gate, monkeypatch):
+    async def request(self, *given, **named):
+        return httpx2.Response(status, headers={"content-type": kind.encode()} if kind else {})
+
+    monkeypatch.setattr("exaul.serving.http.upstream.BoundedClient.request", request)
+    with gate(pass_routes=True) as client:
+        code, _, raw = client.ask(path="/v1/embeddings")
+        assert (code, "invalid status or Content-Type" in raw) == (502, True)
 
 
 def test_a_token_chooses_the_key(town, gate, monkeypatch):

@@ -373,9 +373,9 @@ def test_an_application_that_does_not_start():
 def test_with_too_many_connections_requests_get_503(monkeypatch, fresh):
     monkeypatch.setattr(server, "CONNECTIONS", 8)
     with running(fresh) as port:
-        clients = [connected(port, request("/hold")) for _ in range(7)]
-        until(lambda: fresh.events.count("held") == 7)
-        assert parsed(exchange(port, request()))[0] == 503
+        clients = [connected(port, request("/hold")) for _ in range(8)]
+        until(lambda: fresh.events.count("held") == 8)
+        assert refusal(exchange(port, request())) == 503
         fresh.release.set()
-        assert [parsed(received(client))[2] for client in clients] == [b"held"] * 7
+        assert [parsed(received(client))[2] for client in clients] == [b"held"] * 8
         assert parsed(exchange(port, request()))[0] == 200

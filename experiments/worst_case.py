@@ -97,10 +97,10 @@ def simulate_parameters(
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [*_numbers(prepared.environment)]] = values.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
-    state, counts = learner.first
-    first = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
+    state, counts = learner.start
+    start = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
     cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
-    searched = learner._replace(cells=cells, first=first)
+    searched = learner._replace(cells=cells, start=start)
     prepared = replace(
         prepared,
         trials=trials,

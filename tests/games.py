@@ -199,17 +199,17 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 
 
-_advance_copies = jax.jit(advance_copies, static_argnames=("game", "same_records"))
+_advance_copies = jax.jit(advance_copies, static_argnames=("learner", "same_records"))
 
 
 def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
-    game = kernels.game(arms)
+    learner = kernels.make(arms)
     with jax.enable_x64(True):
-        state, decisions, one = initial_states(game, start), [], cuts.shape[1] == 1  # one stream for all copies
+        state, decisions, one = initial_states(learner, start), [], cuts.shape[1] == 1  # one stream for all copies
         for first in range(0, len(cuts), BLOCK):
             rows = slice(first, first + BLOCK)
             # a round that pads a block may change a learner's state, unless it computes whole blocks
-            pad = [(0, BLOCK - len(cuts[rows]) if isinstance(game, ByBlocks) else 0), (0, 0)]
+            pad = [(0, BLOCK - len(cuts[rows]) if isinstance(learner, ByBlocks) else 0), (0, 0)]
             records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
             records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
@@ -217,7 +217,7 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
             number = np.uint32(first // BLOCK)
             now = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
             params = copies.rule_params(now, number, kernels.imperfect)
-            state, answered = _advance_copies(game, state, block, params, same_records=one)
+            state, answered = _advance_copies(learner, state, block, params, same_records=one)
             decisions.append(answered)
     return state, np.concatenate(decisions)[: len(cuts)]
 
@@ -225,7 +225,7 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
 def losses_of(rule, made, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
     if not isinstance(made, NativeBackend):
-        losses = np.asarray(jax.vmap(made.game(arms).losses)(state))
+        losses = np.asarray(jax.vmap(made.make(arms).losses)(state))
     else:
         losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
     return losses - losses[:, :1]

@@ -35,7 +35,7 @@ from exaul.engine.environments.adaptive import (
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
-from exaul.kernels.dense import GameLearner, make_game
+from exaul.kernels.dense import GameLearner, make_learner
 from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import (
     Fixed,
@@ -111,7 +111,7 @@ def make(
     if lam is None:
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
         lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan
-    made = make_game(learner, arms, Rows)
+    made = make_learner(learner, arms, Rows)
     if isinstance(learner.rule, Fixed):
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
     if rates is None and isinstance(learner.rule, Ranked) and learner.rates is not None:
@@ -215,7 +215,7 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind == "i" and bool((counts >= 1).all()), "integers of at least 1")
-    bounds = getattr(getattr(learner, "learner", None), "regret_bounds", None)
+    bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
 
     if bounds is None:
         return np.full(counts.shape, math.nan)

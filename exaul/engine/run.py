@@ -438,7 +438,7 @@ def _describe_log(source: PreparedSource) -> dict[str, Any] | None:
     shares = {
         learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
         for learner in source.learners
-        if (share := fitted_share(learner.definition.rule, learner.first[0])) is not None
+        if (share := fitted_share(learner.definition.rule, learner.start[0])) is not None
     }
     return describe_log(source.log) | {"shares": shares}
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from exaul.kernels.dense import FixedGame, RankedGame, RankedState, weights_of
+from exaul.kernels.dense import FixedLearner, RankedLearner, RankedState, weights_of
 from exaul.kernels.game import BLOCK, Block, RuleParams, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
 from exaul.kernels.play import Backend, ByBlocks
@@ -70,7 +70,7 @@ def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.
 class SidedBlocks(ByBlocks):
     """A learner with two charges, below the cut and above; the state is losses up to a constant, [H] float64."""
 
-    learner: Learner[Sided]
+    definition: Learner[Sided]
     arms: int
     precision: str
 
@@ -80,7 +80,7 @@ class SidedBlocks(ByBlocks):
 
     def advance(self, losses: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
-        weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
+        weights = weights_of(losses, params.eta, self.definition.rule.prior, self.precision)
         (losses, _), answered = _in_pieces(partial(self._advance_piece, params), (losses, weights), block)
         return losses, answered
 
@@ -102,8 +102,8 @@ class SidedBlocks(ByBlocks):
             high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
             P, Q = low / (low + high), high / (low + high)
             answers.append(answered := (x.draws.decision < P) & x.active)
-            error = x.errors if self.learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-            under, over = self.learner.rule.charge(jnp.where, P, Q, answered, error, params)
+            error = x.errors if self.definition.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+            under, over = self.definition.rule.charge(jnp.where, P, Q, answered, error, params)
             gap = jnp.where(x.active, under - over, 0.0)
             # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other
             # 1: one exponential per round, and no weight grows.
@@ -123,7 +123,7 @@ class SidedBlocks(ByBlocks):
 
 
 @jax.tree_util.register_static
-class RankedBlocks(RankedGame, ByBlocks):
+class RankedBlocks(RankedLearner, ByBlocks):
     """A learner that goes by ranks, which follow from counts of the cuts."""
 
     def advance(self, state: RankedState, block: Block, params: RuleParams) -> tuple[RankedState, jax.Array]:
@@ -132,7 +132,7 @@ class RankedBlocks(RankedGame, ByBlocks):
 
     def _advance_piece(self, params: RuleParams, state: RankedState, rounds: Block) -> tuple[RankedState, Any]:
         """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
-        rule, (numbers, counts) = self.learner.rule, state
+        rule, (numbers, counts) = self.definition.rule, state
         inner, below = _collapse(counts, rounds.cuts)
         fades = rule.decay ** np.arange(PIECE + 1.0)
         answers = []
@@ -154,7 +154,7 @@ class RankedBlocks(RankedGame, ByBlocks):
 
 
 @jax.tree_util.register_static
-class FixedBlocks(FixedGame, ByBlocks):
+class FixedBlocks(FixedLearner, ByBlocks):
     """A fixed threshold."""
 
     def advance(self, arm: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
@@ -165,6 +165,6 @@ class FixedBlocks(FixedGame, ByBlocks):
 def make(learner: Learner[Any], precision: str) -> Backend | None:
     """Return the backend of a learner; None if its rule draws an arm, or is the user's."""
     sided = partial(SidedBlocks, precision=precision)
-    games: dict[type, Any] = {Sided: sided, Ranked: RankedBlocks, Fixed: FixedBlocks}
-    game = games.get(type(learner.rule))
-    return None if game is None else Backend(partial(game, learner))
+    kinds: dict[type, Any] = {Sided: sided, Ranked: RankedBlocks, Fixed: FixedBlocks}
+    kind = kinds.get(type(learner.rule))
+    return None if kind is None else Backend(partial(kind, learner))

@@ -51,7 +51,7 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
     imperfect = ImperfectFeedback(feedback_rates, model)
-    return Backend(lambda arms: DelayedGame(inner.game(arms), *how), imperfect)
+    return Backend(lambda arms: DelayedLearner(inner.make(arms), *how), imperfect)
 
 
 def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
@@ -63,7 +63,7 @@ def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class DelayedGame(Late):
+class DelayedLearner(Late):
     """A learner whose rounds are learned late, or never.
 
     A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One

@@ -1,8 +1,8 @@
 """The learners of the paper as functions of one game, and the readable backend: all weights in every round, O(H).
 
-Read it from the top: a round of Algorithms "ExAUL" and "EW-CA" is ``SidedGame``, one of "Exp3-IX-CA" ``DrawnGame``.
-What they charge is the learner's rule (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their weights as the
-cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
+Read it from the top: a round of Algorithms "ExAUL" and "EW-CA" is ``SidedLearner``, one of "Exp3-IX-CA"
+``DrawnLearner``. What they charge is the learner's rule (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their
+weights as the cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
 """
 
 from dataclasses import dataclass, field
@@ -28,18 +28,18 @@ def _rule_params(params: Any, weight: Any) -> RuleParams:
 
 @dataclass(frozen=True)
 class GameLearner:
-    """A learner for one game on H arms; the classes below differ in the type of its rule."""
+    """A learner of one game on H arms; the classes below differ in the type of its rule."""
 
-    learner: Learner[Any]
+    definition: Learner[Any]
     arms: int
 
     def _seen(self, decision: Decision, error: Any) -> Any:
         """Return the error that the learner may see: after an abstention none, unless feedback is full."""
-        return error if self.learner.feedback == "full" else jnp.where(decision.answer, error, 0.0)
+        return error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
 
 
 @dataclass(frozen=True)
-class _WeightedGame(GameLearner):
+class _WeightedLearner(GameLearner):
     """A learner with weights, which ``Rows`` and ``Dense`` keep."""
 
     weights: Any
@@ -63,7 +63,7 @@ class _WeightedGame(GameLearner):
     def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
         given = decision.answer, self._seen(decision, error), _rule_params(params, 1.0)
-        charges = self.learner.rule.charge(jnp.where, *odds, *given)
+        charges = self.definition.rule.charge(jnp.where, *odds, *given)
 
         def weighed(charge: Any) -> Any:
             # with the weight 0 an abstention is charged 0, even if no number divides the loss
@@ -73,7 +73,7 @@ class _WeightedGame(GameLearner):
 
 
 @jax.tree_util.register_static
-class SidedGame(_WeightedGame):
+class SidedLearner(_WeightedLearner):
     """A learner that charges both sides of the cut (``exaul``, ``exaul-known``, ``ew``)."""
 
     def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
@@ -97,17 +97,17 @@ class SidedGame(_WeightedGame):
 
 
 @jax.tree_util.register_static
-class DrawnGame(_WeightedGame):
+class DrawnLearner(_WeightedLearner):
     """A learner that draws an arm, and charges that arm only (``exp3-ix``)."""
 
     def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
-        """Draw a decision, as of ``SidedGame``."""
+        """Draw a decision, as of ``SidedLearner``."""
         chex.assert_rank([cut, u], 0)
         arm, p, P = self.weights.draw(state, params.eta, cut, u)
         return state, Decision(arm < cut, P, (arm, p))
 
     def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
-        """Return the state after a round, as of ``SidedGame``."""
+        """Return the state after a round, as of ``SidedLearner``."""
         arm, p = decision.residuals
         charge = self._charges((p,), params, decision, error, weight)
         return self.weights.charge_arm(state, params.eta, arm, charge)
@@ -193,23 +193,23 @@ class RankedState(NamedTuple):
 
 
 @jax.tree_util.register_static
-class RankedGame(GameLearner):
+class RankedLearner(GameLearner):
     """A learner that goes by the rank of a score among recent ones (``aci-rank``), O(H) a round."""
 
     def init(self, params: RankedParams) -> RankedState:
         """Return the state before round 1."""
-        rule = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params.start)
+        rule = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params.state)
         return RankedState(rule, jnp.asarray(params.counts, jnp.float64))
 
     def decide(
         self, state: RankedState, params: RankedParams, cut: Any, u: Any, waiting: Any = None
     ) -> tuple[RankedState, Decision]:
-        """Decide as of ``SidedGame``, and count the record.
+        """Decide as of ``SidedLearner``, and count the record.
 
         ``waiting`` [] answers without feedback count as wrong (``docs/proofs.md``, D2), if given.
         """
         chex.assert_rank([cut, u], 0)
-        rule, arms = self.learner.rule, jnp.arange(self.arms, dtype=jnp.int32)
+        rule, arms = self.definition.rule, jnp.arange(self.arms, dtype=jnp.int32)
         total = jnp.sum(state.counts)
         high = jnp.sum(jnp.where(arms <= cut, state.counts, 0.0)) / total
         low = jnp.sum(jnp.where(arms < cut, state.counts, 0.0)) / total
@@ -230,9 +230,9 @@ class RankedGame(GameLearner):
         error: Any,
         weight: Any = 1.0,
     ) -> RankedState:
-        """Return the state after a round, as of ``SidedGame``."""
+        """Return the state after a round, as of ``SidedLearner``."""
         given = decision.answer, self._seen(decision, error), _rule_params(params, weight)
-        after = self.learner.rule.learn(jnp.where, state.rule, *given)
+        after = self.definition.rule.learn(jnp.where, state.rule, *given)
         learns = decision.answer | (weight > 0)
         return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)
 
@@ -240,16 +240,16 @@ class RankedGame(GameLearner):
         """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
         below = jnp.cumsum(state.counts)
         ranks = below / below[-1]
-        P = self.learner.rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1])
+        P = self.definition.rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1])
         return jnp.diff(P, prepend=0.0, append=1.0)
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class FixedGame(GameLearner):
+class FixedLearner(GameLearner):
     """A fixed threshold; its state is the arm. All on H arms are equal, so that they share a compiled program."""
 
-    learner: Learner[Any] = field(compare=False)
+    definition: Learner[Any] = field(compare=False)
 
     def init(self, params: FixedParams) -> Any:
         """Return the arm."""
@@ -273,22 +273,22 @@ class FixedGame(GameLearner):
         return jax.nn.one_hot(state, self.arms, dtype=jnp.float64)
 
 
-def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
+def make_learner(learner: Learner[Any], arms: int, weights: Any) -> Any:
     """Return a learner on H arms as functions of one game; raise TypeError if its rule is of no known type.
 
     ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
     """
     match rule := learner.rule:
         case Sided():
-            return SidedGame(learner, arms, weights(arms, rule.prior))
+            return SidedLearner(learner, arms, weights(arms, rule.prior))
         case Drawn():
-            return DrawnGame(learner, arms, weights(arms, None))
+            return DrawnLearner(learner, arms, weights(arms, None))
         case Ranked():
-            return RankedGame(learner, arms)
+            return RankedLearner(learner, arms)
         case Fixed():
-            return FixedGame(learner, arms)
+            return FixedLearner(learner, arms)
         case Own():
-            return rule.game(arms)
+            return rule.make(arms)
     raise TypeError(f"a rule cannot be a {type(rule).__name__}")
 
 
@@ -297,17 +297,17 @@ def make_game(learner: Learner[Any], arms: int, weights: Any) -> Any:
 class _UnseenErrors:
     """A learner of the user's that does not see the error of a round without an answer: 0 stands for it."""
 
-    game: Any
+    inner: Any
 
     def learn(self, state: Any, params: Any, cut: Any, decision: Decision, error: Any) -> Any:
-        return self.game.learn(state, params, cut, decision, jnp.where(decision.answer, error, 0.0))
+        return self.inner.learn(state, params, cut, decision, jnp.where(decision.answer, error, 0.0))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.game, name)
+        return getattr(self.inner, name)
 
 
 def make(learner: Learner[Any], precision: str) -> Backend:
     """Return the backend of a learner; there is one for every type of rule."""
     if isinstance(learner.rule, Own) and learner.feedback != "full":
-        return Backend(lambda arms: _UnseenErrors(learner.rule.game(arms)))
-    return Backend(partial(make_game, learner, weights=partial(Dense, precision=precision)))
+        return Backend(lambda arms: _UnseenErrors(learner.rule.make(arms)))
+    return Backend(partial(make_learner, learner, weights=partial(Dense, precision=precision)))

@@ -98,7 +98,7 @@ class Start(NamedTuple):
     """What B copies of a learner begin with, beside weights that are all equal."""
 
     arm: Array  # [B] int32 in 0..H-1, of a ``Fixed`` rule; else 0
-    start: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each
+    state: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each
     counts: Any = ()  # of a ``Ranked`` rule: [H] float64, counts of recent records by cut
 
 

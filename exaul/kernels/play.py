@@ -42,7 +42,7 @@ class RankedParams(NamedTuple):
     alpha: Any  # in (0, 1), target FDR
     lam: Any  # >= 0, of the loss (eq. 4); the learner does not read it
     step: Any  # in (0, 1], of the share
-    start: Any  # the rule's state before round 1, a NamedTuple of numbers
+    state: Any  # the rule's state before round 1, a NamedTuple of numbers
     counts: Any  # [H] counts of recent records by cut before round 1
 
 
@@ -79,29 +79,29 @@ class ByBlocks:
     advance: Any  # ``advance(state, block, params)``, as of the function of this name
 
 
-def reweigh(game: Any, state: Any, params: Any) -> Any:
+def reweigh(learner: Any, state: Any, params: Any) -> Any:
     """Return the state before a block of 256 rounds, at its rates; that of a learner without ``reweigh`` stays."""
-    return game.reweigh(state, params) if hasattr(game, "reweigh") else state
+    return learner.reweigh(state, params) if hasattr(learner, "reweigh") else state
 
 
-def step(game: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
+def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
     """Play a round with its feedback at once: decide, then learn. Return the state, and whether it was answered.
 
     A round that is not active answers nothing.
     """
-    late = isinstance(game, Late)
-    state, decision = game.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
+    late = isinstance(learner, Late)
+    state, decision = learner.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
     answered = decision.answer & x.active
     if late:  # it counts questions, and padding must not count; other states are not read after padding
         decision = decision._replace(answer=answered)
-        state = game.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
+        state = learner.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
     else:
-        state = game.learn(state, params, x.cuts, decision, x.errors)
+        state = learner.learn(state, params, x.cuts, decision, x.errors)
     return state, answered
 
 
 def play_round(
-    game: Any,
+    learner: Any,
     environment: Any,
     pool: Any,
     states: tuple[Any, Any],
@@ -114,7 +114,7 @@ def play_round(
     """Play a round of one game in an adaptive environment: ask, decide, learn, see.
 
     Args:
-        game: the learner.
+        learner: as of ``make``.
         environment: an ``Adaptive``.
         pool: the ``AdaptivePool`` that it asks from.
         states: of the learner and of the environment.
@@ -128,9 +128,9 @@ def play_round(
         The states after the round; and the answer, the cut and the error [].
     """
     mine, state = states
-    masses = game.masses(mine, params) if environment.sees_masses else None
+    masses = learner.masses(mine, params) if environment.sees_masses else None
     question = environment.ask(state, pool, objective, environment_draws, masses)
-    mine, answered = step(game, mine, params, Block(question.cut, question.error, draws, active))
+    mine, answered = step(learner, mine, params, Block(question.cut, question.error, draws, active))
     state = environment.see(state, question, answered)
     return (mine, state), (answered, question.cut, question.error)
 
@@ -181,16 +181,16 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
 class Backend(NamedTuple):
     """A learner in JAX."""
 
-    game: Callable[[int], Any]  # ``game(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
+    make: Callable[[int], Any]  # ``make(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
     imperfect: ImperfectFeedback | None = None  # as of ``RuleParams``
 
 
-def advance(game: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:
+def advance(learner: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:
     """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
-    if isinstance(game, ByBlocks):
-        return game.advance(state, block, params)
-    return jax.lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
+    if isinstance(learner, ByBlocks):
+        return learner.advance(state, block, params)
+    return jax.lax.scan(lambda state, x: step(learner, state, params, x), reweigh(learner, state, params), block)
 
 
 # vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
@@ -198,7 +198,7 @@ COPY_AXES: Any = RuleParams(0, 0, 0, 0, 0, None, None, None)
 
 
 def advance_copies(
-    game: Any, state: Any, block: Block, params: RuleParams, same_records: bool
+    learner: Any, state: Any, block: Block, params: RuleParams, same_records: bool
 ) -> tuple[Any, Array]:
     """Simulate a block of B copies with states [B, ...] and params [B]; return the states, and the answers [C, B].
 
@@ -206,10 +206,10 @@ def advance_copies(
     """
     records = None if same_records else 1
     axes: Any = Block(records, records, 1, None)  # type: ignore[arg-type]
-    return jax.vmap(partial(advance, game), in_axes=(0, axes, COPY_AXES), out_axes=(0, 1))(state, block, params)
+    return jax.vmap(partial(advance, learner), in_axes=(0, axes, COPY_AXES), out_axes=(0, 1))(state, block, params)
 
 
-def initial_states(game: Any, start: Start) -> Any:
+def initial_states(learner: Any, start: Start) -> Any:
     """Return the states of B copies before round 1, [B, ...]."""
     axes: Any = Start(0, 0, None)
-    return jax.vmap(game.init, in_axes=(axes,))(jax.tree.map(jnp.asarray, start))
+    return jax.vmap(learner.init, in_axes=(axes,))(jax.tree.map(jnp.asarray, start))

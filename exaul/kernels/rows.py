@@ -16,7 +16,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.dense import make_game
+from exaul.kernels.dense import make_learner
 from exaul.kernels.learners.learner import Drawn, Learner, Sided, weight_of_last
 from exaul.kernels.play import Backend
 
@@ -130,4 +130,4 @@ def make(learner: Learner[Any], precision: str) -> Backend | None:
     """Return the backend of a learner with weights; None for others."""
     if not isinstance(learner.rule, Sided | Drawn):
         return None
-    return Backend(partial(make_game, learner, weights=partial(Rows, precision=precision)))
+    return Backend(partial(make_learner, learner, weights=partial(Rows, precision=precision)))

@@ -19,7 +19,7 @@ from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
-from exaul.kernels.dense import SidedGame
+from exaul.kernels.dense import SidedLearner
 from exaul.kernels.game import BLOCK, GRIDS, RuleParams
 from exaul.kernels.learners.learner import block_rates
 from experiments import __main__ as experiments
@@ -68,7 +68,7 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     prepared, (learner,) = replace(prepared, checkpoints=np.arange(1, rounds + 1)), prepared.learners
     if wrap is not None:
         backend = learner.backend
-        learner = learner._replace(backend=backend._replace(game=lambda arms: wrap(backend, arms)))
+        learner = learner._replace(backend=backend._replace(make=lambda arms: wrap(backend, arms)))
     pool = prepared.adaptive_pool()
     (rollout,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
     return rollout, pool
@@ -299,12 +299,12 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
     monkeypatch.setattr(simulated, "simulate_chunk", trace)
 
     @jax.tree_util.register_static
-    class Hidden(SidedGame):
+    class Hidden(SidedLearner):
         def masses(self, state, params):
             raise AssertionError("the distribution was looked at")
 
     def hidden(backend, arms):
-        return Hidden(LEARNERS["exaul"], arms, backend.game(arms).weights)
+        return Hidden(LEARNERS["exaul"], arms, backend.make(arms).weights)
 
     with pytest.raises(AssertionError, match="looked at" if ADAPTIVE[name].sees_masses else "to the end"):
         met(name, wrap=hidden)
@@ -312,7 +312,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
 
 @pytest.mark.parametrize("where", BY_ROUNDS)
 def test_masses_are_the_learners_distribution(where):
-    game = backend_of(LEARNERS["exaul"], where, "float64").game(45)
+    game = backend_of(LEARNERS["exaul"], where, "float64").make(45)
     losses = np.random.default_rng(0).exponential(size=45)
     numbers = RuleParams(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):

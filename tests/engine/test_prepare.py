@@ -49,7 +49,7 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
         if where in (None, *BY_ROUNDS):
-            assert all(hasattr(learner.backend.game(9), "decide") for learner in prepare(sweep).learners)
+            assert all(hasattr(learner.backend.make(9), "decide") for learner in prepare(sweep).learners)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):
                 prepare(sweep)

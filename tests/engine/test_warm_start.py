@@ -50,7 +50,7 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(how):
         assert row["fdr_risk"] == pytest.approx((records.errors[expected] - 0.1).sum())
         if not how:
             learner = prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).learners[0]
-            bound = 40 * learner.first[0].share[0] + 0.9 + (~expected).sum() / 200
+            bound = 40 * learner.start[0].share[0] + 0.9 + (~expected).sum() / 200
             assert row["risk_bound"] == pytest.approx(bound)
     assert (decide_all(records, how, warm_start=rows)[0] == expected).all()
 
@@ -65,7 +65,7 @@ def test_an_adaptive_environment_starts_from_the_log():
         )
         row = run(sweep, [records]).trials.iloc[0]
         risks[name] = row["answered"]
-        share = prepare(sweep, [records]).learners[0].first[0].share[0]
+        share = prepare(sweep, [records]).learners[0].start[0].share[0]
         assert row["fdr_risk"] <= 40 * share + 0.9 + (2000 - row["answered"]) / 200
     # 40 s wrong answers end the share s
     assert risks["warm"] > 1.5 * risks["cold"]

@@ -163,7 +163,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     ``blocks`` keeps that order by a barrier, which XLA drops on a CPU.
     """
     arms, copies = 1000, 128
-    learner = backend_of(LEARNERS[name], where, "float64").game(arms)
+    learner = backend_of(LEARNERS[name], where, "float64").make(arms)
     nothing = np.zeros((BLOCK, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(BLOCK, bool))
     numbers = RuleParams(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from exaul.engine.registry import backend_of
-from exaul.kernels.dense import Dense, make_game
+from exaul.kernels.dense import Dense, make_learner
 from exaul.kernels.game import BLOCK, GRIDS, compute_costs, compute_cuts
 from exaul.kernels.learners.learner import block_rates, has_weights
 from exaul.kernels.play import Params
@@ -88,7 +88,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     start = np.random.default_rng(1).exponential(size=arms)
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
-    game = make_game(LEARNERS[name], arms, Dense)
+    game = make_learner(LEARNERS[name], arms, Dense)
     params = Params(alpha=0.1, lam=4.0, eta=0.5, gamma=0.0)
 
     start = jnp.asarray(start)

@@ -122,7 +122,7 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     past, (scores, errors) = records(1, 900), records()
     grid = exaul.grid("log", 514, past[0])
     learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
-    assert params.start.share not in (0.0, 0.3)
+    assert params.state.share not in (0.0, 0.3)
     answers = exaul.play(learner, params, exaul.cuts(grid, scores), errors, drawn(1)[0])
     log = save_log(Records("past", *past, 0, None), tmp_path / "log.csv")
     sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=log)

@@ -10,7 +10,7 @@ import pytest
 
 import exaul
 from exaul import testing
-from exaul.kernels.dense import Dense, make_game
+from exaul.kernels.dense import Dense, make_learner
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
 from exaul.testing import check_learner
@@ -28,7 +28,7 @@ def test_every_learner_passes(name):
 def test_a_learner_or_an_object_passes_in_place_of_a_name(name):
     check_learner(LEARNERS[name], seed=1)
     _, params = exaul.make(name, testing.ARMS, alpha=0.1, horizon=testing.HORIZON)
-    check_learner((make_game(LEARNERS[name], testing.ARMS, Dense), params))
+    check_learner((make_learner(LEARNERS[name], testing.ARMS, Dense), params))
 
 
 @jax.tree_util.register_static
@@ -87,5 +87,5 @@ def test_full_feedback_is_allowed_to_read_all_errors():
     assert LEARNERS["ew"].feedback == "full"
     check_learner("ew")
     learner, params = exaul.make("ew", testing.ARMS, alpha=testing.ALPHA, horizon=testing.HORIZON)
-    other = learner.learner._replace(feedback="bandit")  # then errors without an answer are kept from it
-    check_learner((replace(learner, learner=other), params))
+    other = learner.definition._replace(feedback="bandit")  # then errors without an answer are kept from it
+    check_learner((replace(learner, definition=other), params))

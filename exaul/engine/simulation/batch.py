@@ -74,7 +74,7 @@ class Rollout(Saved):
         copies = source.copies(learner, getattr(records, "record_stream", None))
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
-        start = start_copies(learner.definition.rule, arms, learner.first, cell[padded], best)
+        start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
@@ -302,10 +302,10 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
         from exaul.kernels.play import initial_states
 
         arms, zero = len(source.grid), np.zeros(1, np.int32)
-        start = start_copies(learner.definition.rule, arms, learner.first, zero, zero)
+        start = start_copies(learner.definition.rule, arms, learner.start, zero, zero)
         with jax.enable_x64(True):
-            game = learner.definition.rule.game(arms)
-            shapes = jax.eval_shape(lambda: initial_states(game, start))
+            made = learner.definition.rule.make(arms)
+            shapes = jax.eval_shape(lambda: initial_states(made, start))
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
         return state

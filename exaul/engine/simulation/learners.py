@@ -151,7 +151,7 @@ class PreparedLearner(NamedTuple):
     cells: Cells
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
-    first: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
+    start: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
 
     def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""
@@ -180,7 +180,7 @@ class PreparedLearner(NamedTuple):
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
-        state, cells = self.first[0], len(self.cells.pair)
+        state, cells = self.start[0], len(self.cells.pair)
         shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
         rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
         bound = np.empty(shape)
@@ -225,13 +225,13 @@ def prepare_learner(
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
-    first = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
+    start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
     feedback = feedback_of(sweep, learner)
     backend = with_feedback(name, learner, backend, feedback, rates)
-    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, feedback, first)
+    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, feedback, start)
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
         for some, known in prepared.rates_of_cells():

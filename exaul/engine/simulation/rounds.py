@@ -92,13 +92,13 @@ def simulate_chunk(
 
     def on_records(now: Carry, block: Chunk, params: RuleParams) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
-        game, state = now.learner
+        learner, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
         cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         rounds = Block(cuts, errors, draws, block.active)
-        state, answered = advance_copies(game, state, rounds, params, shared)
-        after = now._replace(learner=(game, state), records_read=records_read)
+        state, answered = advance_copies(learner, state, rounds, params, shared)
+        after = now._replace(learner=(learner, state), records_read=records_read)
         return after, answered, errors.reshape(BLOCK, -1), ()
 
     def on_questions(now: Carry, block: Chunk, params: RuleParams) -> Any:
@@ -110,19 +110,19 @@ def simulate_chunk(
             for i in range(environment.draws)
         ]
         env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
-        game, state = now.learner
+        learner, state = now.learner
 
         def one_game(mine: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
             """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
 
             def one(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
-                return play_round(game, environment, pool, states, params, objective, *x)
+                return play_round(learner, environment, pool, states, params, objective, *x)
 
-            return lax.scan(one, (reweigh(game, mine, params), state), (*x, block.active))
+            return lax.scan(one, (reweigh(learner, mine, params), state), (*x, block.active))
 
         games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
         (state, asking), (answered, *asked) = games(state, now.environment, params, objective, draws, env_draws)
-        return now._replace(learner=(game, state), environment=asking), answered, asked[1], tuple(asked)
+        return now._replace(learner=(learner, state), environment=asking), answered, asked[1], tuple(asked)
 
     def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         rounds, rates = x
@@ -229,8 +229,8 @@ class RoundsSimulation(OnDevice):
     ) -> None:
         self.backend, self.records, count = backend, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
-        game = backend.game(arms)
-        first = game, initial_states(game, start)
+        learner = backend.make(arms)
+        first = learner, initial_states(learner, start)
         sums = Sums(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
             state = records.environment.init(jax.tree.map(jnp.asarray, records.pool))

@@ -58,7 +58,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
     _check_rule(learner, arms)
     sees = isinstance(environment, Adaptive) and environment.sees_masses
-    if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.game(arms), "masses"):
+    if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.make(arms), "masses"):
         raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):

@@ -107,14 +107,14 @@ class Own(NamedTuple):
     """A learner of another kind, as functions of one game that JAX traces.
 
     Attributes:
-        game: ``game(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
+        make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
             ``exaul.kernels.play``; ``params`` is a ``RuleParams``, but ``init`` gets a ``Start`` in a sweep. If it
             has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
             see the learner's distribution need ``masses(state, params)``. Unless feedback is ``full``, it must not
             read the error of a round that it did not answer; a sweep hides it.
     """
 
-    game: Callable[[int], Any]
+    make: Callable[[int], Any]
 
 
 FEEDBACK = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
@@ -218,18 +218,18 @@ def fitted_share(rule: Rule, state: Any) -> Any:
 
 
 def start_copies(
-    rule: Rule, arms: int, first: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]
+    rule: Rule, arms: int, start: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]
 ) -> Start:
     """Return the ``Start`` of B copies on H arms.
 
     Args:
         rule: of the learner.
         arms: H.
-        first: from ``start_of``.
+        start: from ``start_of``.
         cell: [B], the cell of each copy.
         best: [B] in 0..H-1, the arm of least loss in hindsight, which only a ``Fixed`` rule may read.
     """
-    state, counts = first
+    state, counts = start
     arm = np.broadcast_to(rule.arm(arms, best) if isinstance(rule, Fixed) else np.int32(0), best.shape)
     return Start(arm.astype(np.int32), type(state)(*(x[cell] for x in state)) if state else (), counts)
 

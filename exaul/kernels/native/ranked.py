@@ -104,7 +104,7 @@ def _compile(rule: Ranked) -> Loop:
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``; ``precision`` changes nothing.
+    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedLearner``; ``precision`` changes nothing.
 
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
@@ -124,7 +124,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         return simulate_tiles([loop], "float64", (high, low), numbers, made, *of)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return np.array(start.start, np.float64).T.copy(), np.tile(start.counts, (streams, 1))
+        return np.array(start.state, np.float64).T.copy(), np.tile(start.counts, (streams, 1))
 
     return NativeBackend(init, simulate)
 
@@ -140,7 +140,7 @@ FIXED = Loop(compile_loop(_answer_below), lambda *sizes: ())
 
 
 def make_fixed(learner: Learner[Fixed], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Fixed`` rule, as ``FixedGame``; the state is its arms [B, 1]."""
+    """Return the backend of a learner with a ``Fixed`` rule, as ``FixedLearner``; its state is the arms [B, 1]."""
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
         return start.arm[:, None]

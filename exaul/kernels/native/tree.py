@@ -282,7 +282,7 @@ def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[Loop]:
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Sided`` rule, as ``SidedGame``; the state is differences, [B, H]."""
+    """Return the backend of a learner with a ``Sided`` rule, as ``SidedLearner``; its state is differences."""
     rule, is_full = learner.rule, learner.feedback == "full"
     charges = CHARGES if rule.charge in CHARGES else (rule.charge,)
     loops = _compile_loops(charges)
@@ -385,5 +385,5 @@ def _drawn_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
 
 
 def make_drawn(learner: Learner[Drawn], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Drawn`` rule, as ``DrawnGame``; its state is the losses, [B, H]."""
+    """Return the backend of a learner with a ``Drawn`` rule, as ``DrawnLearner``; its state is losses [B, H]."""
     return NativeBackend(no_losses, partial(simulate_tiles, [_compile_drawn(learner.rule)], precision, ()))

@@ -304,7 +304,7 @@ class ObliviousEnvironment:
             return read, (cuts[:, 0], errors[:, 0])
 
         blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
-        first = kernel.spread(streams.no_records_read(), pool, key)
+        first = kernel.first_carry(streams.no_records_read(), pool, key)
         _, (cuts, errors) = jax.lax.scan(block, first, blocks)
         return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
 
@@ -330,13 +330,13 @@ class AdaptiveEnvironment:
         """Return the state before round 1."""
         return jax.tree.map(jnp.asarray, self.environment.init(jax.tree.map(jnp.asarray, pool.records)))
 
-    def ask(self, state: Any, pool: GamePool, params: Any, draws: Any, masses: Any = None) -> Any:
+    def ask(self, state: Any, pool: GamePool, params: Any, draws: Any, distribution: Any = None) -> Any:
         """Return the next question, with ``cut`` and ``error``.
 
-        ``draws`` are ``environment.draws`` uniforms; ``masses`` [H] those of the learner, if
-        ``environment.sees_masses``.
+        ``draws`` are ``environment.draws`` uniforms; ``distribution`` [H] is that of the learner, if
+        ``environment.sees_distribution``.
         """
-        return self.environment.ask(state, pool.records, self._objective(pool, params), draws, masses)
+        return self.environment.ask(state, pool.records, self._objective(pool, params), draws, distribution)
 
     def see(self, state: Any, question: Any, answer: Any) -> Any:
         """Return the state after the decision."""
@@ -354,7 +354,7 @@ class AdaptiveEnvironment:
             return play_round(*given, uniforms.Draws(u), draws, True)
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
-        first = kernel.spread((learner.init(params), self.init(pool)), params, pool, rounds)
+        first = kernel.first_carry((learner.init(params), self.init(pool)), params, pool, rounds)
         answers, cuts, errors = jax.lax.scan(one, first, rounds)[1]
         return answers, cuts, errors
 
@@ -416,8 +416,8 @@ def play_in(
     """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
 
     Args:
-        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn`` (and ``masses``, if the
-            environment sees them).
+        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn``, and ``distribution`` if
+            the environment sees it.
         params: the learner's numbers.
         environment, pool: from ``environment``.
         key: of one game, from ``keys``.

@@ -25,7 +25,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import BLOCK, ImperfectFeedback, Rates, RuleParams, Start
-from exaul.kernels.play import Backend, Decision, Late, reweigh
+from exaul.kernels.play import Backend, Decision, LateFeedback, reweigh
 from exaul.kernels.uniforms import Draws
 
 
@@ -63,7 +63,7 @@ def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class DelayedLearner(Late):
+class DelayedLearner(LateFeedback):
     """A learner whose rounds are learned late, or never.
 
     A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One
@@ -164,9 +164,9 @@ class DelayedLearner(Late):
         inner = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
         return state._replace(inner=inner, sums=add_answer(jnp.where, sums, now, observed, error))
 
-    def masses(self, state: DelayedState, params: RuleParams) -> Any:
+    def distribution(self, state: DelayedState, params: RuleParams) -> Any:
         """Return the probabilities of the arms [H]."""
-        return self.inner.masses(state.inner, _rates(state, params))
+        return self.inner.distribution(state.inner, _rates(state, params))
 
 
 def _closed(pending: tuple[Any, ...], place: Any, closes: Any) -> tuple[Any, ...]:

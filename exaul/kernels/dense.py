@@ -52,9 +52,9 @@ class _WeightedLearner(GameLearner):
         """Return the state at another eta, O(H): for rates that change now and then."""
         return self.weights.reweigh(state, params.eta)
 
-    def masses(self, state: Any, params: Params) -> Any:
+    def distribution(self, state: Any, params: Params) -> Any:
         """Return the probabilities of the arms [H]."""
-        return self.weights.masses(state, params.eta)
+        return self.weights.distribution(state, params.eta)
 
     def losses(self, state: Any) -> Any:
         """Return the cumulative charges of the arms [H]."""
@@ -130,7 +130,7 @@ class Dense:
         """Return the losses, which do not depend on eta."""
         return losses
 
-    def masses(self, losses: jax.Array, eta: Any) -> jax.Array:
+    def distribution(self, losses: jax.Array, eta: Any) -> jax.Array:
         """Return the probabilities of the arms [H]."""
         w = self._weights(losses, eta).astype(jnp.float64)
         return w / jnp.sum(w)
@@ -236,7 +236,7 @@ class RankedLearner(GameLearner):
         learns = decision.answer | (weight > 0)
         return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)
 
-    def masses(self, state: RankedState, params: RankedParams) -> Any:
+    def distribution(self, state: RankedState, params: RankedParams) -> Any:
         """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
         below = jnp.cumsum(state.counts)
         ranks = below / below[-1]
@@ -268,7 +268,7 @@ class FixedLearner(GameLearner):
         """Learn nothing."""
         return state
 
-    def masses(self, state: Any, params: FixedParams) -> Any:
+    def distribution(self, state: Any, params: FixedParams) -> Any:
         """Return all probability on the arm, [H]."""
         return jax.nn.one_hot(state, self.arms, dtype=jnp.float64)
 

@@ -69,7 +69,7 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
     return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
 
 
-class Late:
+class LateFeedback:
     """A learner with late feedback: ``decide`` takes all draws of a round, ``learn`` a weight, 0 in padding."""
 
 
@@ -89,7 +89,7 @@ def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
 
     A round that is not active answers nothing.
     """
-    late = isinstance(learner, Late)
+    late = isinstance(learner, LateFeedback)
     state, decision = learner.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
     answered = decision.answer & x.active
     if late:  # it counts questions, and padding must not count; other states are not read after padding
@@ -128,8 +128,8 @@ def play_round(
         The states after the round; and the answer, the cut and the error [].
     """
     mine, state = states
-    masses = learner.masses(mine, params) if environment.sees_masses else None
-    question = environment.ask(state, pool, objective, environment_draws, masses)
+    distribution = learner.distribution(mine, params) if environment.sees_distribution else None
+    question = environment.ask(state, pool, objective, environment_draws, distribution)
     mine, answered = step(learner, mine, params, Block(question.cut, question.error, draws, active))
     state = environment.see(state, question, answered)
     return (mine, state), (answered, question.cut, question.error)
@@ -144,10 +144,10 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         return step(learner, state, now, Block(cut, error, Draws(u), True))
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
-    return jax.lax.scan(one, spread(learner.init(params), params, rounds), rounds)[1]
+    return jax.lax.scan(one, first_carry(learner.init(params), params, rounds), rounds)[1]
 
 
-def spread(first: Any, *given: Any) -> Any:
+def first_carry(first: Any, *given: Any) -> Any:
     """Return the first carry of a scan over what is given; in ``shard_map``, both must vary over devices."""
     anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
@@ -175,7 +175,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
         return (of_arms, loss), loss - jnp.min(of_arms)
 
     rounds = cuts, errors, answers
-    return jax.lax.scan(one, spread((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
+    return jax.lax.scan(one, first_carry((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
 
 
 class Backend(NamedTuple):

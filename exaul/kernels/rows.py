@@ -67,7 +67,7 @@ class Rows:
         """Return the state at another eta, O(H): for rates that change now and then."""
         return state._replace(mass=self._log_sum(self._bias() - eta * state.losses))
 
-    def masses(self, state: RowState, eta: Any) -> Any:
+    def distribution(self, state: RowState, eta: Any) -> Any:
         """Return the probabilities of the arms [H]."""
         return jax.nn.softmax(self._bias().ravel()[: self.arms] - eta * self.losses(state))
 

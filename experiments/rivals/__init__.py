@@ -23,7 +23,7 @@ class OneThreshold:
         answer = state.arm < cut
         return state, Decision(answer, answer.astype(jnp.float64))
 
-    def masses(self, state: Any, params: RuleParams) -> jax.Array:
+    def distribution(self, state: Any, params: RuleParams) -> jax.Array:
         """Return all probability on the threshold, [H]."""
         return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 

@@ -300,13 +300,13 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
 
     @jax.tree_util.register_static
     class Hidden(SidedLearner):
-        def masses(self, state, params):
+        def distribution(self, state, params):
             raise AssertionError("the distribution was looked at")
 
     def hidden(backend, arms):
         return Hidden(LEARNERS["exaul"], arms, backend.make(arms).weights)
 
-    with pytest.raises(AssertionError, match="looked at" if ADAPTIVE[name].sees_masses else "to the end"):
+    with pytest.raises(AssertionError, match="looked at" if ADAPTIVE[name].sees_distribution else "to the end"):
         met(name, wrap=hidden)
 
 
@@ -320,7 +320,7 @@ def test_masses_are_the_learners_distribution(where):
         if where == "rows":
             rows = np.pad(losses, (0, 19)).reshape(2, 32) - 3
             state = game.init(None)._replace(losses=rows, offset=np.full(2, 3.0))
-        found = np.asarray(game.masses(game.reweigh(state, numbers), numbers))
+        found = np.asarray(game.distribution(game.reweigh(state, numbers), numbers))
     expected = np.exp(-0.7 * losses)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
 

@@ -27,7 +27,7 @@ from tests.kernels.test_learners import FIXED
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
 MORE = [where for where in games.BACKENDS if where not in ("native", "dense")]
-TELLING = next(name for name, x in ADAPTIVE.items() if x.sees_masses)  # what it asks depends on all of a learner
+TELLING = next(name for name, x in ADAPTIVE.items() if x.sees_distribution)  # asks by all of a learner
 
 
 def sweep(**settings):

@@ -47,7 +47,7 @@ SWEEPS = [  # fields
     *(({"checkpoints": given}, r"^checkpoints: .*it must be") for given in CHECKPOINTS),
     ({"learners": [games.mine._replace(rate="step")]}, "^learners: a Learner found that is no global of a mod"),
     ({"learners": [5]}, "^learners: 5 found; it must be a string"),
-    ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*has no masses"),
+    ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*no distribution"),
     ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*cannot learn"),
     ({"learners": [games.no_rates]}, "has weights and no rates"),
 ]

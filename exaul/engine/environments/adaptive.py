@@ -84,10 +84,10 @@ def word_tunable(name: str, *words: str) -> Tunable:
 class Adaptive(NamedTuple):
     """An adaptive environment, written for one game.
 
-    ``init(pool)`` returns the state before round 1. ``ask(state, pool, objective, draws, masses)`` returns the next
-    ``AskedRecord``; draws [``draws``] are uniforms in [0, 1), and masses [H] the learner's probabilities of the
-    arms, or None unless ``sees_masses``. ``see(state, question, answered)`` returns the state after the decision,
-    with the structure, shapes and dtypes of the first state.
+    ``init(pool)`` returns the state before round 1. ``ask(state, pool, objective, draws, distribution)`` returns
+    the next ``AskedRecord``; draws [``draws``] are uniforms in [0, 1), and ``distribution`` [H] is the learner's
+    over the arms, or None unless ``sees_distribution``. ``see(state, question, answered)`` returns the state after
+    the decision, with the structure, shapes and dtypes of the first state.
 
     With ``uses_records_once`` the pool has at most as many records as a trial has rounds, and stores equal ones
     once, with their count. A word tunable ``groups`` (``source`` or ``score``) sets the groups if the logs do not.
@@ -100,7 +100,7 @@ class Adaptive(NamedTuple):
     see: Callable[[Any, AskedRecord, Any], Any]
     tunables: tuple[Tunable, ...] = ()
     sees: str = ""  # what the environment knows, for figures
-    sees_masses: bool = False
+    sees_distribution: bool = False
     uses_records_once: bool = False
 
 

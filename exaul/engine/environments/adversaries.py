@@ -24,7 +24,7 @@ from exaul.engine.environments.adaptive import (
 
 
 def wrong_ask(
-    state: tuple[Any, ...], pool: AdaptivePool, objective: Objective, draws: Any, masses: None
+    state: tuple[Any, ...], pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
 ) -> AskedRecord:
     """Draw any record, and replace its error by 1."""
     size = pool.cuts.shape[0]
@@ -64,7 +64,7 @@ def history_init(pool: AdaptivePool) -> HistoryState:
 
 
 def history_ask(
-    state: HistoryState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None
+    state: HistoryState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
 ) -> AskedRecord:
     """Draw a group by the softmax of the pay-offs, mixed with a uniform choice, then a record of it."""
     _, knows, temperature, memory, curiosity = objective.tunable_values
@@ -180,11 +180,11 @@ def regret(state: OmniscientState, cut: Any, error: Any, P: Any, objective: Obje
 
 
 def omniscient_ask(
-    state: OmniscientState, pool: AdaptivePool, objective: Objective, draws: Any, masses: Any
+    state: OmniscientState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: Any
 ) -> AskedRecord:
     """Choose a remaining record by the objective."""
     cut, error = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
-    answers = jnp.minimum(jnp.cumsum(masses), 1)  # index k: cut k + 1; rounding can push the sum above 1
+    answers = jnp.minimum(jnp.cumsum(distribution), 1)  # index k: cut k + 1; rounding can push the sum above 1
     _, chance, patience, memory = objective.tunable_values
 
     def trust() -> Any:
@@ -239,6 +239,6 @@ adversary_omniscient = Adaptive(
         Tunable("memory", 0.01, 0.001, 0.5),
     ),
     sees="all scores and labels, the decisions, and the learner's distribution over thresholds",
-    sees_masses=True,
+    sees_distribution=True,
     uses_records_once=True,
 )

@@ -44,7 +44,9 @@ def topic_traits(pool: AdaptivePool, topic: Any) -> tuple[Any, Any]:
     return DIFFICULTY * first, CALIBRATION * second
 
 
-def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
+def ask(
+    state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
+) -> AskedRecord:
     """Ask the same question again, another one of the topic, or one of a new topic, with a recalibrated score."""
     rate = jnp.where(
         state.abstained, objective.tunable_values[0], jnp.where(state.failed, objective.tunable_values[1], 0.0)

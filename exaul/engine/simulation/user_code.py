@@ -57,9 +57,9 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         holds = value is None or low < value < high
         check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
     _check_rule(learner, arms)
-    sees = isinstance(environment, Adaptive) and environment.sees_masses
-    if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.make(arms), "masses"):
-        raise BadInput(f"learners: {name} has no masses(state, params), which the environment sees")
+    sees = isinstance(environment, Adaptive) and environment.sees_distribution
+    if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.make(arms), "distribution"):
+        raise BadInput(f"learners: {name} has no distribution(state, params), which the environment sees")
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
             learner.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
@@ -134,8 +134,9 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
 
     def one_round(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
         state = jax.tree.map(jnp.asarray, environment.init(pool))
-        draws, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
-        question = environment.ask(state, pool, objective, draws, masses if environment.sees_masses else None)
+        draws = jnp.full(environment.draws, 0.5)
+        distribution = jnp.full(arms, 1 / arms) if environment.sees_distribution else None
+        question = environment.ask(state, pool, objective, draws, distribution)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
     with user_code_errors("environment: functions of", name, TRACED):

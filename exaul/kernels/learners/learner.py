@@ -110,8 +110,8 @@ class Own(NamedTuple):
         make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
             ``exaul.kernels.play``; ``params`` is a ``RuleParams``, but ``init`` gets a ``Start`` in a sweep. If it
             has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
-            see the learner's distribution need ``masses(state, params)``. Unless feedback is ``full``, it must not
-            read the error of a round that it did not answer; a sweep hides it.
+            see the learner's distribution over arms need ``distribution(state, params)``. Unless feedback is
+            ``full``, it must not read the error of a round that it did not answer; a sweep hides it.
     """
 
     make: Callable[[int], Any]

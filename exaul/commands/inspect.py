@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from itertools import takewhile
 from typing import Any
 
@@ -51,8 +51,10 @@ def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
     present = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
-    has_scores = config.score not in present and sum(name.startswith(f"{config.score}_") for name in present) > 1
-    if config.each or is_folder(config.log) or has_scores:
+    scores = [name for name in present if name.startswith(f"{config.score}_") and config.score not in present]
+    if len(scores) == 1:
+        config = replace(config, score=scores[0])
+    if config.each or is_folder(config.log) or len(scores) > 1:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)

@@ -51,10 +51,10 @@ def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
     present = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
-    scores = [name for name in present if name.startswith(f"{config.score}_") and config.score not in present]
-    if len(scores) == 1:
-        config = replace(config, score=scores[0])
-    if config.each or is_folder(config.log) or len(scores) > 1:
+    columns = [name for name in present if name.startswith(f"{config.score}_") and config.score not in present]
+    if len(columns) == 1:
+        config = replace(config, score=columns[0])
+    if config.each or is_folder(config.log) or len(columns) > 1:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)

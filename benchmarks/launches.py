@@ -25,7 +25,8 @@ platform_name: "CUDA" dnn_version_info {{ major: 8 minor: 9 patch: 4 }}
 device_description_str: "NVIDIA A100-SXM4-80GB" """,
 }
 LAUNCHED = (  # operations of a compiled program that are a kernel or a copy each
-    "fusion|custom-call|sort|copy|scatter|reduce|transpose|dynamic-update-slice|concatenate|gather|reduce-window"
+    "fusion|fusion-start|copy-start|custom-call|sort|copy|scatter|reduce|transpose|dynamic-update-slice|concatenate"
+    "|gather|reduce-window"
 )
 OPERATION = re.compile(rf" = .*? ({LAUNCHED}|call|while)\(")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \([^\n]*\) -> [^\n]* \{$(.*?)^\}", re.DOTALL | re.MULTILINE)

@@ -29,14 +29,7 @@ from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
 from exaul.kernels.play import Backend, ByBlocks
 
 PIECE = 8  # rounds of a piece, which is written out (measured: 16 compile four times longer, and run no faster)
-TOGETHER = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
-
-
-def sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
-    """Return the sum of the amounts [C] of the rounds of each cut, [H]."""
-    each = jnp.arange(arms, dtype=jnp.int32)[None]
-    some = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
-    return _sum_in_order([jnp.sum(jnp.where(cuts[x, None] == each, amounts[x, None], 0.0), axis=0) for x in some])
+WORD = 64  # bits
 
 
 def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
@@ -45,24 +38,42 @@ def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
 
 
 def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
-    """Simulate 256 rounds, piece by piece."""
+    """Simulate 256 rounds, piece by piece; ``advance(state, rounds, group of each cut)`` returns state and answers.
+
+    The answers are the bits of four words, which the kernel of the rounds shifts: a kernel of its own would store
+    them in an array.
+    """
     chex.assert_shape(block[:2], (BLOCK,))
-    state, answered = lax.scan(advance, state, jax.tree.map(lambda x: x.reshape(-1, PIECE), block))
-    return state, answered.reshape(BLOCK)
+    pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
+
+    def one(carry: tuple[Any, list[jax.Array]], x: tuple[Block, jax.Array]) -> Any:
+        state, answers = advance(carry[0], *x)
+        bits = functools.reduce(lambda bits, yes: bits << 1 | yes.astype(jnp.uint64), answers, jnp.uint64(0))
+        words = zip(carry[1], [*carry[1][1:], bits << WORD - PIECE], strict=True)
+        return (state, [word << PIECE | after >> WORD - PIECE for word, after in words]), None
+
+    first = [jnp.uint64(0)] * (BLOCK // WORD)
+    (state, words), _ = lax.scan(one, (state, first), (pieces, jax.vmap(_group_of)(pieces.cuts, pieces.cuts)))
+    places = jnp.arange(WORD - 1, -1, -1, dtype=jnp.uint64)
+    return state, jnp.concatenate([word >> places & 1 == 1 for word in words])
 
 
 def _group_of(arms: jax.Array, cuts: jax.Array) -> jax.Array:
     """Return the group of each arm, in 0..PIECE: the number of cuts that it reaches."""
-    return jnp.sum(cuts[:, None] <= arms[None], axis=0, dtype=jnp.int32)
+    return _sum_in_order([(cut <= arms).astype(jnp.int8) for cut in cuts])
 
 
 def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    """Return the sums of values [H] over the groups of a piece, and for each cut the group of its arm.
+    """Return the sums of values [H] over the groups of a piece, and the group of each arm [H].
 
     The sums are scalars, not an array: under vmap each is an array [B], and a round is elementwise over copies.
     """
-    group = _group_of(jnp.arange(values.size, dtype=jnp.int32), cuts)
-    return [jnp.sum(jnp.where(group == g, values, 0)) for g in range(PIECE + 1)], _group_of(cuts, cuts)
+    # behind the barrier XLA stores a byte for each arm, in place of nine masks [B, H]
+    group = lax.optimization_barrier(_group_of(jnp.arange(values.size, dtype=jnp.int32), cuts))
+    of_groups = [jnp.where(group == g, values, 0) for g in range(PIECE + 1)]
+    zeros = [jnp.zeros((), values.dtype)] * len(of_groups)
+    # one reduction of all groups is one kernel, which reads the values once
+    return lax.reduce(of_groups, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], (0,)), group
 
 
 @jax.tree_util.register_static
@@ -88,10 +99,12 @@ class SidedBlocks(ByBlocks):
         """Return the cumulative charges of the arms [H], up to a constant."""
         return losses
 
-    def _advance_piece(self, params: RuleParams, arrays: Any, rounds: Block) -> tuple[Any, jax.Array]:
+    def _advance_piece(
+        self, params: RuleParams, arrays: Any, rounds: Block, below: jax.Array
+    ) -> tuple[Any, list[jax.Array]]:
         """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
         losses, weights = arrays
-        inner, below = _collapse(weights, rounds.cuts)
+        inner, group = _collapse(weights, rounds.cuts)
         outcomes: Any = [(1.0, 0.0)] * len(inner)  # factor of the weights, and charge
         answers = []
         for i in range(PIECE):
@@ -113,13 +126,9 @@ class SidedBlocks(ByBlocks):
             inner = [w * side for w, side in zip(inner, sides, strict=True)]
             before = zip(outcomes, sides, is_below, strict=True)
             outcomes = [(change * side, charge + jnp.where(b, gap, 0.0)) for (change, charge), side, b in before]
-        # Behind the barrier XLA computes the groups of the arms again, in place of storing nine masks [B, H], and
-        # stores the answers, in place of computing the rounds again for each of them.
-        cuts, answers = lax.optimization_barrier((rounds.cuts, answers))
-        group = _group_of(jnp.arange(self.arms, dtype=jnp.int32), cuts)
         of_groups = zip(*outcomes, strict=True)
         factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)
-        return (losses + charge, weights * factor), jnp.stack(answers)
+        return (losses + charge, weights * factor), answers
 
 
 @jax.tree_util.register_static
@@ -130,10 +139,12 @@ class RankedBlocks(RankedLearner, ByBlocks):
         """Simulate 256 rounds."""
         return _in_pieces(partial(self._advance_piece, params), state, block)
 
-    def _advance_piece(self, params: RuleParams, state: RankedState, rounds: Block) -> tuple[RankedState, Any]:
+    def _advance_piece(
+        self, params: RuleParams, state: RankedState, rounds: Block, below: jax.Array
+    ) -> tuple[RankedState, list[jax.Array]]:
         """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
         rule, (numbers, counts) = self.definition.rule, state
-        inner, below = _collapse(counts, rounds.cuts)
+        inner, _ = _collapse(counts, rounds.cuts)
         fades = rule.decay ** np.arange(PIECE + 1.0)
         answers = []
         for i in range(PIECE):
@@ -147,10 +158,11 @@ class RankedBlocks(RankedLearner, ByBlocks):
             numbers = jax.tree.map(partial(jnp.where, x.active), after, numbers)
             # the arm of the cut is in the group ``below``, the first that is not below the cut
             inner = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(inner)]
-        # Behind the barrier, as in ``SidedBlocks``; and in place, when the counts before were read.
-        cuts, answers = lax.optimization_barrier((rounds.cuts, answers))
-        new = sum_by_cut(self.arms, cuts, jnp.asarray(fades[PIECE - 1 :: -1]))
-        return RankedState(numbers, counts * fades[PIECE] + new), jnp.stack(answers)
+        # behind the barrier the counts change in place, when those before were read
+        counts, numbers = lax.optimization_barrier((counts, numbers))
+        arms = jnp.arange(self.arms, dtype=jnp.int32)
+        new = [jnp.where(arms == rounds.cuts[i], fades[PIECE - 1 - i], 0.0) for i in range(PIECE)]
+        return RankedState(numbers, _sum_in_order([counts * fades[PIECE], *new])), answers
 
 
 @jax.tree_util.register_static

@@ -9,7 +9,7 @@ simulate_chunk     jit: compiled once per learner and environment
 Learner and adaptive environment run in one program because each needs the other in every round.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,6 @@ from jax import lax
 from exaul.engine.environments.adaptive import Objective
 from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
-from exaul.kernels.blocks import sum_by_cut
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.backend import pool
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
@@ -28,6 +27,7 @@ from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
 
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
+TOGETHER = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
 
 
 class Carry(NamedTuple):
@@ -136,6 +136,13 @@ def simulate_chunk(
     return lax.scan(block, now, (chunk, rates))
 
 
+def _sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
+    """Return the sum of the amounts [C] of the rounds of each cut, [H]."""
+    each = jnp.arange(arms, dtype=jnp.int32)[None]
+    some = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
+    return reduce(jnp.add, [jnp.sum(jnp.where(cuts[x, None] == each, amounts[x, None], 0.0), axis=0) for x in some])
+
+
 @partial(jax.jit, static_argnames=("plan",), donate_argnames=("now",))
 def count_chunk(
     plan: Any, now: tuple[Array, Array], chunk: Chunk, given: tuple[Any, ...], costs: tuple[Array, Array]
@@ -156,7 +163,7 @@ def count_chunk(
             """Return the sums after some rounds of the block."""
             counted = jnp.where(jnp.arange(BLOCK, dtype=jnp.int32) < rounds, amounts, 0.0)
             # One after the other: of both sums XLA makes a kernel that takes ten times as long (measured).
-            return by_cut + lax.map(partial(jax.vmap(partial(sum_by_cut, by_cut.shape[2])), cuts), counted)
+            return by_cut + lax.map(partial(jax.vmap(partial(_sum_by_cut, by_cut.shape[2])), cuts), counted)
 
         def find(rounds: Array) -> tuple[Array, Array]:
             abstained, below = jnp.cumsum(after(rounds), axis=2)[:, None]

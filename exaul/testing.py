@@ -71,7 +71,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
     for x in jax.tree.leaves(states):
         _expect(~np.isfinite(x).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
-    declared = mine if isinstance(mine, Learner) else getattr(learner, "learner", learner)
+    declared = mine if isinstance(mine, Learner) else getattr(learner, "definition", learner)
     if getattr(declared, "feedback", "bandit") != "full":
         _, peeked, _, other_states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, 1 - errors))
         differs = peeked != P

@@ -21,6 +21,7 @@ from exaul.kernels.learners.learner import Sided, has_weights, start_copies, sta
 from exaul.kernels.native import NativeBackend, RecordBlocks
 from exaul.kernels.play import ByBlocks, advance_copies, initial_states
 from exaul.kernels.records import make_streams
+from exaul.kernels.rows import RowState
 from exaul.kernels.uniforms import Draws
 
 LEARNERS = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
@@ -134,7 +135,7 @@ def coins(stream, trials, rounds, count=1, seed=0):
     keys = tuple(x[None, None] for x in uniforms.trial_keys(seed, stream, trials))
     places = np.arange(BLOCK * count, dtype=np.uint32).reshape(count, BLOCK).T[..., None]
     blocks = np.arange(-(-rounds // BLOCK), dtype=np.uint32)
-    return np.concatenate([uniforms.uniforms(keys, block, places) for block in blocks])[:rounds]
+    return np.concatenate([uniforms.uniform(keys, block, places) for block in blocks])[:rounds]
 
 
 def records_of(rounds, seed=0, name="log", right=0.3):
@@ -225,7 +226,8 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
 def losses_of(rule, made, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
     if not isinstance(made, NativeBackend):
-        losses = np.asarray(jax.vmap(made.make(arms).losses)(state))
+        is_rows = isinstance(state, RowState)
+        losses = np.asarray(jax.vmap(made.make(arms).weights.losses)(state) if is_rows else state)
     else:
         losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
     return losses - losses[:, :1]

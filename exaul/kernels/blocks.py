@@ -95,10 +95,6 @@ class SidedBlocks(ByBlocks):
         (losses, _), answered = _in_pieces(partial(self._advance_piece, params), (losses, weights), block)
         return losses, answered
 
-    def losses(self, losses: jax.Array) -> jax.Array:
-        """Return the cumulative charges of the arms [H], up to a constant."""
-        return losses
-
     def _advance_piece(
         self, params: RuleParams, arrays: Any, rounds: Block, below: jax.Array
     ) -> tuple[Any, list[jax.Array]]:

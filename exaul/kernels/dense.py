@@ -56,10 +56,6 @@ class _WeightedLearner(GameLearner):
         """Return the probabilities of the arms [H]."""
         return self.weights.distribution(state, params.eta)
 
-    def losses(self, state: Any) -> Any:
-        """Return the cumulative charges of the arms [H]."""
-        return self.weights.losses(state)
-
     def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
         given = decision.answer, self._seen(decision, error), _rule_params(params, 1.0)
@@ -134,10 +130,6 @@ class Dense:
         """Return the probabilities of the arms [H]."""
         w = self._weights(losses, eta).astype(jnp.float64)
         return w / jnp.sum(w)
-
-    def losses(self, losses: jax.Array) -> jax.Array:
-        """Return the cumulative charges of the arms [H]."""
-        return losses
 
     def _weights(self, losses: jax.Array, eta: Any) -> jax.Array:
         return weights_of(losses, eta, self.prior, self.precision)

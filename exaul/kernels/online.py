@@ -13,7 +13,7 @@ import numpy as np
 
 from exaul.kernels.game import BLOCK, RuleParams
 from exaul.kernels.learners.learner import Ranked, Sided
-from exaul.kernels.uniforms import trial_keys, uniforms
+from exaul.kernels.uniforms import trial_keys, uniform
 
 LARGE = 2.0**64  # at this increment (chosen), all counts are divided by it; a power of two, so nothing is rounded
 
@@ -44,7 +44,7 @@ class Uniforms:
         block, number = divmod(question, BLOCK)
         if block != self._block:  # one call of NumPy draws a block, which takes no longer than a few uniforms
             rounds = np.arange(BLOCK, dtype=np.uint32)[:, None]
-            self._block, self._values = block, uniforms(self._keys, np.uint32(block), rounds)[:, 0].tolist()
+            self._block, self._values = block, uniform(self._keys, np.uint32(block), rounds)[:, 0].tolist()
         return self._values[number]
 
 

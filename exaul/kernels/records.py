@@ -194,7 +194,7 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
     plan, number = streams.plan, jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * BLOCK + number.astype(jnp.int64) + 1
-    u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
+    u = uniforms.uniform((streams.draws[0][None], streams.draws[1][None]), block, number)
     # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
     # would need seconds for [C, R].
     chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)

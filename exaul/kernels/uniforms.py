@@ -79,9 +79,9 @@ def _word(x: Any) -> Any:
     return x if hasattr(x, "dtype") else np.uint32(x)
 
 
-threefry, uniform = compile_for(  # for arrays of NumPy or of JAX
-    lambda function: function, _word, lambda x: x.astype(np.float64)
-)
+# For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are the uniforms in [0, 1) of some rounds of a block;
+# the key is two uint32 arrays, as of ``trial_keys``, and all broadcast.
+threefry, uniform = compile_for(lambda function: function, _word, lambda x: x.astype(np.float64))
 
 
 # a number that no trial has (trials are below 2**31), for draws that all trials share
@@ -108,16 +108,5 @@ def draw_keys(seed: int, trials: NDArray[np.integer], imperfect: bool) -> Draws:
 
 
 def draws(keys: Draws, block: Any, rounds: Any) -> Draws:
-    """Draw the uniforms of some rounds of one block from each stream that has keys; see ``uniforms``."""
-    return Draws(*(None if key is None else uniforms(key, block, rounds) for key in keys))
-
-
-def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:
-    """Draw the uniforms [C, B] in [0, 1) of some rounds of one block.
-
-    Args:
-        keys: two uint32 arrays [B], from ``trial_keys``.
-        block: uint32, the number of the block of 256 rounds.
-        rounds: [C, 1] uint32, the numbers of the rounds within the block.
-    """
-    return uniform(keys, rounds * np.uint32(0) + block, rounds)  # the product broadcasts the block's number
+    """Draw the uniforms of some rounds of one block from each stream that has keys; see ``uniform``."""
+    return Draws(*(None if key is None else uniform(key, block, rounds) for key in keys))

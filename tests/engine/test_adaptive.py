@@ -258,14 +258,14 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 @partial(jax.jit, static_argnums=(2, 3))
 def simulate_with(value, t, environment, plan, *given):
     """As ``simulated.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
-    draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
+    draw, learner = uniforms.uniform, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
         mine = reduce(or_, [keys[0] == key for key in learner])
         return jax.numpy.where(mine & (block * BLOCK + rounds == t), value, draw(keys, block, rounds))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uniforms, "uniforms", fixed)
+        patch.setattr(uniforms, "uniform", fixed)
         return SIMULATE.__wrapped__(environment, plan, *given)
 
 
@@ -323,16 +323,6 @@ def test_masses_are_the_learners_distribution(where):
         found = np.asarray(game.distribution(game.reweigh(state, numbers), numbers))
     expected = np.exp(-0.7 * losses)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
-
-
-def test_the_search_of_interactive_is_searchsorted():
-    rng = np.random.default_rng(0)
-    for size in (1, 2, 3, 4, 5, 16, 17, 100, 1000):
-        values = np.sort(rng.integers(0, size, size)).astype(float)
-        x = np.concatenate([values, values + 0.5, [-1.0, size]])
-        with jax.enable_x64(True):
-            found = jax.vmap(partial(interactive._count_at_most, values))(x)
-            assert (np.asarray(found) == np.searchsorted(values, x, side="right")).all()
 
 
 def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):

@@ -59,8 +59,8 @@ def test_threefry_matches_published_vectors():
 def test_numpy_jax_and_numba_draw_the_same_uniforms():
     keys = uniforms.trial_keys(2**40 + 3, uniforms.LEARNER, np.arange(5))
     rounds = np.arange(256, dtype=np.uint32)[:, None]
-    host = uniforms.uniforms((keys[0][None], keys[1][None]), np.uint32(7), rounds)
-    device = jax.jit(uniforms.uniforms)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
+    host = uniforms.uniform((keys[0][None], keys[1][None]), np.uint32(7), rounds)
+    device = jax.jit(uniforms.uniform)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
     compiled = native.draws(keys, np.array([3, 7], np.uint32))[:, 256:512].T
     assert host.dtype == np.float64
     assert (host == compiled).all()
@@ -72,7 +72,7 @@ def test_uniforms_are_uniform_and_streams_differ():
     """Kolmogorov-Smirnov by the Dvoretzky-Kiefer-Wolfowitz inequality: fails by chance below 1e-9."""
     rounds = np.arange(256, dtype=np.uint32)[:, None]
     keys = (uniforms.trial_keys(0, x, np.arange(400)) for x in (uniforms.LEARNER, uniforms.RECORDS))
-    learner, records = (uniforms.uniforms((x[None], y[None]), np.uint32(0), rounds) for x, y in keys)
+    learner, records = (uniforms.uniform((x[None], y[None]), np.uint32(0), rounds) for x, y in keys)
     assert (learner != records).all()
     u = np.sort(learner.ravel())
     gap = np.abs(u - np.arange(len(u)) / len(u)).max()

@@ -87,5 +87,6 @@ def test_full_feedback_is_allowed_to_read_all_errors():
     assert LEARNERS["ew"].feedback == "full"
     check_learner("ew")
     learner, params = exaul.make("ew", testing.ARMS, alpha=testing.ALPHA, horizon=testing.HORIZON)
+    check_learner((learner, params))
     other = learner.definition._replace(feedback="bandit")  # then errors without an answer are kept from it
     check_learner((replace(learner, definition=other), params))

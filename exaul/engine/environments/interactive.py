@@ -6,7 +6,6 @@ probability ``again`` (the answer is as right or wrong, the score is another), e
 answer the user asks again with probability ``insists``. It stands in for the paper's dialogues between two models.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit, ndtri
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective, Tunable
-from exaul.kernels.uniforms import uniforms
+from exaul.kernels.uniforms import uniform
 
 TOPICS, QUESTIONS = 20_962, 10  # passages of the paper's dialogues; most questions on each (chosen)
 DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics of error rate and score, in logits (chosen)
@@ -40,7 +39,7 @@ def topic_traits(pool: AdaptivePool, topic: Any) -> tuple[Any, Any]:
     """Return the offsets, in logits, of a topic's error rate and scores from those of the pool."""
     # a function of the topic's number, so that 20,962 topics need no table
     key = jnp.asarray(pool.key[0]), jnp.asarray(pool.key[1])
-    first, second = (ndtri(uniforms(key, jnp.uint32(0), (2 * topic + i).astype(jnp.uint32))) for i in range(2))
+    first, second = (ndtri(uniform(key, jnp.uint32(0), (2 * topic + i).astype(jnp.uint32))) for i in range(2))
     return DIFFICULTY * first, CALIBRATION * second
 
 
@@ -63,21 +62,10 @@ def ask(
     record = jnp.asarray(pool.by_error)[jnp.minimum(position.astype(jnp.int32), size - 1)]
     score = jnp.asarray(pool.scores)[record]
     moved = jax.nn.sigmoid(logit(score) + calibration)  # logit and sigmoid map the scores 0 and 1 to themselves
-    cut = _count_at_most(pool.grid, moved).clip(1, pool.grid.shape[0] - 1)
+    # "scan_unrolled": on a device, a loop would start a kernel for each step of the search
+    reached = jnp.searchsorted(jnp.asarray(pool.grid), moved, side="right", method="scan_unrolled")
+    cut = reached.astype(jnp.int32).clip(1, len(pool.grid) - 1)
     return AskedRecord(cut, errors[record], (topic, left - 1, wrong))
-
-
-def _count_at_most(values: Any, x: Any) -> jax.Array:
-    """Count the values [N], in increasing order, that are at most x, as ``searchsorted(..., side="right")``.
-
-    Two steps of sqrt(N) comparisons each are two kernels on a device, where a binary search is a loop of kernels.
-    """
-    values, size = jnp.asarray(values), len(values)
-    step = math.isqrt(size - 1) + 1
-    before = jnp.sum(values[step - 1 :: step] <= x, dtype=jnp.int32) * step
-    index = before + jnp.arange(step, dtype=jnp.int32)
-    inside = (index < size) & (values[jnp.minimum(index, size - 1)] <= x)
-    return before + jnp.sum(inside, dtype=jnp.int32)
 
 
 def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueState:

@@ -106,7 +106,7 @@ def simulate_chunk(
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
         drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-            uniforms.uniforms(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
+            uniforms.uniform(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
             for i in range(environment.draws)
         ]
         env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((BLOCK, len(copies.draw_stream), 0))

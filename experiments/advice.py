@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.logs.diagnosis import FEASIBLE
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.advice import LEARNER, THRESHOLD, is_near
@@ -59,7 +59,7 @@ def rights(tables: Tables) -> Table:
             cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": its_fdr}
             cell |= {"of_answerable": of_best, "holds": int(holds), "safe": holds * of_best}
             rows.append(cell | {"advised": advice[source + FIRST, alpha, LEARNER]["advised"]})
-    return frame(rows)
+    return Table(rows)
 
 
 def share_table(cells: Table) -> Table:
@@ -75,7 +75,7 @@ def share_table(cells: Table) -> Table:
         means = each[["holds", "of_answerable", "safe", "advised"]].mean().to_dict()
         means["holds_if_advised"] = advised["holds"].mean()
         rows.append({"case": case, "learner": way, "cells": len(each), "advised_cells": len(advised)} | means)
-    return frame(rows)
+    return Table(rows)
 
 
 def _if_many(column: str) -> Measure:

@@ -64,7 +64,7 @@ def traces(folder: str, least: int = LEAST) -> list[Records]:
         raise BadInput(f"data: {folder} holds no trace of at least {least} records")
     scores = ", ".join(dict.fromkeys(trace.score for trace in long))
     print(f"beyond: {len(long)} traces of at least {least} records, by {scores}", file=sys.stderr)
-    return list(with_distinct_names([trace.records._replace(name=trace.name) for trace in long]))
+    return list(with_distinct_names([trace.records for trace in long]))
 
 
 def parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
@@ -168,7 +168,7 @@ def environment_table(tables: Tables) -> Table:
                 "rise": rises[values],
             }
         )
-    return files.frame(rows)
+    return files.Table(rows)
 
 
 def feasible_rows(table: Table, bar: float) -> Table:
@@ -190,7 +190,7 @@ def summary_table(table: Table) -> Table:
             row |= {"fdr_within_01": (above <= 0.01).mean(), "fdr_minus_alpha_q90": above.quantile(0.9)}
             row |= {"fdr_minus_alpha_most": above.max(), "risk_most": group["risk"].max()}
             rows.append(row | {"rise_most": group["rise"].max()})
-    return files.frame(rows)
+    return files.Table(rows)
 
 
 def _draw(tables: Tables) -> Figures:

@@ -9,7 +9,7 @@ import numpy as np
 from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
@@ -102,7 +102,7 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
                 "risk_tightness": (can_risk["fdr_risk"] / risk_bound).max(),
             }
         )
-    return frame(rows)
+    return Table(rows)
 
 
 def tightest(audited: Table) -> Table:
@@ -118,7 +118,7 @@ def tightest(audited: Table) -> Table:
                 row["tightness"] = nearest[f"{prefix}tightness"]
                 row |= {x: nearest[x] for x in ("environment", "horizon", "arms")}
             rows.append(row)
-    return frame(rows)
+    return Table(rows)
 
 
 def across_arms(audited: Table) -> Table:
@@ -140,7 +140,7 @@ def exponents(audited: Table) -> Table:
             x = np.log(table["arms"]) if of == "arms" and learner != "exp3-ix" else table[of]
             row |= {f"in_{of}": _slope(x, table["regret"]), f"bound_in_{of}": _slope(x, table["mean_bound"])}
         rows.append(row)
-    return frame(rows)
+    return Table(rows)
 
 
 def _slope(x: Any, y: Any) -> float:

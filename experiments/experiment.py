@@ -9,7 +9,7 @@ import numpy as np
 
 from exaul import Result, Sweep
 from exaul.engine import registry
-from exaul.engine.logs.files import Table, frame, stack
+from exaul.engine.logs.files import Table, stack
 from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
 from exaul.kernels.game import ARMS, GRIDS
@@ -79,7 +79,7 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advi
     return Tables(
         trials.assign(fdr=trials["fdr"].fillna(trials["alpha"])),  # without answers, as in the paper
         stack([result.curves for result in results]),
-        frame(list(rows.values())),
+        Table(list(rows.values())),
         stack(asked) if asked else None,
         stack([result.advice for result in results]) if advised else None,
     )

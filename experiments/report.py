@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.figures import DPI
 from exaul.engine.results.text_table import format_table
@@ -49,7 +49,7 @@ def claims_table(
                 row["broken_by"] = "; ".join(verdicts.index[claim.holds & verdicts.astype(bool)])
             reason = claim.why or "no known cause; this is the value on these records"
             rows.append(row | {"why": reason if row["holds"] == "false" else ""})
-    return frame(rows)
+    return Table(rows)
 
 
 def summary(table: Table) -> str:
@@ -71,7 +71,7 @@ def agreement(table: Table) -> Table:
         verdict, count = "agrees" if holds.all() else "differs", f"{holds.sum()} of {len(holds)}"
         row = {"experiment": entry.title, "figures": entry.figures, "the paper says": quote}
         rows.append(row | {"verdict": verdict, "claims that hold": count})
-    return frame(rows)
+    return Table(rows)
 
 
 def describe_agreement(table: Table) -> str:
@@ -99,7 +99,7 @@ def page(
     """
     kinds = {kind: _count(table, kind) for kind in KINDS}
     records = "".join(f"<li>{_source(record)}</li>" for record in manifest["records"])
-    counts = frame(
+    counts = Table(
         [
             {"experiment": EXPERIMENTS[name].title}
             | {f"{kind}s that hold": _count(table[table["experiment"] == name], kind) for kind in KINDS}
@@ -184,5 +184,5 @@ def _impostors(broken: Mapping[str, Table], table: Table) -> str:
     return (
         "<h2>Impostors</h2><p>Each runs in the place of <code>exaul</code>, in at most ten trials. Number of "
         "claims and regression limits that hold for exaul, and how many of them each impostor breaks:</p>"
-        f"{_html(frame(rows))}"
+        f"{_html(Table(rows))}"
     )

@@ -17,7 +17,7 @@ from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
@@ -96,7 +96,7 @@ class Runner:
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
         holds = [claim.holds for claim in experiment.judge(tables)]
         broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
-        return frame({"claim": list(range(len(holds))), "holds": holds} | broken)
+        return Table({"claim": list(range(len(holds))), "holds": holds} | broken)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""

@@ -114,7 +114,7 @@ def simulate_parameters(
         value = metrics.fdr_risk(answered, wrong, alpha)
     else:
         costs = prepared.answer_cost[0], prepared.abstain_cost[0]
-        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - rollout.asked.best()[0][-1]
+        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - rollout.asked.counter.best()[0][-1]
     return value.reshape(candidates, -1).mean(axis=1)
 
 
@@ -183,7 +183,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
                 columns = {"learner": learner.name, "environment": prepared.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
                 rows.append(columns | chosen | _summary(config.fresh_trials(learner.name, chosen)))
-    return files.frame(rows)
+    return files.Table(rows)
 
 
 def _summary(trials: files.Table) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def main(given: Mapping[str, Any]) -> int:
         read = getattr(exports, function)
         notes = (note for path in config.files for note in read(Path(path), config.score_name))
         rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
-    write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
+    write_beside(Path(config.out), lambda path: files.save(files.Table(rows), path))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool not in RESULTS:
         from exaul.commands import inspect

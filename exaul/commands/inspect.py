@@ -74,7 +74,7 @@ def main(given: Mapping[str, Any]) -> int:
         rows.append(row)
     if config.out is not None:
         folder.check_output_folder(config.out)
-        table = files.frame({"threshold": thresholds, "coverage": coverage, "risk": risk})
+        table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
         folder.write(config.out, {"risk-coverage": table}, drawn)
@@ -143,7 +143,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     from exaul.engine.results import figures  # imports matplotlib
 
     groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
-    means = files.frame([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
+    means = files.Table([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
     figure, panels = figures.panel_grid(means, "share of right answers")
     axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
     axes.plot([0, 1], [0, 1], label="score = share right", **figures.TARGET_STYLE)
@@ -188,7 +188,7 @@ def _compare(config: Inspect, title: str) -> None:
             inspected.append(_typed_log(config, trace.log, trace.score))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
-                "trace": trace.name,
+                "trace": records.name,
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
@@ -200,7 +200,7 @@ def _compare(config: Inspect, title: str) -> None:
             if text := recommend_grid(shares):
                 grids[lines[-1][title]] = text
     if config.out is not None:
-        folder.write(config.out, {"inspection": files.frame(rows)}, {})
+        folder.write(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
@@ -239,7 +239,7 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     answerable = {f"answered\nat {x.removeprefix(ANSWERABLE)}": x for x in row if x.startswith(ANSWERABLE)}
     shares = answerable | {"error rate": "error_rate"}
     line = {
-        title: trace.name if title == "trace" else trace.score,
+        title: trace.records.name if title == "trace" else trace.score,
         "defects": row["defects"],
         **{shown: "-" if math.isnan(row[name]) else f"{row[name]:.1%}" for shown, name in shares.items()},
         "rows": f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else ""),

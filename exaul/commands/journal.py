@@ -69,7 +69,7 @@ def export(given: Mapping[str, Any]) -> int:
     rows = [{name: getattr(answer, name) for name in names} for answer in answers if answer.error is not None]
     if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
-    write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
+    write_beside(Path(config.out), lambda path: files.save(files.Table(rows), path))
     print(f"{len(rows)} of {len(answers)} answers have feedback: {config.out}")
     return 0
 

@@ -129,10 +129,10 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     ]
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas
-        from exaul.engine.logs.files import frame
+        from exaul.engine.logs.files import Table
         from exaul.engine.results import figures  # imports matplotlib
 
-        table = frame(limits)
+        table = Table(limits)
         start = "without a log" if plan.warm_start is None else "from the log"
         folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha, start)})
     show(

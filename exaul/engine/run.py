@@ -1,11 +1,11 @@
 """Prepare a sweep; run, resume or rerun it, here or on the workers of a cluster; or merge its shards."""
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import closing
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +160,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         "start": min(shard.manifest["start"] for shard in shards),
         "end": max(shard.manifest["end"] for shard in shards),
     }
-    loaded: dict[str, Table] = {"advice": files.frame([])} | load_tables(Path(paths[0]), ("advice", "traces"))
+    loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
     if first.manifest["left_out"] is not None and "traces" not in loaded:
         raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
@@ -207,12 +207,12 @@ def finish(
     ):
         bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in opened.done))
         if executor is not None:
-            _run_missing(prepared, opened, range(len(sources)), size, partial(_on_workers, executor, bar))
+            _run_missing(prepared, opened, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
             if manifest["left_out"] is not None:
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
-            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), partial(_locally, bar))
+            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), bar)
             tables.append(_tabulate(opened.take(number), len(trials)))
         played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
@@ -225,17 +225,23 @@ def _run_missing(
     opened: SweepFolder,
     sources: Sequence[int],
     size: int,
-    simulate: Callable[[PreparedSweep, SweepFolder, list[Batch]], Done],
+    bar: Progress,
+    executor: Executor | None = None,
 ) -> None:
     """Run the batches of some sources until none is missing: of ``size`` trials, or fewer if the memory is small.
 
-    If a save is due, the curves of the finished batches of a source are written, too.
+    An executor runs them on its workers. If a save is due, the curves of the finished batches of a source are
+    written, too.
     """
     while missing := opened.missing(sources, prepared.sweep.trial_numbers, size):
         too_large = list[Batch]()
-        with closing(simulate(prepared, opened, missing)) as done:
+        if executor is None:
+            running = _locally(bar, prepared, opened, missing)
+        else:
+            running = _on_workers(executor, bar, prepared, missing)
+        with closing(running) as done:
             for batch, arrays in done:
-                if arrays is None:
+                if arrays is None:  # the memory is too small
                     too_large.append(batch)
                     continue
                 opened.save(batch, arrays)
@@ -265,9 +271,7 @@ def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missin
         yield batch, result
 
 
-def _on_workers(
-    executor: Executor, bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]
-) -> Done:
+def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> Done:
     """Run batches on the workers of an executor.
 
     Raises:

@@ -56,12 +56,12 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
         bounds = trials.groupby("horizon")["regret_bound"].mean()
         each = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
         points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in each]
-    table = files.frame(rows)
+    table = files.Table(rows)
     if sweep.out is not None:
         from exaul.engine.results import figures  # imports matplotlib
 
         by = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
-        drawn = figures.growth(with_rates(files.frame(points)), "horizon", "rounds $T$", by)
+        drawn = figures.growth(with_rates(files.Table(points)), "horizon", "rounds $T$", by)
         folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table
 

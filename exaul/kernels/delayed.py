@@ -25,7 +25,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import BLOCK, ImperfectFeedback, Rates, RuleParams, Start
-from exaul.kernels.play import Backend, Decision, LateFeedback, reweigh
+from exaul.kernels.play import Backend, Decision, reweigh
 from exaul.kernels.uniforms import Draws
 
 
@@ -63,7 +63,7 @@ def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class DelayedLearner(LateFeedback):
+class DelayedLearner:
     """A learner whose rounds are learned late, or never.
 
     A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One

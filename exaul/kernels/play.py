@@ -69,10 +69,6 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
     return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
 
 
-class LateFeedback:
-    """A learner with late feedback: ``decide`` takes all draws of a round, ``learn`` a weight, 0 in padding."""
-
-
 class ByBlocks:
     """A learner that computes whole blocks of rounds."""
 
@@ -87,9 +83,10 @@ def reweigh(learner: Any, state: Any, params: Any) -> Any:
 def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
     """Play a round with its feedback at once: decide, then learn. Return the state, and whether it was answered.
 
-    A round that is not active answers nothing.
+    A round that is not active answers nothing. With imperfect feedback, ``decide`` takes all draws of the round and
+    ``learn`` a weight, 0 in padding.
     """
-    late = isinstance(learner, LateFeedback)
+    late = getattr(params, "imperfect", None) is not None
     state, decision = learner.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
     answered = decision.answer & x.active
     if late:  # it counts questions, and padding must not count; other states are not read after padding

@@ -79,8 +79,8 @@ def _word(x: Any) -> Any:
     return x if hasattr(x, "dtype") else np.uint32(x)
 
 
-# For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are the uniforms in [0, 1) of some rounds of a block;
-# the key is two uint32 arrays, as of ``trial_keys``, and all broadcast.
+# For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are uniforms in [0, 1) of rounds of a block; a key
+# is two uint32 arrays, as of ``trial_keys``; all arrays broadcast.
 threefry, uniform = compile_for(lambda function: function, _word, lambda x: x.astype(np.float64))
 
 

@@ -150,7 +150,7 @@ class CollectJob:
     def _save(self, folder: Path) -> None:
         if not self.answered:
             return
-        table = files.frame([_cells(*row) for row in self.answered]).dropna(axis="columns", how="all")
+        table = files.Table([_cells(*row) for row in self.answered]).dropna(axis="columns", how="all")
         write_beside(folder / LOG, lambda path: files.save(table, path))
         if self._writes_texts:
             lines = [json.dumps(_texts(*row), ensure_ascii=False) + "\n" for row in self.answered]
@@ -192,7 +192,7 @@ class ScoreRowsJob(CollectJob):
     def _save(self, folder: Path) -> None:
         scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
         added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
-        table = files.frame(self._kept | added)
+        table = files.Table(self._kept | added)
         write_beside(folder / LOG, lambda path: files.save(table, path))
 
 

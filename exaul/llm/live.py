@@ -244,7 +244,7 @@ class LiveJob:
         """Write the log of all rounds, and the manifest."""
         rows = [line | {"id": line["t"], "score": line["scores"][self.config.score[-1]]} for line in self.rounds]
         if rows:
-            table = files.frame(rows)[["id", "topic", "score", "error", "answered"]]
+            table = files.Table(rows)[["id", "topic", "score", "error", "answered"]]
             write_beside(folder / LOG, lambda path: files.save(table, path))
         write_manifest(folder, self.manifest)
 

@@ -93,7 +93,7 @@ def test_seeds_differ():
 
 ARMS, HORIZON, TRIALS = 40, 3000, 5
 CHECKPOINTS = np.array([1, 255, 512, 2047, HORIZON])
-COSTS = compute_costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
+COSTS = compute_costs(np.array([[0.05], [0.3]]), np.array([[20.0], [1.0]]))
 
 
 @pytest.mark.parametrize("ratings", [False, True])
@@ -113,7 +113,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
         seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
         with jax.enable_x64(True):
             counter.start(chunk, made)
-            counter.collect()
+            counter.collect(chunk)
             before, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
             list(map(np.copyto, *map(schedule.saved_arrays, (counter, before))))  # as a save is restored
     assert len(seen) > 1

@@ -7,7 +7,7 @@ import pytest
 
 import exaul
 from exaul import BadInput, Sweep, regret_scaling, run
-from exaul.engine.logs.files import frame, load
+from exaul.engine.logs.files import Table, load
 from exaul.engine.results import figures
 from exaul.engine.scaling import fit_slope
 from exaul.engine.simulation.prepare import prepare
@@ -99,7 +99,7 @@ def test_a_figure_of_growth_has_the_slope_at_the_end_of_each_line():
         {"learner": "ew", "alpha": 0.1, "horizon": T, "regret": T**0.5, "mean_bound": T, "slope": 0.5}
         for T in (4, 16)
     ]
-    (axes,) = figures.growth(frame(rows), "horizon", "T", ["alpha"]).axes
+    (axes,) = figures.growth(Table(rows), "horizon", "T", ["alpha"]).axes
     (text,) = axes.texts
     assert (text.get_text(), text.xy) == (" 0.50", (16, 4))
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]

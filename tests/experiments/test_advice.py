@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from exaul.engine.logs.files import frame
+from exaul.engine.logs.files import Table
 from experiments import advice
 from experiments.claims import LEMMA, Tables
 from experiments.paper import Paper
@@ -25,7 +25,7 @@ def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
     trials = [
         {"source": name, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for name in ("a", "a, first half")
     ]
-    return Tables(frame(trials), frame([]), frame([]), None, frame(rows))
+    return Tables(Table(trials), Table([]), Table([]), None, Table(rows))
 
 
 def shares(**more):

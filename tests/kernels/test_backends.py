@@ -48,12 +48,13 @@ def rates_of(name, rounds, arms, which):
 def simulate(name, where, kind, rounds, arms, rates="constant", precision="float64", most=None, off=0.0, **more):
     """The decisions [T, B] of the first ``most`` rounds of a game, and the losses [B, H] after them.
 
-    ``off`` is a relative error of alpha and lambda.
+    ``off`` is a relative error of alpha, lambda and the rates.
     """
     place, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
     first = (x[:most] for x in (place, errors, uniforms))
     made, rule = backend_of(LEARNERS[name], where, precision), LEARNERS[name].rule
-    numbers = rates_of(name, rounds, arms, rates), alpha * (1 + off), lam * (1 + off), record
+    near = Rates(*(x * (1 + off) for x in rates_of(name, rounds, arms, rates)))
+    numbers = near, alpha * (1 + off), lam * (1 + off), record
     state, decisions = games.simulate(rule, made, arms, 0, *first, *numbers)
     weighs = has_weights(LEARNERS[name])
     return decisions, games.losses_of(rule, made, arms, state)[:COPIES] if weighs else np.zeros(0)
@@ -84,7 +85,7 @@ def compare_with_dense(name, where, *case, **more):
     """Assert the decisions of dense, unless long double parts from it as soon as a backend does; then the losses.
 
     A charge is divided by P or Q, which follow from the losses: so a game can enlarge an error a millionfold. The
-    losses may differ by as much as an error of 1e-13 in alpha and lambda makes them differ.
+    losses may differ by as much as an error of 1e-13 in alpha, lambda and the rates makes them differ.
     """
     (found, losses), (dense, expected) = (simulate(name, on, *case, **more) for on in (where, "dense"))
     parts = first_of(found != dense)

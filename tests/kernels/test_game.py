@@ -130,7 +130,8 @@ def test_lemma_1_holds_for_any_decisions(rounds, alpha, lam, arms):
     answer, abstain = compute_costs(np.array([alpha]), np.array([lam]))
     many = np.array([len(errors)])
     records = compute_cuts(grid, scores)[None], np.array([errors])
-    (best_loss,), (best,) = native.find_best_arms(*records, many, *many, (answer, abstain), count, by_cut)
+    costs = answer[:, None], abstain[:, None]
+    (best_loss,), (best,) = native.find_best_arms(*records, many, *many, costs, count, by_cut)
     plain, arm = reference.best_fixed(count, by_cut, answer, abstain)
     assert best_loss == pytest.approx(plain, abs=1e-9)
     assert (best == arm).all()

@@ -298,11 +298,6 @@ def _readable_errors(path: Path, parse: Callable[[], Any]) -> Any:
         raise BadInput(f"{path}: unreadable ({reason})") from error
 
 
-def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return a table from columns of equal length, or from rows. Missing cells are NaN."""
-    return pd.DataFrame(content)
-
-
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate tables with the same columns; a single one is returned as it is."""
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]

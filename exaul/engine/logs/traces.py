@@ -35,11 +35,10 @@ class Trace(NamedTuple):
     ``load_log(log)`` with the score column ``score`` and ``drop_missing`` reads the same records.
     """
 
-    name: str  # name of the log, values, and the score column if the log has several
     path: Path  # of the log
     log: str  # PATH:COL=VALUE,...
     score: str  # name of the score column
-    records: Records  # N >= 0; named like the trace, without the score column
+    records: Records  # N >= 0; named by the log, the values, and the score column if the log has several
     rows: NDArray[np.intp]  # [N] positions of the records in the file
     values: dict[str, str]  # by column; with ``by``, the score column, if the log has several
 
@@ -101,10 +100,9 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
                 raise BadInput(
                     f"each: {quote(trace_log)} found; its values must not contain a comma followed by NAME="
                 )
-            name, missing = source_name(path, kept), len(rows) - len(whole)
-            records, all_values = Records(name, values[whole], errors[whole], missing, sha256), kept | by
-            name = source_name(path, all_values)
-            traces.append(Trace(name, path, trace_log, score, records, cells.chosen[whole], all_values))
+            name, missing = source_name(path, kept | by), len(rows) - len(whole)
+            records = Records(name, values[whole], errors[whole], missing, sha256)
+            traces.append(Trace(path, trace_log, score, records, cells.chosen[whole], kept | by))
     return traces
 
 

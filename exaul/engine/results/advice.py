@@ -14,7 +14,7 @@ import numpy as np
 
 from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.text_table import COMMAND, format_table
@@ -90,7 +90,7 @@ def advice_table(records: Sequence[Records], alphas: Sequence[float], step: floa
     A log of one record has no halves, and so no rows.
     """
     sources = [source for source in records if len(source.scores) > 1]
-    return frame([row for source in sources for row in _rows(source, np.array(alphas), step or STEP)])
+    return Table([row for source in sources for row in _rows(source, np.array(alphas), step or STEP)])
 
 
 def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:

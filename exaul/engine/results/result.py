@@ -80,7 +80,7 @@ class Result:
         if "traces" in self.loaded:
             return traces_table(self.trials, self.loaded["traces"])
         over_traces = self.manifest["left_out"] is not None
-        return traces_table(self.trials, files.frame(self._of_sources())) if over_traces else None
+        return traces_table(self.trials, files.Table(self._of_sources())) if over_traces else None
 
     @property
     def lemma_holds(self) -> bool:
@@ -201,7 +201,7 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
-        advised = advice.advised(tabled.get("advice", files.frame([])), trials["learner"].unique())
+        advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
         drawn |= figures.draw(trials, curves, segments, advised)
     if (asked := tabled.get("asked")) is not None:
         drawn["asked"] = figures.asked_figure(asked)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.diagnosis import FEASIBLE
-from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import NEAR
@@ -308,7 +308,7 @@ def advise_traces(table: Table) -> str:
 
 def _once(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of cells, without lambda if they have one; those that are the same at each lambda become one."""
-    table = frame(rows)
+    table = Table(rows)
     others, many = [x for x in table if x != "lambda"], table["lambda"].nunique()
     if many == 1:
         return table[others].to_dict("records")

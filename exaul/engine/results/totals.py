@@ -11,7 +11,6 @@ from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.learners.learner import block_lengths
 from exaul.kernels.metrics import Floats
 
 # Arrays by name, at P checkpoints, for all cells (alpha x lambda x rates) and trials. ``FIELD/LEARNER`` is of one
@@ -21,8 +20,7 @@ from exaul.kernels.metrics import Floats
 #   grid [H], trials [trials], checkpoints [P]           the last checkpoint is T
 #   pair, alpha, lam, eta_scale, ... [cells]             the fields of ``Cells``, and costs and rates at T
 #   warm_start                                           name of the log from which a learner starts, if it does
-#   best, abstaining, paper [cells]                      ``RegretBounds`` at T; NaN if nothing is proved
-#   regret_bound [P, cells]                              the same of the regret against the best arm so far
+#   best [P, cells]; abstaining, paper [1, cells]        ``RegretBounds`` so far; at T; NaN if nothing is proved
 #   best_loss [P, pairs, trials]                         least loss in hindsight, of all learners if they have the
 #   best_arm [1, pairs, trials]                          same records; and its arm at T
 #   answered, wrong [P, cells, trials]
@@ -62,7 +60,7 @@ def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArm
         mine |= {"answered": shaped(rollout.answered), "wrong": shaped(rollout.wrong)}
         if rollout.asked is not None:
             mine |= {kind: shaped(x) for kind, x in rollout.asked.sums.items()}
-            losses, arms = rollout.asked.best()
+            losses, arms = rollout.asked.counter.best()
             mine |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback.bounds_risk(horizon):
@@ -89,24 +87,15 @@ def _risk_bound(
 
 
 def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
-    """Return what the tables have of each cell: eta is NaN if it is a step; regret_bound is [P, cells]."""
+    """Return what the tables have of each cell; eta is NaN if it is a step."""
     eta, gamma = learner.rates_at_end
     nothing, cells = np.full_like(eta, np.nan), learner.cells
-    regret_bound = np.full((len(source.checkpoints), len(cells.pair)), np.nan)
-    if learner.definition.regret_bounds is not None and learner.feedback == PERFECT_FEEDBACK:
-        for some, rates in learner.rates_of_cells():
-            given = len(source.grid), source.sweep.delta, cells.alpha[some], cells.lam[some]
-            for bound, t in zip(regret_bound, source.checkpoints, strict=True):
-                rounds = block_lengths(int(t))
-                eta_t, gamma_t = (rate[: len(rounds)] for rate in rates)
-                bound[some] = learner.definition.regret_bounds.best(eta_t, gamma_t, rounds, *given)
     return cells._asdict() | {
         "answer_cost": source.answer_cost[cells.pair],
         "abstain_cost": source.abstain_cost[cells.pair],
         "eta": eta if learner.definition.rate == "eta" else nothing,
         "step": eta if learner.definition.rate == "step" else nothing,
         "gamma": gamma,
-        "regret_bound": regret_bound,
     }
 
 

@@ -41,7 +41,7 @@ def _trials_of(of: Totals) -> Table:
     )
     loss = metrics.loss(answered, wrong, horizon, answer_cost, abstain_cost)
     regret = loss - best_loss
-    best_bound, abstaining_bound, paper_bound = (of[name][:, None] for name in RegretBounds._fields)
+    best_bound, abstaining_bound, paper_bound = (of[name][-1][:, None] for name in RegretBounds._fields)
     columns: dict[str, Any] = {
         "trial": of["trials"][None],
         "horizon": horizon,
@@ -102,7 +102,7 @@ def _curves_of(of: Totals) -> Table:
 
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
     further = {
-        "regret_bound": of["regret_bound"].T,
+        "regret_bound": of["best"].T,
         "risk_bound": of["risk_bound"].mean(axis=2).T if "risk_bound" in of else np.nan,
         "rise": np.max([rise(some) for some in slices], axis=0).T,
     }
@@ -153,7 +153,7 @@ def _table(of: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Ta
     """Return what names the cells of a learner, and further columns; all broadcast to ``shape``."""
     names = {name: of[name] for name in ("learner", "environment", "source")}
     cells = {"alpha": of["alpha"][:, None], "lambda": of["lam"][:, None]}
-    return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in {**names, **cells, **columns}.items()})
+    return files.Table({k: np.broadcast_to(v, shape).ravel() for k, v in {**names, **cells, **columns}.items()})
 
 
 def traces_table(trials: Table, sources: Table) -> Table:

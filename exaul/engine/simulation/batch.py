@@ -71,14 +71,14 @@ class Rollout(Saved):
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
         self.count = len(cell)
         padded = machine.padded_indices(self.count)  # every device gets whole tiles
-        copies = source.copies(learner, getattr(records, "record_stream", None))
+        copies = source.copies(learner)
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
-            self.asked = AskedRecords(copies, len(trials), records, source.checkpoints)
+            self.asked = AskedRecords(copies, records, source.checkpoints)
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
@@ -97,10 +97,9 @@ class Rollout(Saved):
 
     def start(self, chunk: Chunk, made: RecordBlocks | None) -> None:
         """Start to simulate a chunk, on the records that the host made of it, if any."""
-        self.chunk = chunk
         self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block), made)
 
-    def collect(self) -> None:
+    def collect(self, chunk: Chunk) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
 
         Raise BadInput if the learner is the user's, and its state is not finite.
@@ -113,11 +112,11 @@ class Rollout(Saved):
         if self.learner.feedback != PERFECT_FEEDBACK:
             of_copies = self.simulation.state.sums._asdict()
             self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
-        is_checkpoint, rows = self.chunk.checkpoint_rounds > 0, self.chunk.rows(self.checkpoints)
+        is_checkpoint, rows = chunk.checkpoint_rounds > 0, chunk.rows(self.checkpoints)
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
         self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
         if self.asked is not None:
-            self.asked.count(self.chunk, *(x[:, : self.count] for x in self.simulation.asked))
+            self.asked.count(chunk, *(x[:, : self.count] for x in self.simulation.asked))
 
 
 def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAVES) -> Totals:
@@ -152,7 +151,7 @@ def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Total
     fixed = [learner for learner in source.learners if learner.is_fixed]
     learners = [learner for learner in source.learners if not learner.is_fixed]
     records = source.trial_records()
-    given = len(source.grid), source.checkpoints, source.answer_cost, source.abstain_cost
+    given = len(source.grid), source.checkpoints, source.answer_cost[:, None], source.abstain_cost[:, None]
     if machine.platform() == "cpu":
         counter = BestArmCounter(records.record_stream, *given)
     else:
@@ -204,28 +203,27 @@ def simulate_learners(
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
-    running_rounds = 0  # rounds of the chunk that is running
-    running = [each for each in (counter, *rollouts) if each is not None]
+    running: Chunk | None = None
+    simulated = [each for each in (counter, *rollouts) if each is not None]
 
     def collect() -> None:
-        nonlocal running_rounds
-        for each in running:
-            if running_rounds:
-                each.collect()
-        report(copies * running_rounds)
-        running_rounds = 0
+        if running is not None:
+            for each in simulated:
+                each.collect(running)
+            report(copies * running.rounds)
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(each.learner.on_host for each in rollouts)
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
-        if running_rounds and folder.due():
+        if running is not None and folder.due():
             collect()
+            running = None
             folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))
         made = trial_records.make(chunk) if trial_records and on_host else None
         collect()
-        for each in running:
+        for each in simulated:
             each.start(chunk, made)
-        running_rounds = chunk.rounds
+        running = chunk
     collect()
     for rollout in rollouts:
         del rollout.simulation  # the states of learners are freed before fixed arms begin

@@ -149,7 +149,8 @@ class PreparedLearner(NamedTuple):
     backend: Any  # from ``backend_of``; with imperfect feedback, around that
     rates: Rates  # [K] for the blocks, before the factors of a cell; NaN if the learner has no such rate
     cells: Cells
-    regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
+    # by field of ``RegretBounds``, NaN if not proved: ``best`` [P, cells] at the checkpoints, the others [1, cells]
+    regret_bounds: dict[str, Floats]
     feedback: Feedback = PERFECT_FEEDBACK
     start: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
 
@@ -204,7 +205,7 @@ def prepare_learner(
     sweep: Sweep,
     name: str,
     learner: Learner[Any],
-    horizon: int,
+    checkpoints: NDArray[np.int64],
     environment: Oblivious | Adaptive,
     alpha: Floats,
     lam: Floats,
@@ -219,14 +220,15 @@ def prepare_learner(
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
             JAX finds no device.
     """
-    arms = len(grid)
+    arms, horizon = len(grid), int(checkpoints[-1])
     # a cell multiplies these: a step is its own factor
     eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
-    nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
+    ends = {"best": checkpoints, "abstaining": checkpoints[-1:], "paper": checkpoints[-1:]}
+    nothing = {field: np.full((len(ends[field]), len(cells.pair)), np.nan) for field in RegretBounds._fields}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
     feedback = feedback_of(sweep, learner)
@@ -235,6 +237,8 @@ def prepare_learner(
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
         for some, known in prepared.rates_of_cells():
-            given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
-            prepared.regret_bounds[field][some] = bound(*known, *given)
+            given = arms, sweep.delta, cells.alpha[some], cells.lam[some]
+            for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
+                rounds = block_lengths(int(t))
+                row[some] = bound(*(rate[: len(rounds)] for rate in known), rounds, *given)
     return prepared

@@ -91,16 +91,20 @@ class PreparedSource:
         """Return the cell of each of a learner's copies: all trials of the first cell, then of the next."""
         return np.repeat(np.arange(len(learner.cells.pair)), len(self.trials))
 
-    def copies(self, learner: PreparedLearner, record_stream: NDArray[np.int32] | None = None) -> Copies:
-        """Return a learner's copies; ``record_stream`` [trials] is by default one for each copy."""
+    def copies(self, learner: PreparedLearner) -> Copies:
+        """Return a learner's copies."""
         cell, trials = self.cell_of_copies(learner), len(self.trials)
         pair = learner.cells.pair[cell]
         trial = np.tile(np.arange(trials, dtype=np.int32), len(learner.cells.pair))
+        if isinstance(self.environment, Adaptive):
+            stream = np.arange(len(trial), dtype=np.int32)
+        else:
+            stream = trial * np.int32(self.environment.shuffled)
         return Copies(
             self.alpha[pair],
             self.answer_cost[pair],
             self.abstain_cost[pair],
-            np.arange(len(trial), dtype=np.int32) if record_stream is None else record_stream[trial],
+            stream,
             trial,
             *(factor[cell] for factor in learner.cells.factors),
         )
@@ -126,7 +130,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     all_records = _load_records(sweep, environment, records)
     loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
-    lambdas = sweep.lambdas or (math.sqrt(horizon),)
+    checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     if log is not None and sweep.grid == LOG_GRID:
@@ -141,7 +145,9 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
 
     def ready_learner(name: str) -> PreparedLearner:
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(sweep, name, learners[name], horizon, environment, alpha, lam, grid, logs[name])
+            return prepare_learner(
+                sweep, name, learners[name], checkpoints, environment, alpha, lam, grid, logs[name]
+            )
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
@@ -156,7 +162,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
         learners=tuple(ready),
         horizon=horizon,
-        checkpoints=_checkpoints(sweep, horizon),
+        checkpoints=checkpoints,
         grid=grid,
         all_records=all_records,
         records=loaded,

@@ -152,7 +152,7 @@ def count_chunk(
     ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as of
     ``Carry``. Return it after the chunk, and least losses and arms [K, S, pairs, R] at its checkpoints.
     """
-    answer_cost, abstain_cost = (cost[:, None, None] for cost in costs)
+    answer_cost, abstain_cost = (cost[:, :, None] for cost in costs)
 
     def block(now: tuple[Array, Array], x: Chunk) -> Any:
         by_cut, records_read = now
@@ -215,12 +215,11 @@ class DeviceBestArms(OnDevice, BestArmCounter):
     def start(self, chunk: Chunk, made: object) -> None:
         """Start to count a chunk."""
         streams, _ = self.records.on_device
-        self.chunk = chunk
         self.launch(count_chunk, streams[:1], chunk, streams[1:], self.costs)
 
-    def collect(self) -> None:
+    def collect(self, chunk: Chunk) -> None:
         """Wait for the chunk."""
-        self.keep(self.chunk, *(np.asarray(x)[self.chunk.checkpoint_rounds > 0] for x in self.result()))
+        self.keep(chunk, *(np.asarray(x)[chunk.checkpoint_rounds > 0] for x in self.result()))
 
 
 class RoundsSimulation(OnDevice):

@@ -197,7 +197,13 @@ class BestArmCounter(Saved):
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Prepare round 1; ``record_stream`` [trials] is the stream of records of each, costs are [pairs]."""
+        """Prepare round 1.
+
+        Args:
+            record_stream: [trials], the stream of records of each trial, in 0..R-1.
+            arms, checkpoints: H, and rounds [P].
+            answer_cost, abstain_cost: [pairs, 1], or [pairs, R] if they differ by stream.
+        """
         streams = int(record_stream.max()) + 1
         self.counts, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
         self.record_stream, self.checkpoints = record_stream, checkpoints
@@ -215,7 +221,7 @@ class BestArmCounter(Saved):
         given = made.cuts, made.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
         self.keep(chunk, *native.find_best_arms(*given))
 
-    def collect(self) -> None:
+    def collect(self, chunk: Chunk) -> None:
         """Wait for nothing: all is counted."""
 
     def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
@@ -228,18 +234,16 @@ class BestArmCounter(Saved):
 class AskedRecords(Saved):
     """The best arms in hindsight of B copies, and sums over the records that they were asked, by kind.
 
-    They are counted on the host, since a program of JAX that also counts is many times slower (measured).
-    Every copy is asked records of its own, so each cell has its own best arms, counted with the costs of the cell.
+    They are counted on the host, since a program of JAX that also counts is many times slower (measured). Every
+    copy is asked records of its own.
     """
 
-    changing = "sums", "running", "counters"
+    changing = "sums", "running", "counter"
 
-    def __init__(self, copies: Copies, trials: int, pool: AdaptivePool, checkpoints: NDArray[np.int64]) -> None:
-        """Prepare round 1 of copies that are all trials of the first cell, then of the next."""
-        count = len(copies.draw_stream)
-        self.cells = [slice(first, first + trials) for first in range(0, count, trials)]
-        costs = ((copies.answer_cost[x][:1], copies.abstain_cost[x][:1]) for x in self.cells)
-        self.counters = [BestArmCounter(np.arange(trials), len(pool.grid), checkpoints, *x) for x in costs]
+    def __init__(self, copies: Copies, pool: AdaptivePool, checkpoints: NDArray[np.int64]) -> None:
+        """Prepare round 1."""
+        count, costs = len(copies.alpha), (copies.answer_cost[None], copies.abstain_cost[None])
+        self.counter = BestArmCounter(np.arange(count), len(pool.grid), checkpoints, *costs)
         self.checkpoints = checkpoints
         self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
         self.running = {kind: np.zeros(count) for kind in ASKED}
@@ -247,16 +251,10 @@ class AskedRecords(Saved):
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
-        for counter, cell in zip(self.counters, self.cells, strict=True):
-            counter.start(chunk, Pool(np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)))
+        self.counter.start(chunk, Pool(np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)))
         rows = chunk.rows(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = self.running[kind] + np.cumsum(amount, axis=0)
             self.sums[kind][rows], self.running[kind] = running[last], running[-1]
-
-    def best(self) -> BestArms:
-        """Return the least losses and the arms after the last checkpoint, of all copies."""
-        losses, arms = zip(*(counter.best() for counter in self.counters), strict=True)
-        return np.concatenate(losses, axis=1), np.concatenate(arms)

@@ -171,7 +171,7 @@ def _count_cuts(first, last, cuts, errors, ends, checkpoint_count, costs, counts
             for cell in range(losses.shape[1]):
                 least, arm = np.inf, 0
                 for k in range(arms):
-                    loss = costs[0][cell] * missed[k] + costs[1][cell] * abstained[k]
+                    loss = costs[0][cell, r] * missed[k] + costs[1][cell, r] * abstained[k]
                     # Strictly less, so that the lowest arm wins a tie.
                     if loss < least:
                         least, arm = loss, k
@@ -197,7 +197,7 @@ def find_best_arms(
         cuts, errors: as of ``RecordBlocks``.
         checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
         rounds: number of rounds to count, at most N.
-        costs: of an answer per unit of error, and of an abstention, [pairs] each.
+        costs: of an answer per unit of error, and of an abstention, [pairs, 1 or R] each.
         counts: [R, H], number of rounds by cut; added to.
         wrong: [R, H], sum of their errors in the order of rounds; added to.
 
@@ -207,6 +207,7 @@ def find_best_arms(
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)
     ends = np.array([*checkpoint_rounds, rounds], np.int64)
-    arrays = cuts, errors, ends, len(checkpoint_rounds), costs, counts, wrong, losses, best
+    of_streams = tuple(np.broadcast_to(cost, shape[1:]).copy() for cost in costs)
+    arrays = cuts, errors, ends, len(checkpoint_rounds), of_streams, counts, wrong, losses, best
     run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))
     return losses, best

@@ -25,7 +25,7 @@ from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
     columns = "rise_mean", "rise_q05", "rise_q95"
-    curves = files.frame([same | {"t": t} | dict.fromkeys(columns, t / 2) for t in (horizon // 2, horizon)])
+    curves = files.Table([same | {"t": t} | dict.fromkeys(columns, t / 2) for t in (horizon // 2, horizon)])
     figure = figures.over_time(curves, "rise", "rise")
     (axes,) = [axes for axes in figure.axes if axes.lines]
     assert axes.get_xlabel() == label
@@ -34,7 +34,7 @@ def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
 
 def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
-    trials = files.frame([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
+    trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
     figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5))
     drawn = [axes for axes in figure.axes if axes.collections]
@@ -54,7 +54,7 @@ def lightness(style):
 
 def test_learners_and_target_differ_also_in_grey():
     """Each has its own marker; two with the same line differ in lightness; the target has a line of its own."""
-    each = [(name, style) for style, name, _ in figures.styled_lines(files.frame({"learner": list(LEARNERS)}))]
+    each = [(name, style) for style, name, _ in figures.styled_lines(files.Table({"learner": list(LEARNERS)}))]
     assert len({style["marker"] for _, style in each}) == len(LEARNERS)
     target = figures.TARGET_STYLE
     for (name, style), (other, second) in combinations(each, 2):
@@ -79,7 +79,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
     ]
     rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
-    figure = figures.traces_figure(files.frame(rows))
+    figure = figures.traces_figure(files.Table(rows))
     assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
     for axes, drawn in zip(figure.axes, (5, 6), strict=True):
         dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
@@ -99,7 +99,7 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
         for name in ("exaul", "ew")
         for lam in (100, 200)
     ]
-    figure = figures.traces_by_learner(files.frame(rows))
+    figure = figures.traces_by_learner(files.Table(rows))
     (axes,), numbers = figure.axes, range(figures.MAPPED)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
@@ -111,11 +111,11 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
 def test_ticks_are_at_the_lambdas_that_were_swept():
     """At most so many; from 0 on, the axis is not logarithmic."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
-    (axes,) = figures.fdr_by(files.frame(rows), "lambda").axes
+    (axes,) = figures.fdr_by(files.Table(rows), "lambda").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
     assert axes.get_xscale() == "log"
     many = [rows[0] | {"lambda": lam} for lam in range(20)]
-    (axes,) = figures.fdr_by(files.frame(many), "lambda").axes
+    (axes,) = figures.fdr_by(files.Table(many), "lambda").axes
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
     assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS, "linear")
 
@@ -123,7 +123,7 @@ def test_ticks_are_at_the_lambdas_that_were_swept():
 def test_what_was_asked_names_its_cell():
     kinds = [f"{kind}_{x}" for kind in ("hard", "overconfident", "underconfident") for x in ("mean", "q05", "q95")]
     row = {**dict.fromkeys(RATES, np.nan), **dict.fromkeys(kinds, 0.5), "learner": "exaul", "environment": "e"}
-    one = files.frame([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
+    one = files.Table([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
     assert "$\\alpha$ = 0.1, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
     assert "the first $\\alpha$ = 0.1, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
@@ -194,14 +194,14 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
 def test_a_learner_has_one_color_and_marker_in_all_figures():
     """Whatever else is drawn; its rates are shades."""
     names = ["mine:a", "ew, eta x 1", "ew, eta x 4"]
-    _, first, second = (style for style, _, _ in figures.styled_lines(files.frame({"learner": names})))
-    assert [first] == [style for style, _, _ in figures.styled_lines(files.frame({"learner": ["ew"]}))]
+    _, first, second = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
+    assert [first] == [style for style, _, _ in figures.styled_lines(files.Table({"learner": ["ew"]}))]
     assert lightness(second) > lightness(first) + 0.15
     assert second["marker"] == first["marker"]
 
 
 def test_a_row_of_panels_has_the_alphas_in_order():
-    cells = files.frame({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
+    cells = files.Table({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
     figure, _ = figures.panel_grid(cells, "y", ["alpha", "lambda"])
     assert [axes.get_title()[-1] for axes in figure.axes] == [*"999555"]
     assert figure.axes[0].get_gridspec().ncols == 3
@@ -217,7 +217,7 @@ def test_reliability_is_of_groups_of_as_many_rows():
 
 
 def test_each_alpha_that_is_reached_is_marked_with_its_score():
-    curve = files.frame({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
+    curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
     (axes,) = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)}).axes
     assert [x.get_text() for x in axes.texts] == ["$\\alpha$ = 10%: from 0.8", "$\\alpha$ = 20%: from 0.7"]
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]

@@ -48,7 +48,7 @@ def test_a_log_of_any_name_is_swept_and_read_back(file, few_figures):
 
 def test_escaped_text_is_read_back():
     names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan", *NAMES.values()]
-    files.save(files.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
+    files.save(files.Table({"source": names, "fdr": range(len(names))}), Path("t.csv"))
     cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
     assert not any(cell[:1] in tuple("=+-@\t\r") for cell in cells if cell)
     found = files.load(Path("t.csv"))["source"].fillna("").tolist()

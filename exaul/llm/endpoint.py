@@ -26,12 +26,18 @@ POLL_SECONDS = 0.1  # how often calls that wait are ended while the endpoint is 
 
 def as_address(name: str, url: str) -> str:
     """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
+    from httpx2 import URL, InvalidURL
+
     if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
         raise BadInput(
             f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
         )
     host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
+    try:
+        URL(url)
+    except InvalidURL as error:
+        raise BadInput(f"{name}: {url} is not an address ({error})") from error
     return url.rstrip("/")
 
 
@@ -98,10 +104,9 @@ class Endpoint:
         it ``remembers`` them.
 
         Raises:
-            BadInput: the address, the key or a proxy of the environment is invalid.
+            BadInput: the key or a proxy of the environment is invalid.
         """
         from aiolimiter import AsyncLimiter
-        from httpx2 import InvalidURL
         from openai import AsyncOpenAI
 
         from exaul.llm.http import BoundedClient
@@ -110,16 +115,13 @@ class Endpoint:
         # Local servers need no key, but the header must not be empty.
         self._key = read_key(key) or "none"
         self._http = BoundedClient(config.timeout)
-        try:
-            self._client = AsyncOpenAI(
-                base_url=url,
-                api_key=self._key,
-                max_retries=config.retries,
-                timeout=config.timeout,
-                http_client=self._http,
-            )
-        except InvalidURL as error:
-            raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
+        self._client = AsyncOpenAI(
+            base_url=url,
+            api_key=self._key,
+            max_retries=config.retries,
+            timeout=config.timeout,
+            http_client=self._http,
+        )
         self._limit = asyncio.Semaphore(config.concurrent)
         self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}

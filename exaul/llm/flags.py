@@ -4,7 +4,6 @@ import json
 import math
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from exaul.engine.checks import (
     Configuration,
     check_count,
     check_holds,
+    check_installed,
     check_known,
     check_not_negative,
     check_positive,
@@ -83,6 +83,7 @@ class EndpointFlags(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_installed(NEEDED, "language models need: uv run --extra llm exaul")
         check_holds("score", self.score, bool(self.score), "one name or more")
         for name in self.score:
             scorer_of(name)
@@ -113,10 +114,6 @@ class EndpointFlags(Configuration):
         for name in ("out", "endpoint", "model"):
             if not getattr(self, name):
                 raise BadInput(f"{name}: missing; --{name} is required")
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            names = ", ".join(missing)
-            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
 
     @property
     def more(self) -> dict[str, Any]:

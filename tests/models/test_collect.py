@@ -246,6 +246,8 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("--timeout 0", USUAL, 0, "timeout: 0.0 found"),
         ("--endpoint localhost:80", USUAL, 0, "endpoint: 'localhost:80' found; it must be an address"),
         ("--endpoint http://localhost:P/v1", USUAL, 0, "endpoint: http://localhost:P/v1 is not an address"),
+        ("--judge-endpoint http://[::1", USUAL, 0, "judge_endpoint: http://[::1 is not an address"),
+        ("--score https://h:P/s", USUAL, 0, "score: https://h:P/s is not an address"),
         (
             "--endpoint http://me:secret@host/v1",
             USUAL,
@@ -274,7 +276,7 @@ def test_what_cannot_be_asked_is_one_sentence_and_costs_nothing(
 
 
 def test_missing_packages_are_named_with_the_command_of_a_checkout(refused, monkeypatch):
-    monkeypatch.setattr("exaul.llm.flags.find_spec", lambda name: None)
+    monkeypatch.setattr("exaul.engine.checks.find_spec", lambda name: None)
     assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in refused()
 
 

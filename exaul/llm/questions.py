@@ -102,7 +102,7 @@ def chosen_column(label: str, present: Sequence[str], given: str | None, usual: 
 
 
 def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right: str) -> Question:
-    question = "" if is_missing(row[asked]) else str(row[asked]).strip()
+    question = text_of(row[asked]).strip()
     try:
         answers = tuple(dict.fromkeys(_texts(row[right])))
     except RecursionError as error:

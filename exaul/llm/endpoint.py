@@ -61,28 +61,21 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine. On SIGINT or SIGTERM cancel it, but wait for calls in flight, which are paid for.
 
     Raises:
-        KeyboardInterrupt: a signal arrived; the argument is its number.
+        KeyboardInterrupt: a signal arrived; the argument is SIGTERM if it was this one.
     """
-    signals = list[int]()
 
     async def guarded() -> Any:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        task = asyncio.current_task()
         assert task is not None
-
-        def stop(number: int) -> None:
-            signals.append(number)
-            task.cancel()
-
-        # asyncio.run handles SIGINT only and does not report the signal. Only the main thread can set handlers.
+        # asyncio.run does so for SIGINT. Only the main thread can set handlers.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop, int(number))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await main
 
     try:
         return asyncio.run(guarded())
     except asyncio.CancelledError:
-        raise KeyboardInterrupt(*signals[-1:]) from None
+        raise KeyboardInterrupt(signal.SIGTERM) from None
 
 
 class Endpoint:

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
@@ -15,7 +15,7 @@ from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
-    from httpx2 import Response
+    from openai import APIStatusError
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
@@ -112,7 +112,6 @@ class Endpoint:
             base_url=url,
             api_key=self._key,
             max_retries=config.retries,
-            timeout=config.timeout,
             http_client=self._http,
         )
         self._limit = asyncio.Semaphore(config.concurrent)
@@ -184,20 +183,19 @@ class Endpoint:
         try:
             response = await self._client.post("/chat/completions", content=content, cast_to=Response)
         except APIStatusError as error:
-            raise self._failure(error.response) from None
+            raise self._failure(error) from None
         except APIConnectionError as error:
             what = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
             raise CallFailed(what) from error
         return check_size(response.content)
 
-    def _failure(self, response: "Response") -> CallFailed:
+    def _failure(self, error: "APIStatusError") -> CallFailed:
         """Return the failure of a response, with its error message or the address to which it redirects."""
-        status, text = response.status_code, response.content.decode(errors="replace")
-        with suppress(ValueError, LookupError, TypeError, RecursionError):
-            error = json.loads(text)["error"]
-            text = str(error["message"] if isinstance(error, dict) else error)
+        status, body = error.status_code, error.body  # the ``error`` of JSON, else the text
+        message = body.get("message") if isinstance(body, dict) else body
+        text = message if isinstance(message, str) else error.response.text
         if 300 <= status < 400:
-            text = f"it redirects to {response.headers.get('Location', 'nowhere')}"
+            text = f"it redirects to {error.response.headers.get('Location', 'nowhere')}"
         reply_text = join_lines(shorten(self.redact(text).strip()))
         return (CallRefused if status in REFUSED else CallFailed)(f"status {status}", reply_text, status)
 

@@ -149,10 +149,6 @@ class LiveJob:
                 raise BadInput(f"horizon: {config.horizon} found; {there}")
         self.manifest = manifest_of(f"live {config.kind}", config, ("jax", "numpy"), sources=sources)
 
-    def describe(self) -> str:
-        """Return the number of calls, without any call."""
-        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", 2)
-
     def run(self) -> None:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
 

@@ -86,14 +86,19 @@ class Row(NamedTuple):
         return [Row(self.where, each) for each in cells]
 
 
+def read_file(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
+    """Return the columns of a file, and its rows with their numbers. Raise BadInput if the file cannot be read."""
+    present = files.columns(path)
+    numbers, cells = files.read(path, present)
+    each = zip(numbers, zip(*cells.values(), strict=True), strict=True)
+    return present, ((number, dict(zip(present, map(_plain, row), strict=True))) for number, row in each)
+
+
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
-    present = files.columns(path)
-    (rows, cells), names = files.read(path, present), list(map(rename, present))
-    each = zip(rows, zip(*cells.values(), strict=True), strict=True)
-    return names, (
-        Row(f"{path}, row {number}", dict(zip(names, map(_plain, values), strict=True))) for number, values in each
-    )
+    present, rows = read_file(path)
+    names = list(map(rename, present))
+    return names, (Row(f"{path}, row {n}", dict(zip(names, row.values(), strict=True))) for n, row in rows)
 
 
 def _plain(cell: Any) -> Any:

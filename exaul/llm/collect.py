@@ -8,6 +8,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from exaul.engine.checks import BadInput, check_count, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
@@ -21,7 +23,7 @@ from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
 from exaul.llm.questions import Question, chosen_column, questions
 from exaul.llm.replies import Reply
 from exaul.llm.scores import column_of, together
-from exaul.llm.tables import read_file
+from exaul.llm.tables import read_file, writable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +180,9 @@ class ScoreRowsJob(CollectJob):
             self.questions.append(Question("", question, (answer,), "", context))
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        columns = ((name, [row[name] for _, row in rows]) for name in present)
-        self._kept = {name: each for name, each in columns if not any(isinstance(x, list | dict) for x in each)}
+        columns = ((name, [writable(row[name]) for _, row in rows]) for name in present)
+        nested = list, dict, np.ndarray  # the last of Parquet
+        self._kept = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
         self.manifest = manifest_of("score", config, (), rows=source)
 

@@ -203,7 +203,7 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
             empty = [name for name in names if row.get(name) is None]
             dropped += bool(empty)
             if not empty:
-                other = {_writable(name): _writable(row.cells[name]) for name in kept}
+                other = {writable(name): writable(row.cells[name]) for name in kept}
                 score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
                 rows.append(other | {"score": score, "error": error})
             elif not columns.drop_missing:
@@ -239,6 +239,6 @@ def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
     return 1 - right
 
 
-def _writable(cell: Any) -> Any:
+def writable(cell: Any) -> Any:
     """Return a cell without what no UTF-8 file can hold."""
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

@@ -565,6 +565,18 @@ def test_texts_of_collect_are_rows(stub, collect, tmp_path):
     assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0
 
 
+@pytest.mark.parametrize(("ending", "cell"), [("parquet", b"\xc3\xbc"), ("jsonl", "\ud800")])
+def test_rows_may_hold_what_no_csv_can(stub, tmp_path, ending, cell):
+    """Lists are left out, bytes are texts, and half a character is escaped."""
+    stub.rule, path = surer, tmp_path / f"rows.{ending}"
+    row = {"ask": "Which colour?", "got": "blue", "tags": ["a"], "x": cell}
+    pd.DataFrame([row]).to_parquet(path) if ending == "parquet" else path.write_text(json.dumps(row))
+    assert main(scoring(stub, path, tmp_path / "out")) == 0
+    found = made(tmp_path / "out").log
+    assert list(found) == ["ask", "got", "x", "score_verbal", "score_exact"]
+    assert found["x"].tolist() == ["ü" if ending == "parquet" else r"\ud800"]
+
+
 def test_scores_that_fail_are_empty_and_counted(stub, rows, tmp_path, capsys):
     failing = "Which colour has 2?"
     stub.rule = lambda body, before: BROKEN if failing in str(body) else surer(body, before)

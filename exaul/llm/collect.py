@@ -83,7 +83,7 @@ class CollectJob:
         self.config, self._writes_texts = config, not config.no_texts
         columns = config.question_column, config.answer_column
         self.questions, sources = questions(config.questions, *columns, config.limit)
-        self.manifest = manifest_of("collect", config, (), questions=sources)
+        self.manifest = manifest_of("collect", config, questions=sources)
 
     def run(self) -> None:
         """Ask about every question. Write the log and ``manifest.json`` at the end, also when interrupted.
@@ -184,7 +184,7 @@ class ScoreRowsJob(CollectJob):
         nested = list, dict, np.ndarray  # the last of Parquet
         self._kept = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
-        self.manifest = manifest_of("score", config, (), rows=source)
+        self.manifest = manifest_of("score", config, rows=source)
 
     async def _ask(self, asker: Asker, asked: Question) -> Answer:
         request = asker.answer_request([asker.answer_prompt(asked.question, asked.context)])

@@ -147,7 +147,7 @@ class LiveJob:
             if len(self._pool) < config.horizon:
                 there = f"there are {len(self._pool)} questions, each asked once"
                 raise BadInput(f"horizon: {config.horizon} found; {there}")
-        self.manifest = manifest_of(f"live {config.kind}", config, ("jax", "numpy"), sources=sources)
+        self.manifest = manifest_of(f"live {config.kind}", config, sources=sources)
 
     def run(self) -> None:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -157,7 +157,7 @@ class LiveJob:
         """
         config = self.config
         with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
-            asker, chance = Asker(config, folder / CALLS, remembers=True), np.random.default_rng(config.seed)
+            asker, chance = Asker(config, folder / CALLS, is_dialogue=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
             asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
             before = len(_whole_lines(folder / TRANSCRIPT))
@@ -178,7 +178,7 @@ class LiveJob:
         left_out = 0
         async with asker:
             try:
-                await asker.probe(other_role=True)
+                await asker.probe()
                 with (
                     Progress(self.config.progress, self.config.horizon, "rounds") as bar,
                     _transcript(path) as add,

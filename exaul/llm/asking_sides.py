@@ -141,7 +141,7 @@ class Adversary:
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
         schema = {"type": "integer", "enum": [*range(len(self._list))]}
         value, reply_text = await by_schema(self._asker.ask, body, "index", schema)
-        index = None if value is None else self._read(value)
+        index = self._read(value)
         if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1
             index = int(self._chance.integers(len(self._list)))
@@ -151,8 +151,7 @@ class Adversary:
 
     def _read(self, text: str) -> int | None:
         match = re.fullmatch(r"\W*(\d{1,9})\W*", text)
-        index = None if match is None else int(match[1])
-        return index if index is not None and index < len(self._list) else None
+        return int(match[1]) if match and int(match[1]) < len(self._list) else None
 
     def skip(self) -> None:
         """Discard the last question; it is not asked again."""

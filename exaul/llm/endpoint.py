@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -135,8 +134,7 @@ class Endpoint:
             reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
             self._calls.reused += 1
-        systems = self._calls.systems.setdefault(request["model"], Counter())
-        systems[" ".join((reply.model, reply.fingerprint)).strip()] += 1
+        self._calls.systems[request["model"]][" ".join((reply.model, reply.fingerprint)).strip()] += 1
         return reply
 
     async def close(self) -> None:

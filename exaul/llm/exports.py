@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
-from exaul.llm.replies import Unreadable, likelihood, reply_of
+from exaul.llm.replies import likelihood, reply_of
 from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpacked
 
 KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
@@ -156,7 +156,7 @@ def _likelihood(output: Any) -> float | None:
     try:
         raw = json.dumps(body, default=lambda array: array.tolist()).encode()
         logprobs = reply_of(raw, str).logprobs
-    except (Unreadable, ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return likelihood(logprobs) if logprobs else None
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exaul.llm.asker import Asker
+from exaul.llm.calls import CallRefused
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 from exaul.llm.scores import by_schema
@@ -61,14 +62,18 @@ class User:
                 self.skip()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
-            messages = [system_message, *self._view]
-            reply = await self._asker.ask({"model": self._asker.judge_model, "messages": messages})
-            if reply.text and SHIFT not in reply.text:
+            body = {"model": self._asker.judge_model, "messages": [system_message, *self._view]}
+            try:
+                text_asked = (await self._asker.ask(body)).text
+                left = "shifts" if text_asked else "empty questions"
+            except CallRefused as refused:  # which is stored, and so would end every further run, too
+                text_asked, left = "", str(refused)
+            if text_asked and SHIFT not in text_asked:
                 before = tuple(each | {"role": ANSWERERS[each["role"]]} for each in self._view[1:])
-                self._view.append({"role": "assistant", "content": reply.text})
+                self._view.append({"role": "assistant", "content": text_asked})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return DialogueQuestion(reply.text, (), topic, text, "", before, 1, reply.text)
-            self.left_out["shifts" if reply.text else "empty questions"] += 1
+                return DialogueQuestion(text_asked, (), topic, text, "", before, 1, text_asked)
+            self.left_out[left] += 1
             self.skip()
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
 

@@ -139,10 +139,9 @@ class EndpointFlags(Configuration):
         Raises:
             BadInput: an entry is not ROLE=FILE.
         """
-        each = [text.partition("=") for text in self.prompt]
-        for text, (_, equals, path) in zip(self.prompt, each, strict=True):
-            check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
-        return {role: Path(path) for role, _, path in each}
+        for text in self.prompt:
+            check_holds("prompt", text, text.partition("=")[2] != "", "ROLE=FILE")
+        return {role: Path(path) for role, path in (text.split("=", 1) for text in self.prompt)}
 
     def describe_calls(self, answers: int, noun: str, besides: int) -> str:
         """Return how many calls the scores of some answers take, each with some calls besides, and a verdict."""

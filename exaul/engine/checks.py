@@ -103,9 +103,9 @@ def quote(value: object) -> str:
     return shorten(text)
 
 
-def shorten(text: str) -> str:
-    """Truncate a text to LONGEST characters."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+def shorten(text: str, most: int = LONGEST) -> str:
+    """Truncate a text to ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def join_lines(text: str) -> str:

@@ -100,12 +100,12 @@ class EndpointFlags(Configuration):
         check_holds("seed", self.seed, 0 <= self.seed < 2**31, "an integer from 0 to 2**31 - 1")
         good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
         check_holds("price", self.price, good, "two finite numbers >= 0")
-        for name in ("key_variable", "judge_key_variable"):
-            check_variable(name, getattr(self, name) or None, is_set=False)  # local servers need no key
         for name in ("endpoint", "judge_endpoint"):
             if getattr(self, name):
                 object.__setattr__(self, name, as_address(name, getattr(self, name)))
-        for variable in (self.key_variable, self.judge_key_variable):
+        for flag in ("key_variable", "judge_key_variable"):
+            variable = getattr(self, flag) or None  # local servers need no key
+            check_variable(flag, variable, is_set=False)
             key = os.environ.get(variable or "", "")
             for name in ("endpoint", "judge_endpoint", "extra"):
                 if len(key) >= SECRET and key in (getattr(self, name) or ""):

@@ -31,7 +31,7 @@ def score(given: Mapping[str, Any]) -> int:
 
 def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list[str]]) -> int:
     if job.config.dry_run:
-        print(job.describe())
+        print(job.config.describe_calls(len(job.questions), job.noun, int(job.is_judged)))
         return 0
     job.run()
     complete = [answer for _, answer in job.answered if job.is_complete(answer)]

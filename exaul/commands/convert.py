@@ -33,8 +33,8 @@ class Convert(Columns):
     out: str = setting("log.csv", "log to write: a new CSV file", "LOG")
     metric: str | None = setting(None, "metric or scorer that defines right answers, if there are several", "NAME")
     filter: str | None = setting(None, "filter of lm-eval whose rows are read, if there are several", "NAME")
-    score_name: str | None = setting(
-        None, f"score of {', '.join(FEEDBACK)} that is the confidence (default: by the logprobs of outputs)", "NAME"
+    score_name: str = setting(
+        "", f"score of {', '.join(FEEDBACK)} that is the confidence (default: by the logprobs of outputs)", "NAME"
     )
     thumb_name: str | None = setting(None, "their score that is the user's feedback, if there are several", "NAME")
     down: tuple[str, ...] = setting((), "values of the feedback that mean wrong, if that is not obvious", "VALUE")

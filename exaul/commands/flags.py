@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST, BadInput, meant, typed
+from exaul.engine.checks import LONGEST, BadInput, meant, shorten, typed
 
 GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
@@ -50,8 +50,7 @@ class Parser(argparse.ArgumentParser):
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
         unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
         hint = meant((word for word in unknown if word not in self.words), self.words)
-        shortened = message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}..."
-        raise BadInput(f"{shortened}{hint}")
+        raise BadInput(f"{shorten(message, 10 * LONGEST)}{hint}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Raise HelpPrinted: argparse calls this after printing help or the version."""

@@ -50,6 +50,8 @@ class Inspect(Layout):
 def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
+    if config.out is not None:
+        folder.check_output_folder(config.out)
     present = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
     columns = [name for name in present if name.startswith(f"{config.score}_") and config.score not in present]
     if len(columns) == 1:
@@ -73,7 +75,6 @@ def main(given: Mapping[str, Any]) -> int:
             row["FDR"] = f"{risk[at]:.2%}"
         rows.append(row)
     if config.out is not None:
-        folder.check_output_folder(config.out)
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
@@ -177,8 +178,6 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
 
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
-    if config.out is not None:
-        folder.check_output_folder(config.out)
     rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected = list[list[str]]()  # each log with its flags, as typed
     for file in log_files(config.log):

@@ -15,7 +15,7 @@ def main(given: Mapping[str, Any]) -> int:
     """Run a dialogue, and print its summary. Return 3 if it stopped before the last round."""
     job = LiveJob(Live(**given))
     if job.config.dry_run:
-        print(job.describe())
+        print(job.config.describe_calls(job.config.horizon, "rounds, one after the other", 2))
         return 0
     job.run()
     print(summary(job))

@@ -1,6 +1,5 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ import numpy as np
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
+from exaul.engine.checks import BadInput, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, load_log
 from exaul.engine.results.text_table import format_table, round_up
@@ -57,7 +56,7 @@ class Plan(RatingFlags, Layout):
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
         check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
-        check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+        check_count("arms", self.arms, 2)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         check_count("open", self.open, 0)
         check_audit(self.audit, self.bias, self.missing)
@@ -71,8 +70,7 @@ class Plan(RatingFlags, Layout):
         answers, audits = (self.per_day or 0) * self.coverage, self.audits_per_day
         fits = audits is None or 0 < audits <= answers
         check_holds("audits_per_day", audits, fits, f"from 1 to {answers:g}, the answers of a day")
-        if self.slack is not None:
-            check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
+        check_positive("slack", self.slack)
 
     @property
     def feedback(self) -> Feedback:

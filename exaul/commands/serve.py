@@ -4,11 +4,10 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import check_installed, quote
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
@@ -22,12 +21,10 @@ NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 def main(given: Mapping[str, Any]) -> int:
     """Serve until the process is interrupted or terminated."""
+    check_installed(NEEDED, "the service needs: uv run --extra serve exaul serve")
     config = ServeFlags(**fields_given(ServeFlags, given))
     of_gateway = fields_given(GatewayFlags, given)
     gateway_flags = GatewayFlags(**of_gateway) if of_gateway else None
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise BadInput(f"{', '.join(missing)}: not installed; the service needs: uv run --extra serve exaul serve")
     from exaul.serving.http.application import app
     from exaul.serving.http.gateway import add_gateway, warning_of
     from exaul.serving.http.server import BoundedServer, address_of, listen

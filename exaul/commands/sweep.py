@@ -1,6 +1,5 @@
 """``exaul sweep``; ``merge``, ``rerun`` and ``figures`` of finished sweeps; ``profiles``."""
 
-import math
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -10,7 +9,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, show, terminal_width
-from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
+from exaul.engine.checks import BadInput, Configuration, check_count, check_known, check_not_negative, setting
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
@@ -44,7 +43,7 @@ class SweepFlags(ClusterFlags, SummaryFlags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
+        check_not_negative("save_every", self.save_every)
         check_known("progress", (self.progress,), MODES)
         check_count("batches", self.batches)
 

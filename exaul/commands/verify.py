@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import show, terminal_width
+from exaul.commands.terminal import terminal_width
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.registry import backend_of
@@ -156,7 +156,7 @@ def main(given: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    show(report(certificates, fixed, sweep.precision, terminal_width()))
+    print(report(certificates, fixed, sweep.precision, terminal_width()))
     return int(not all(each.holds(sweep.precision) for each in certificates))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
+from importlib.util import find_spec
 from numbers import Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -102,9 +103,9 @@ def quote(value: object) -> str:
     return shorten(text)
 
 
-def shorten(text: str) -> str:
-    """Truncate a text to LONGEST characters."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+def shorten(text: str, most: int = LONGEST) -> str:
+    """Truncate a text to ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def join_lines(text: str) -> str:
@@ -150,6 +151,12 @@ def check_not_negative(name: str, value: float | None) -> None:
 def check_positive(name: str, value: float | None) -> None:
     """Raise BadInput unless a number is None or finite and above 0."""
     check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
+
+
+def check_installed(names: Iterable[str], advice: str) -> None:
+    """Raise BadInput, with the command that has them, unless all packages are installed."""
+    if missing := [name for name in names if find_spec(name) is None]:
+        raise BadInput(f"{', '.join(missing)}: not installed; {advice}")
 
 
 def typed(*arguments: str) -> str:

@@ -37,15 +37,16 @@ class Asker:
     Every method that calls a model raises what ``Endpoint.ask`` raises.
     """
 
-    def __init__(self, config: EndpointFlags, path: Path, remembers: bool = False) -> None:
+    def __init__(self, config: EndpointFlags, path: Path, is_dialogue: bool = False) -> None:
         """Open the file of replies; send nothing yet.
 
-        If it ``remembers`` refusals, a refused request is not sent again.
+        In a dialogue the judging model asks, too, and a refused request is not sent again.
 
         Raises:
             BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
         """
         self.config, self.prompts, self._more = config, prompts(config.files), config.more
+        self._is_dialogue = is_dialogue
         self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
         prices = {model: config.price or price_of(model) for model in (config.model, self.judge_model)}
@@ -56,7 +57,7 @@ class Asker:
         addresses = (config.endpoint, config.key_variable), judge
         self.calls = Calls(path, config.budget)
         try:
-            made = {each: Endpoint(*each, self.calls, config, prices, remembers) for each in {*addresses}}
+            made = {each: Endpoint(*each, self.calls, config, prices, is_dialogue) for each in {*addresses}}
         except BadInput:
             self.calls.close()
             raise
@@ -109,17 +110,15 @@ class Asker:
         endpoint = self._verdicts if body["model"] == self.judge_model else self._answers
         return await endpoint.ask(self._request(**{"max_tokens": most_tokens, **body}))
 
-    async def probe(self, other_role: bool = False) -> None:
+    async def probe(self) -> None:
         """Ask each model for one reply, so that an unusable model is reported before the run starts.
-
-        With ``other_role`` the judging model has another role, too, such as the user.
 
         Raises:
             BadInput: a model does not reply, or returns no log-probabilities although a score needs them.
         """
         config, question = self.config, [{"role": "user", "content": PROBE}]
         await self._check(config.endpoint, self._answers.ask, self.answer_request(question), "logprob")
-        if config.judge != "exact" or other_role or any(scorer.verdicts for scorer in self.scorers.values()):
+        if config.judge != "exact" or self._is_dialogue or any(scorer.verdicts for scorer in self.scorers.values()):
             likeliest = LIKELIEST if "p-true" in config.score else {}
             body = {"model": self.judge_model, "messages": question, **likeliest}
             await self._check(config.judge_endpoint or config.endpoint, self.ask, body, "p-true")

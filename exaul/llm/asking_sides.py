@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exaul.llm.asker import Asker
+from exaul.llm.calls import CallRefused
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 from exaul.llm.scores import by_schema
@@ -61,14 +62,18 @@ class User:
                 self.skip()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
-            messages = [system_message, *self._view]
-            reply = await self._asker.ask({"model": self._asker.judge_model, "messages": messages})
-            if reply.text and SHIFT not in reply.text:
+            body = {"model": self._asker.judge_model, "messages": [system_message, *self._view]}
+            try:
+                text_asked = (await self._asker.ask(body)).text
+                left = "shifts" if text_asked else "empty questions"
+            except CallRefused as refused:  # which is stored, and so would end every further run, too
+                text_asked, left = "", str(refused)
+            if text_asked and SHIFT not in text_asked:
                 before = tuple(each | {"role": ANSWERERS[each["role"]]} for each in self._view[1:])
-                self._view.append({"role": "assistant", "content": reply.text})
+                self._view.append({"role": "assistant", "content": text_asked})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return DialogueQuestion(reply.text, (), topic, text, "", before, 1, reply.text)
-            self.left_out["shifts" if reply.text else "empty questions"] += 1
+                return DialogueQuestion(text_asked, (), topic, text, "", before, 1, text_asked)
+            self.left_out[left] += 1
             self.skip()
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
 
@@ -141,7 +146,7 @@ class Adversary:
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
         schema = {"type": "integer", "enum": [*range(len(self._list))]}
         value, reply_text = await by_schema(self._asker.ask, body, "index", schema)
-        index = None if value is None else self._read(value)
+        index = self._read(value)
         if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1
             index = int(self._chance.integers(len(self._list)))
@@ -151,8 +156,7 @@ class Adversary:
 
     def _read(self, text: str) -> int | None:
         match = re.fullmatch(r"\W*(\d{1,9})\W*", text)
-        index = None if match is None else int(match[1])
-        return index if index is not None and index < len(self._list) else None
+        return int(match[1]) if match and int(match[1]) < len(self._list) else None
 
     def skip(self) -> None:
         """Discard the last question; it is not asked again."""

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Calls:
             BadInput: the file is not usable, or there is a budget and an earlier call has no price.
         """
         self.budget, self.reused, self.retried = budget, 0, 0
-        self.systems = dict[str, Counter[str]]()  # replies by model and reported system
+        self.systems = defaultdict[str, Counter[str]](Counter)  # replies by model and reported system
         self.path = path
         try:
             self._file = sqlite3.connect(path, isolation_level=None)  # autocommit: no reply waits in a transaction

@@ -8,19 +8,22 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from exaul.engine.checks import BadInput, check_count, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
-from exaul.engine.logs.log import text_of
+from exaul.engine.logs.log import file_hash, text_of
 from exaul.engine.progress import Progress
 from exaul.llm.asker import Answer, Asker
 from exaul.llm.calls import BudgetReached, CallFailed
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
-from exaul.llm.questions import Question, chosen_column, questions, read_file
+from exaul.llm.questions import Question, chosen_column, questions
 from exaul.llm.replies import Reply
 from exaul.llm.scores import column_of, together
+from exaul.llm.tables import read_file, writable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +83,7 @@ class CollectJob:
         self.config, self._writes_texts = config, not config.no_texts
         columns = config.question_column, config.answer_column
         self.questions, sources = questions(config.questions, *columns, config.limit)
-        self.manifest = manifest_of("collect", config, (), questions=sources)
-
-    def describe(self) -> str:
-        """Return the number of calls, without any call."""
-        return self.config.describe_calls(len(self.questions), self.noun, int(self.is_judged))
+        self.manifest = manifest_of("collect", config, questions=sources)
 
     def run(self) -> None:
         """Ask about every question. Write the log and ``manifest.json`` at the end, also when interrupted.
@@ -166,7 +165,8 @@ class ScoreRowsJob(CollectJob):
     def __init__(self, config: ScoreRows) -> None:
         """Read the rows; raise BadInput if a column is missing, or a row has no question."""
         path, self.config, self.questions = Path(config.rows), config, []
-        present, rows, sha256 = read_file(path)
+        present, each = read_file(path)
+        rows = list(each)
         asked = chosen_column(path.name, present, config.question_column, ("question",), "--question-column")
         answered = chosen_column(path.name, present, config.answer_column, ("answer",), "--answer-column")
         for name in config.score:
@@ -180,10 +180,11 @@ class ScoreRowsJob(CollectJob):
             self.questions.append(Question("", question, (answer,), "", context))
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        columns = ((name, [row[name] for _, row in rows]) for name in present)
-        self._kept = {name: each for name, each in columns if not any(isinstance(x, list | dict) for x in each)}
-        source = {"name": path.name, "sha256": sha256, "rows": len(rows)}
-        self.manifest = manifest_of("score", config, (), rows=source)
+        columns = ((name, [writable(row[name]) for _, row in rows]) for name in present)
+        nested = list, dict, np.ndarray  # the last of Parquet
+        self._kept = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
+        source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
+        self.manifest = manifest_of("score", config, rows=source)
 
     async def _ask(self, asker: Asker, asked: Question) -> Answer:
         request = asker.answer_request([asker.answer_prompt(asked.question, asked.context)])

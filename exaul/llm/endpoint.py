@@ -5,9 +5,8 @@ import json
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
@@ -15,7 +14,7 @@ from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
-    from httpx2 import Response
+    from openai import APIStatusError
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
@@ -26,12 +25,18 @@ POLL_SECONDS = 0.1  # how often calls that wait are ended while the endpoint is 
 
 def as_address(name: str, url: str) -> str:
     """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
+    from httpx2 import URL, InvalidURL
+
     if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
         raise BadInput(
             f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
         )
     host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
+    try:
+        URL(url)
+    except InvalidURL as error:
+        raise BadInput(f"{name}: {url} is not an address ({error})") from error
     return url.rstrip("/")
 
 
@@ -55,28 +60,21 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine. On SIGINT or SIGTERM cancel it, but wait for calls in flight, which are paid for.
 
     Raises:
-        KeyboardInterrupt: a signal arrived; the argument is its number.
+        KeyboardInterrupt: a signal arrived; the argument is SIGTERM if it was this one.
     """
-    signals = list[int]()
 
     async def guarded() -> Any:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        task = asyncio.current_task()
         assert task is not None
-
-        def stop(number: int) -> None:
-            signals.append(number)
-            task.cancel()
-
-        # asyncio.run handles SIGINT only and does not report the signal. Only the main thread can set handlers.
+        # asyncio.run does so for SIGINT. Only the main thread can set handlers.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop, int(number))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await main
 
     try:
         return asyncio.run(guarded())
     except asyncio.CancelledError:
-        raise KeyboardInterrupt(*signals[-1:]) from None
+        raise KeyboardInterrupt(signal.SIGTERM) from None
 
 
 class Endpoint:
@@ -98,10 +96,9 @@ class Endpoint:
         it ``remembers`` them.
 
         Raises:
-            BadInput: the address, the key or a proxy of the environment is invalid.
+            BadInput: the key or a proxy of the environment is invalid.
         """
         from aiolimiter import AsyncLimiter
-        from httpx2 import InvalidURL
         from openai import AsyncOpenAI
 
         from exaul.llm.http import BoundedClient
@@ -110,16 +107,12 @@ class Endpoint:
         # Local servers need no key, but the header must not be empty.
         self._key = read_key(key) or "none"
         self._http = BoundedClient(config.timeout)
-        try:
-            self._client = AsyncOpenAI(
-                base_url=url,
-                api_key=self._key,
-                max_retries=config.retries,
-                timeout=config.timeout,
-                http_client=self._http,
-            )
-        except InvalidURL as error:
-            raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
+        self._client = AsyncOpenAI(
+            base_url=url,
+            api_key=self._key,
+            max_retries=config.retries,
+            http_client=self._http,
+        )
         self._limit = asyncio.Semaphore(config.concurrent)
         self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
@@ -141,8 +134,7 @@ class Endpoint:
             reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
             self._calls.reused += 1
-        systems = self._calls.systems.setdefault(request["model"], Counter())
-        systems[" ".join((reply.model, reply.fingerprint)).strip()] += 1
+        self._calls.systems[request["model"]][" ".join((reply.model, reply.fingerprint)).strip()] += 1
         return reply
 
     async def close(self) -> None:
@@ -189,20 +181,19 @@ class Endpoint:
         try:
             response = await self._client.post("/chat/completions", content=content, cast_to=Response)
         except APIStatusError as error:
-            raise self._failure(error.response) from None
+            raise self._failure(error) from None
         except APIConnectionError as error:
             what = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
             raise CallFailed(what) from error
         return check_size(response.content)
 
-    def _failure(self, response: "Response") -> CallFailed:
+    def _failure(self, error: "APIStatusError") -> CallFailed:
         """Return the failure of a response, with its error message or the address to which it redirects."""
-        status, text = response.status_code, response.content.decode(errors="replace")
-        with suppress(ValueError, LookupError, TypeError, RecursionError):
-            error = json.loads(text)["error"]
-            text = str(error["message"] if isinstance(error, dict) else error)
+        status, body = error.status_code, error.body  # the ``error`` of JSON, else the text
+        message = body.get("message") if isinstance(body, dict) else body
+        text = message if isinstance(message, str) else error.response.text
         if 300 <= status < 400:
-            text = f"it redirects to {response.headers.get('Location', 'nowhere')}"
+            text = f"it redirects to {error.response.headers.get('Location', 'nowhere')}"
         reply_text = join_lines(shorten(self.redact(text).strip()))
         return (CallRefused if status in REFUSED else CallFailed)(f"status {status}", reply_text, status)
 

@@ -1,8 +1,8 @@
 """Read exports of tools that store users' feedback, and join the feedback on answers with their scores.
 
 A function for each tool, Langfuse, Arize Phoenix, MLflow and Open WebUI, yields the scores and feedback of a file.
-The score is a named one, or without a name the likelihood of a chat completion that is the output. Each function
-raises BadInput, which names file and row; hence rows are objects, not pandas', which would change what cells hold.
+The score is a named one, or LIKELIHOOD, that of a chat completion that is the output. Each function raises
+BadInput, which names file and row; hence rows are objects, not pandas', which would change what cells hold.
 """
 
 import json
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
-from exaul.llm.replies import Unreadable, likelihood, reply_of
+from exaul.llm.replies import likelihood, reply_of
 from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpacked
 
 KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
-LIKELIHOOD = ""  # name of the score that is computed from the logprobs in an answer's output
+LIKELIHOOD = ""  # no name of a score: it is computed from the logprobs in an answer's output
 NO_LOGPROBS = (
     "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number in "
     "[0, 1] with each answer and name it with --score-name"
@@ -33,14 +33,14 @@ class Note(NamedTuple):
     where: str  # file and number of the row, for messages
     id: str  # of the answer: an observation, span, trace or message; "": it is of none, as that of a session
     trace: str  # id of the trace that the answer is part of; "" if unknown
-    name: str  # of the score or feedback; LIKELIHOOD: the likelihood of the output
+    name: str  # of the score, perhaps LIKELIHOOD, or of the feedback
     value: Any  # as in the file; None or empty: there is none
     time: datetime  # of the last change, with time zone; EARLIEST if unknown
     source: str = ""  # where feedback comes from, in the tool's words
     human: bool = False  # whether it can be a user's feedback: not an evaluator's
 
 
-def langfuse(path: Path, score: str | None) -> Iterator[Note]:
+def langfuse(path: Path, score: str) -> Iterator[Note]:
     """Read a file of ``scores`` or ``observations``, of a blob storage export or of the button Export.
 
     A score of an observation or trace is its value, or an entry of the observation's metadata. Scores of evaluators
@@ -55,8 +55,8 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
     for row in rows:
         trace = row.text("trace_id")
         if observations:
-            name, value = _score(row, score, "output", f"metadata.{score}")
-            yield Note(row.where, row.text("id"), trace, name, value, row.time("start_time"))
+            value = _score(row, score, "output", f"metadata.{score}")
+            yield Note(row.where, row.text("id"), trace, score, value, row.time("start_time"))
             continue
         # the ``value`` of a text is an index, or nothing
         value = row.get("string_value" if row.text("data_type") in ("CATEGORICAL", "TEXT") else "value")
@@ -65,7 +65,7 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
         yield Note(row.where, id, trace, row.text("name"), value, time, source, source != "EVAL")
 
 
-def phoenix(path: Path, score: str | None) -> Iterator[Note]:
+def phoenix(path: Path, score: str) -> Iterator[Note]:
     """Read a table of annotations, or of spans with or without annotations.
 
     The client's ``get_span_annotations_dataframe`` and ``get_spans_dataframe`` give such tables, ``px span list
@@ -79,23 +79,23 @@ def phoenix(path: Path, score: str | None) -> Iterator[Note]:
         yield from (_annotation(row, row.text("trace_id"), score) for row in rows)
         return
     require_fields(path, present, ["context.span_id"], " or annotator_kind: no spans or annotations")
-    output = "attributes.output.value" if score is None else f"attributes.{score}"
+    output = f"attributes.{score or 'output.value'}"
     for row in rows:
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
-        name, value = _score(row, score, output, output)
-        yield Note(row.where, id, trace, name, value, row.time("start_time"))
+        value = _score(row, score, output, output)
+        yield Note(row.where, id, trace, score, value, row.time("start_time"))
         for annotation in row.rows("annotations"):
             yield _annotation(annotation, trace, score)
 
 
-def _annotation(row: Row, trace: str, score: str | None) -> Note:
+def _annotation(row: Row, trace: str, score: str) -> Note:
     name = row.text("annotation_name") or row.text("name")
     value = row.get("result.score") if name == score else row.get("result.label", "result.score")
     id, time, human = row.text("span_id") or trace, row.time("updated_at", "created_at"), row.text("annotator_kind")
     return Note(row.where, id, trace, name, value, time, row.text("source"), human == "HUMAN")
 
 
-def mlflow(path: Path, score: str | None) -> Iterator[Note]:
+def mlflow(path: Path, score: str) -> Iterator[Note]:
     """Read a table of ``mlflow.search_traces()``, one row per trace.
 
     The score of an answer is the value of an assessment, or an entry of the trace's metadata or tags; without a
@@ -107,12 +107,12 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
     require_fields(path, present, ["trace_id", "assessments"], ", so it has no traces of MLflow")
     for row in rows:
         trace = row.text("trace_id")
-        name, value = _score(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
-        if score is None and value is None:
+        value = _score(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
+        if not score and value is None:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
             each = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
             value = next((number for number in reversed(each) if number is not None), None)
-        yield Note(row.where, trace, trace, name, value, row.time("request_time"))
+        yield Note(row.where, trace, trace, score, value, row.time("request_time"))
         for assessment in row.rows("assessments"):
             if str(assessment.get("valid")).lower() != "false":
                 name, source = assessment.text("assessment_name"), assessment.text("source.source_type")
@@ -120,7 +120,7 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
                 yield Note(row.where, trace, trace, name, value, time, source, source == "HUMAN")
 
 
-def open_webui(path: Path, score: str | None) -> Iterator[Note]:
+def open_webui(path: Path, score: str) -> Iterator[Note]:
     """Read the array of the page Evaluations, button Export.
 
     Open WebUI stores no score: it is an entry that a filter added to the message, or a program to ``meta`` or
@@ -135,7 +135,7 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
         chat, id, model = row.text("meta.chat_id"), row.text("meta.message_id"), row.text("data.model_id")
         time, key = row.time("updated_at", "created_at"), f"{chat}/{id}" if id else ""
         yield Note(row.where, key, key, "rating", row.get("data.rating"), time, model, True)
-        if score is not None:
+        if score:
             every = unpacked(row.get("snapshot.chat.chat.history.messages"))
             message = unpacked(every.get(id)) if isinstance(every, dict) else None  # an id is no path: it has dots
             value = Row(row.where, message).get(score) if isinstance(message, dict) else None
@@ -143,9 +143,9 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
             yield Note(row.where, key, key, score, value, time, model)
 
 
-def _score(row: Row, score: str | None, output: str, *named: str) -> tuple[str, Any]:
-    """Return the name and value of a score: of the named fields, else the likelihood of the output."""
-    return (LIKELIHOOD, _likelihood(row.get(output))) if score is None else (score, row.get(*named))
+def _score(row: Row, score: str, output: str, *named: str) -> Any:
+    """Return the value of a score: of the named fields, or the likelihood of the output."""
+    return row.get(*named) if score else _likelihood(row.get(output))
 
 
 def _likelihood(output: Any) -> float | None:
@@ -156,13 +156,13 @@ def _likelihood(output: Any) -> float | None:
     try:
         raw = json.dumps(body, default=lambda array: array.tolist()).encode()
         logprobs = reply_of(raw, str).logprobs
-    except (Unreadable, ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return likelihood(logprobs) if logprobs else None
 
 
 def join_notes(
-    notes: Iterable[Note], score: str | None, feedback: str | None, down: Sequence[str]
+    notes: Iterable[Note], score: str, feedback: str | None, down: Sequence[str]
 ) -> tuple[LogRows, list[str]]:
     """Join feedback with the score of the same answer, else with the last score of its trace.
 
@@ -171,7 +171,7 @@ def join_notes(
 
     Args:
         notes: of all files.
-        score: name of the score; None: the likelihood of the output.
+        score: name of the score, or LIKELIHOOD.
         feedback: name of the feedback; required if there are several.
         down: values of the feedback that mean wrong; the others mean right. Required if they are no known pair.
 
@@ -179,16 +179,16 @@ def join_notes(
         BadInput: there is no score, no feedback or no pair of both; feedback has several names, or values of
             unknown meaning; a value is none of its kind.
     """
-    if score is not None and score == feedback:
+    if score and score == feedback:
         raise BadInput(f"score-name: {quote(score)} is also the thumb; they must differ")
     by_time = sorted(notes, key=lambda note: note.time)
     traces = {note.id: note.trace for note in by_time if note.trace}
     valued = [note for note in by_time if not is_missing(note.value)]
-    scored = [note for note in valued if note.id and note.name == (LIKELIHOOD if score is None else score)]
+    scored = [note for note in valued if note.id and note.name == score]
     users = [note for note in valued if note.human and note.name not in (LIKELIHOOD, score)]
     name = _feedback_name({note.name for note in users}, feedback)
     if not scored:
-        raise BadInput(NO_LOGPROBS if score is None else f"score-name: no answer has a score {quote(score)}")
+        raise BadInput(f"score-name: no answer has a score {quote(score)}" if score else NO_LOGPROBS)
     named = [note for note in users if note.name == name]
     # a later value replaces an earlier one
     scores = {note.id: note for note in scored}

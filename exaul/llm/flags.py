@@ -4,7 +4,6 @@ import json
 import math
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from exaul.engine.checks import (
     Configuration,
     check_count,
     check_holds,
+    check_installed,
     check_known,
     check_not_negative,
     check_positive,
@@ -83,6 +83,7 @@ class EndpointFlags(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_installed(NEEDED, "language models need: uv run --extra llm exaul")
         check_holds("score", self.score, bool(self.score), "one name or more")
         for name in self.score:
             scorer_of(name)
@@ -99,12 +100,12 @@ class EndpointFlags(Configuration):
         check_holds("seed", self.seed, 0 <= self.seed < 2**31, "an integer from 0 to 2**31 - 1")
         good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
         check_holds("price", self.price, good, "two finite numbers >= 0")
-        for name in ("key_variable", "judge_key_variable"):
-            check_variable(name, getattr(self, name) or None, is_set=False)  # local servers need no key
         for name in ("endpoint", "judge_endpoint"):
             if getattr(self, name):
                 object.__setattr__(self, name, as_address(name, getattr(self, name)))
-        for variable in (self.key_variable, self.judge_key_variable):
+        for flag in ("key_variable", "judge_key_variable"):
+            variable = getattr(self, flag) or None  # local servers need no key
+            check_variable(flag, variable, is_set=False)
             key = os.environ.get(variable or "", "")
             for name in ("endpoint", "judge_endpoint", "extra"):
                 if len(key) >= SECRET and key in (getattr(self, name) or ""):
@@ -113,10 +114,6 @@ class EndpointFlags(Configuration):
         for name in ("out", "endpoint", "model"):
             if not getattr(self, name):
                 raise BadInput(f"{name}: missing; --{name} is required")
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            names = ", ".join(missing)
-            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")
 
     @property
     def more(self) -> dict[str, Any]:
@@ -142,10 +139,9 @@ class EndpointFlags(Configuration):
         Raises:
             BadInput: an entry is not ROLE=FILE.
         """
-        each = [text.partition("=") for text in self.prompt]
-        for text, (_, equals, path) in zip(self.prompt, each, strict=True):
-            check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
-        return {role: Path(path) for role, _, path in each}
+        for text in self.prompt:
+            check_holds("prompt", text, text.partition("=")[2] != "", "ROLE=FILE")
+        return {role: Path(path) for role, path in (text.split("=", 1) for text in self.prompt)}
 
     def describe_calls(self, answers: int, noun: str, besides: int) -> str:
         """Return how many calls the scores of some answers take, each with some calls besides, and a verdict."""

@@ -50,18 +50,15 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
             raise
 
 
-def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return the manifest of a run before its first call, with ``more``, its sources.
-
-    Besides those of exaul and openai, the versions of the distributions ``programs`` are recorded.
-    """
+def manifest_of(command: str, config: EndpointFlags, **more: Any) -> dict[str, Any]:
+    """Return the manifest of a run before its first call, with ``more``, its sources."""
     texts = prompts(config.files).items()
     return {
         "command": command,
         "configuration": asdict(config),
         "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in texts},
         **more,
-        "versions": {name: metadata.version(name) for name in ("openai", *programs)} | {"exaul": __version__},
+        "versions": {name: metadata.version(name) for name in ("openai", "jax", "numpy")} | {"exaul": __version__},
         "start": timestamp(),
         "end": None,
     }

@@ -67,4 +67,6 @@ class BoundedClient(httpx2.AsyncClient):
         headers = response.headers.copy()
         for name in ("content-encoding", "content-length", "transfer-encoding"):  # of the body as it was sent
             headers.pop(name, None)
-        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+        whole = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+        whole.encoding = "utf-8"  # whatever the response says: some encodings of Python are none of texts
+        return whole

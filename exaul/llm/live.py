@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
+from exaul.engine.checks import BadInput, check_count, check_known, setting
 from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
@@ -73,12 +73,9 @@ class Live(EndpointFlags):
         super().__post_init__()
         check_known("kind", (self.kind,), KINDS)
         check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
-        check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
-        check_not_negative("lam", self.lam)
-        for name in ("horizon", "turns", "candidates"):
+        for name in ("turns", "candidates"):
             check_count(name, getattr(self, name))
-        check_count("shown", self.shown, 0)
+        check_count("shown", self.shown, 0)  # the learner's numbers are checked when it is made
         wanted, other = ("contexts", "questions") if self.kind == "user" else ("questions", "contexts")
         if not getattr(self, wanted) or getattr(self, other):
             raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
@@ -90,7 +87,7 @@ class DialogueLearner:
     """The learner between the models: trial 0 of a replay sweep with the seed of the dialogue, round by round."""
 
     def __init__(self, config: Live) -> None:
-        """Raise BadInput unless the learner exists and learns from feedback on its own answers only."""
+        """Raise BadInput unless the learner can be made, and learns from feedback on its own answers only."""
         import jax
 
         from exaul.engine.functional import cuts, grid, make
@@ -141,7 +138,7 @@ class LiveJob:
 
     def __init__(self, config: Live) -> None:
         """Read the sources and create the learner; raise BadInput if one is unusable or questions are too few."""
-        self.config, self.rounds = config, []
+        self.config, self.rounds, self._learner = config, [], DialogueLearner(config)
         self._texts, self._pool = list[str](), list[Question]()
         if config.kind == "user":
             self._texts, sources = contexts(config.contexts, config.question_column)
@@ -150,12 +147,7 @@ class LiveJob:
             if len(self._pool) < config.horizon:
                 there = f"there are {len(self._pool)} questions, each asked once"
                 raise BadInput(f"horizon: {config.horizon} found; {there}")
-        self.manifest = manifest_of(f"live {config.kind}", config, ("jax", "numpy"), sources=sources)
-        self._learner = DialogueLearner(config)
-
-    def describe(self) -> str:
-        """Return the number of calls, without any call."""
-        return self.config.describe_calls(self.config.horizon, "rounds, one after the other", 2)
+        self.manifest = manifest_of(f"live {config.kind}", config, sources=sources)
 
     def run(self) -> None:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -165,7 +157,7 @@ class LiveJob:
         """
         config = self.config
         with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
-            asker, chance = Asker(config, folder / CALLS, remembers=True), np.random.default_rng(config.seed)
+            asker, chance = Asker(config, folder / CALLS, is_dialogue=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
             asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
             before = len(_whole_lines(folder / TRANSCRIPT))
@@ -186,7 +178,7 @@ class LiveJob:
         left_out = 0
         async with asker:
             try:
-                await asker.probe(other_role=True)
+                await asker.probe()
                 with (
                     Progress(self.config.progress, self.config.horizon, "rounds") as bar,
                     _transcript(path) as add,

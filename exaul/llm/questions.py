@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
-from exaul.engine.logs import files
 from exaul.engine.logs.log import file_hash, is_missing, number_repeats, text_of
-from exaul.llm.tables import unpacked
+from exaul.llm.tables import read_file, unpacked
 
 HUB = "hf:"
 KNOWN = {  # short names of datasets
@@ -68,7 +67,8 @@ def _sources(names: Sequence[str]) -> Iterator[tuple[str, list[str], Iterable[So
     """Yield the label of each source in tables (numbered if used before), its columns, rows and digest."""
     labels = [name if name.startswith(HUB) else Path(name).name for name in names]
     for name, label in zip(names, number_repeats(labels, range(len(names))), strict=True):
-        yield label, *(_hub(name) if name.startswith(HUB) else read_file(Path(name)))
+        path = Path(name)
+        yield label, *(_hub(name) if name.startswith(HUB) else (*read_file(path), file_hash(path)))
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
@@ -102,7 +102,7 @@ def chosen_column(label: str, present: Sequence[str], given: str | None, usual: 
 
 
 def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right: str) -> Question:
-    question = "" if is_missing(row[asked]) else str(row[asked]).strip()
+    question = text_of(row[asked]).strip()
     try:
         answers = tuple(dict.fromkeys(_texts(row[right])))
     except RecursionError as error:
@@ -129,14 +129,6 @@ def _texts(cell: Any) -> Iterator[str]:
             yield from _texts(item)
     elif not is_missing(cell):
         yield str(cell).strip()
-
-
-def read_file(path: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]], str]:
-    """Return the columns of a file, its rows, and its digest; raise BadInput if it is unreadable."""
-    present = files.columns(path)
-    rows, cells = files.read(path, present)
-    each = zip(rows, zip(*cells.values(), strict=True), strict=True)
-    return present, [(number, dict(zip(present, row, strict=True))) for number, row in each], file_hash(path)
 
 
 def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:

@@ -211,7 +211,7 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     if match is None:
         # Small models often explain instead: ask once more, with a schema that allows only yes or no.
         again, _ = await by_schema(ask, request, "verdict", YES_OR_NO)
-        match = None if again is None else VERDICT.match(again)
+        match = VERDICT.match(again)
     return (math.nan if match is None else float(match[1].lower() == "yes")), text
 
 
@@ -223,21 +223,21 @@ async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
     return 1.0 - right
 
 
-async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str | None, str]:
+async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str, str]:
     """Ask for a JSON value of schema ``kind`` under the key ``name``.
 
-    Return the value, None if the reply does not follow the schema, and the whole reply.
+    Return the value as a text, "" if the reply does not follow the schema, and the whole reply.
     """
     schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     try:
         text = (await ask({**request, "response_format": form})).text
     except CallRefused:
-        return None, ""
+        return "", ""
     try:
         return str(json.loads(text)[name]), text
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None, text
+        return "", text
 
 
 async def together(*calls: Awaitable[Any]) -> list[Any]:

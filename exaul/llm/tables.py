@@ -86,14 +86,19 @@ class Row(NamedTuple):
         return [Row(self.where, each) for each in cells]
 
 
+def read_file(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
+    """Return the columns of a file, and its rows with their numbers. Raise BadInput if the file cannot be read."""
+    present = files.columns(path)
+    numbers, cells = files.read(path, present)
+    each = zip(numbers, zip(*cells.values(), strict=True), strict=True)
+    return present, ((number, dict(zip(present, map(_plain, row), strict=True))) for number, row in each)
+
+
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
-    present = files.columns(path)
-    (rows, cells), names = files.read(path, present), list(map(rename, present))
-    each = zip(rows, zip(*cells.values(), strict=True), strict=True)
-    return names, (
-        Row(f"{path}, row {number}", dict(zip(names, map(_plain, values), strict=True))) for number, values in each
-    )
+    present, rows = read_file(path)
+    names = list(map(rename, present))
+    return names, (Row(f"{path}, row {n}", dict(zip(names, row.values(), strict=True))) for n, row in rows)
 
 
 def _plain(cell: Any) -> Any:
@@ -198,7 +203,7 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
             empty = [name for name in names if row.get(name) is None]
             dropped += bool(empty)
             if not empty:
-                other = {_writable(name): _writable(row.cells[name]) for name in kept}
+                other = {writable(name): writable(row.cells[name]) for name in kept}
                 score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
                 rows.append(other | {"score": score, "error": error})
             elif not columns.drop_missing:
@@ -234,6 +239,6 @@ def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
     return 1 - right
 
 
-def _writable(cell: Any) -> Any:
+def writable(cell: Any) -> Any:
     """Return a cell without what no UTF-8 file can hold."""
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

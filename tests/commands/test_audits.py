@@ -77,6 +77,7 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
     ("argv", "part"),
     [
         (["none"], "where: 'none' found; it must be an address or a journal"),
+        (["http://127.0.0.1:P"], "where: http://127.0.0.1:P is not an address (Invalid port"),
         (["http://127.0.0.1:9"], "http://127.0.0.1:9: no reply of a service (ConnectError)"),
         (["FILE", "--judge-model", "m"], "judge_model, endpoint: one of the two is missing"),
         (["FILE", "--token-variable", "NO_SUCH"], "token_variable: the environment variable NO_SUCH is not set"),

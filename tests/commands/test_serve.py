@@ -79,7 +79,7 @@ def test_loopback_alone_needs_no_tokens():
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else name)
+    monkeypatch.setattr("exaul.engine.checks.find_spec", lambda name: None if name == "uvicorn" else name)
     assert "uvicorn: not installed; the service needs: uv run --extra serve" in refused(capsys, "--state", "s")
     assert not (folder / "s").exists()
 

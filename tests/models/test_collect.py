@@ -246,6 +246,8 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("--timeout 0", USUAL, 0, "timeout: 0.0 found"),
         ("--endpoint localhost:80", USUAL, 0, "endpoint: 'localhost:80' found; it must be an address"),
         ("--endpoint http://localhost:P/v1", USUAL, 0, "endpoint: http://localhost:P/v1 is not an address"),
+        ("--judge-endpoint http://[::1", USUAL, 0, "judge_endpoint: http://[::1 is not an address"),
+        ("--score https://h:P/s", USUAL, 0, "score: https://h:P/s is not an address"),
         (
             "--endpoint http://me:secret@host/v1",
             USUAL,
@@ -274,7 +276,7 @@ def test_what_cannot_be_asked_is_one_sentence_and_costs_nothing(
 
 
 def test_missing_packages_are_named_with_the_command_of_a_checkout(refused, monkeypatch):
-    monkeypatch.setattr("exaul.llm.flags.find_spec", lambda name: None)
+    monkeypatch.setattr("exaul.engine.checks.find_spec", lambda name: None)
     assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in refused()
 
 
@@ -563,6 +565,18 @@ def test_texts_of_collect_are_rows(stub, collect, tmp_path):
     second, third = made(tmp_path / "second").log, collect("--score exact", out="third").log
     pd.testing.assert_frame_equal(second[["id", "error", "score_exact"]], third[["id", "error", "score_exact"]])
     assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0
+
+
+@pytest.mark.parametrize(("ending", "cell"), [("parquet", b"\xc3\xbc"), ("jsonl", "\ud800")])
+def test_rows_may_hold_what_no_csv_can(stub, tmp_path, ending, cell):
+    """Lists are left out, bytes are texts, and half a character is escaped."""
+    stub.rule, path = surer, tmp_path / f"rows.{ending}"
+    row = {"ask": "Which colour?", "got": "blue", "tags": ["a"], "x": cell}
+    pd.DataFrame([row]).to_parquet(path) if ending == "parquet" else path.write_text(json.dumps(row))
+    assert main(scoring(stub, path, tmp_path / "out")) == 0
+    found = made(tmp_path / "out").log
+    assert list(found) == ["ask", "got", "x", "score_verbal", "score_exact"]
+    assert found["x"].tolist() == ["ü" if ending == "parquet" else r"\ud800"]
 
 
 def test_scores_that_fail_are_empty_and_counted(stub, rows, tmp_path, capsys):

@@ -113,6 +113,8 @@ FAILURES = [  # a response, the failure and what is told of it, and the number o
         for status in (301, 302, 303, 307, 308)
     ),
     (lambda: Response("[" * 10**5, 418), "status 418", "[[[", 1),
+    (lambda: Response("{", 418, {"content-type": "text/plain; charset=hex"}), "status 418", "{", 1),
+    (lambda: JSONResponse({"error": {"message": [1]}}, 418), "status 418", '{"error":{"message":[1]}}', 1),
     (lambda: packed(b"not packed"), *NO_COMPLETION),
     (lambda: packed(gzip.compress(gzip.compress(PARIS)), "gzip, gzip"), *NO_COMPLETION),
     (lambda: packed(gzip.compress(b" " * (LARGEST + 1), 9)), *TOO_LARGE),

@@ -226,6 +226,19 @@ def test_the_users_shift(stub, dialogue):
     assert all(len(messages) == 1 for messages in answering)
 
 
+def test_a_text_that_is_refused_is_left_out(stub, dialogue):
+    """The dialogue goes on with the others."""
+    ask = asking(lambda turn: "What is said?")
+    stub.rule = lambda body, before: (
+        JSONResponse({"error": "too long"}, 400)
+        if TEXTS[2] in body["messages"][0]["content"]
+        else ask(body, before)
+    )
+    lines, found = dialogue(kind="user", horizon=8, turns=1)
+    assert {line["topic"].partition(",")[0] for line in lines} == {f"text {n}" for n in (1, 2, 4, 5)}
+    assert found.manifest["left out"]["status 400"] >= 1
+
+
 UNCLEAR = completion("Hard to say.")
 ANSWERLESS = {  # the side that asks, the rule, the rounds wanted and played, and why no more are played
     "no round": ("adversary", choosing(0, by_pattern({r"is \d*[37] plus.*Reference answers": UNCLEAR})), 6, 6, ""),

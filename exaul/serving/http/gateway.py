@@ -64,7 +64,7 @@ class ChatRequest(NamedTuple):
 
 
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
-    """Add the routes of the gateway to an application. ``BadInput``: the endpoint's address or key is invalid."""
+    """Add the routes of the gateway to an application. ``BadInput``: a key is invalid, or --key needs tokens."""
     state = application.state
     if flags.key == "token" and state.tokens is None:
         raise BadInput("tokens: missing; --key token requires them, with a key for each")

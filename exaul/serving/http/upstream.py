@@ -12,7 +12,6 @@ from urllib.parse import quote
 import httpx2
 from starlette.responses import Response
 
-from exaul.engine.checks import BadInput, join_lines
 from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
@@ -41,13 +40,9 @@ class Upstream:
             secured: whether the clients' credentials are for this service, so that the endpoint must not get them.
 
         Raises:
-            BadInput: the address, the key or a proxy of the environment is invalid.
+            BadInput: the key or a proxy of the environment is invalid.
         """
-        try:
-            self._url = str(httpx2.URL(url))
-        except httpx2.InvalidURL as error:
-            raise BadInput(f"upstream: {url} is not an address ({join_lines(str(error))})") from error
-        self._key = read_key(key_variable)
+        self._url, self._key = url, read_key(key_variable)
         self._secret = self._key if self._key and len(self._key) >= SECRET else ""  # which some endpoints repeat
         self._secured, self._client = secured, BoundedClient(timeout)
         self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()

@@ -1,7 +1,7 @@
 """Learners and environments as pure functions of one game, for a JAX program of your own.
 
-``make``, ``grid``, ``cuts``, ``play`` and ``regret`` are of one game; ``environment``, ``keys`` and ``play_in`` are
-of the games of a sweep's trials.
+``make``, ``play`` and ``regret`` are of one game, with the ``cuts`` of scores on a ``grid``; ``environment``,
+``keys`` and ``play_in`` are of the games of a sweep's trials.
 """
 
 import math
@@ -105,7 +105,7 @@ def make(
     if log is not None and getattr(learner.rule, "fit", None) is None:
         raise BadInput(f"log: given, but {name} does not start from a log")
     rates = None if horizon is None or learner.rates is None else learner.rates(horizon, arms)
-    if anytime and learner.anytime is not None:
+    if learner.anytime is not None and (anytime or (learner.rates is None and horizon is not None)):
         rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
         rates, eta, gamma = Rates(rates.eta, np.nan_to_num(rates.gamma)), None, None
     if lam is None:

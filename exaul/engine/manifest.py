@@ -19,7 +19,7 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
 RELEASE = import_module("exaul").__version__  # not of its metadata: it may be on the path uninstalled
-# beside the kernels, what decides the totals; code that only prints or draws does not enter
+# beside the kernels, what simulates; code that reads flags, prints or draws does not enter
 HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
 # Someone may have edited a manifest: what is read of it must have these types, and a message says them in words.
 JSON_NAMES: dict[type, str] = {

@@ -1,4 +1,4 @@
-"""The learners of the paper as functions of one game, and the readable backend: all weights in every round, O(H).
+"""All learners as functions of one game, and the readable backend: all weights in every round, O(H).
 
 Read it from the top: a round of Algorithms "ExAUL" and "EW-CA" is ``SidedLearner``, one of "Exp3-IX-CA"
 ``DrawnLearner``. What they charge is the learner's rule (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their

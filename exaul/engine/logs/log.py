@@ -57,7 +57,7 @@ class Records(NamedTuple):
     scores: NDArray[np.float64]  # [N] in [0, 1]
     errors: NDArray[np.float64]  # [N] in [0, 1], 1 = wrong
     dropped: int  # rows left out for an empty score or label
-    sha256: str | None  # of the file; None for a profile
+    sha256: str | None  # of the file; None for a profile, and for a table in memory
     groups: NDArray[Any] | None = None  # [N] group of each question, or None
 
     def take(self, rows: NDArray[Any]) -> "Records":

@@ -60,7 +60,7 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     arms, first = len(grid), (start[0], start[1])
     state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
     sums = Sums(np.zeros(len(alphas), np.int64), np.zeros(len(alphas)))
-    tally = native.CheckpointSums.after(sums, np.zeros((blocks, 0), np.int32))
+    tally = native.CheckpointSums.starting_from(sums, np.zeros((blocks, 0), np.int32))
     rates = Rates(np.full(blocks, step), np.zeros(blocks))
     costs = np.zeros(len(alphas))
     for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):

@@ -70,7 +70,7 @@ class Rollout(Saved):
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
         self.count = len(cell)
-        padded = machine.padded_indices(self.count)  # every device gets whole tiles
+        padded = machine.padded_indices(self.count)  # whole tiles
         copies = source.copies(learner)
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
@@ -178,8 +178,10 @@ def simulate_learners(
 
     Args:
         source: with the trials to simulate.
+        learners: of the source.
         records: the same for all learners, as of ``Rollout``.
         report: called with the rounds of each chunk, of all copies together.
+        saves: the folder and the batch of this state.
         counter: searches for the best arms in these records.
         best: as of ``Rollout``.
     """

@@ -1,6 +1,6 @@
 """Simulate copies and find best arms in JAX: a chunk is one compiled program, for every kind of environment.
 
-simulate_chunk     jit: compiled once per learner and environment
+simulate_chunk     jit: compiled once per learner, environment and sizes
   scan             K blocks: uniforms are drawn, and the records of an oblivious environment made, here
     vmap           B copies
       advance      256 rounds of one copy on given records
@@ -21,7 +21,7 @@ from exaul.engine.environments.adaptive import Objective
 from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, Saved, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
-from exaul.kernels.native.backend import pool
+from exaul.kernels.native.backend import threads
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
@@ -47,7 +47,7 @@ def add_to_sums(sums: Sums, answered: Array, wrong: Array, checkpoint_rounds: Ar
     the checkpoints, [S, B].
     """
     # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which is
-    # the same for all chunks, checkpoints and numbers of devices.
+    # the same for all chunks and checkpoints.
     running = Sums(
         sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
         sums.wrong[None] + jnp.cumsum(wrong, axis=0),
@@ -192,7 +192,7 @@ class OnDevice(Saved):
                 self.now, others = program(*static, jax.tree.map(jnp.asarray, self.now), *given)
             return others
 
-        self.result = pool().submit(call).result
+        self.result = threads().submit(call).result
 
     @property
     def leaves(self) -> list[Any]:

@@ -170,7 +170,7 @@ class CompiledSimulation(Saved):
     def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
         """Start to simulate a chunk, on the records that were made of it."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        self.tally = CheckpointSums.after(self.sums, chunk.checkpoint_rounds)
+        self.tally = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
         self.running = self.backend.simulate(self.state, made, rates, self.copies, self.tally)
 
     def collect(self) -> Sums:

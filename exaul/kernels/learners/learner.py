@@ -135,11 +135,11 @@ class Learner(NamedTuple, Generic[RuleType]):
             none.
         regret_bounds: its proved bounds of the regret; None if there are none.
         risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
-            1) on every sequence; eta, gamma and rounds [K] are the rates and lengths of the blocks. Rounds t in
-            1..T and numbers of answers up to t broadcast. None if nothing is proved. The guarantees under delayed
-            feedback require that the bound rests on a gate: round t + 1 is answered only if ``R_t <= risk_bound(t +
-            1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule can start from a log, two more arguments
-            are alpha and the state before round 1.
+            1) on every sequence; eta, gamma and rounds [K] are the rates and lengths of the blocks, or a step alone
+            as eta, if no more is read. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing
+            is proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
+            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule
+            can start from a log, two more arguments are alpha and the state before round 1.
         rate: what a sweep calls its eta: ``eta``, or ``step``, which its field ``steps`` sets.
     """
 

@@ -32,14 +32,14 @@ def available() -> int:
 
 
 @cache
-def pool() -> ThreadPoolExecutor:
+def threads() -> ThreadPoolExecutor:
     """Return the threads of this process, started at the first call: compiled loops release Python's lock."""
     return ThreadPoolExecutor(available())
 
 
 def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> None:
     """Call ``part(first, last)`` on threads for parts of at most ``each`` of ``count``: those first..last-1."""
-    list(pool().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
+    list(threads().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
 
 
 class RecordBlocks:
@@ -90,7 +90,7 @@ class CheckpointSums(NamedTuple):
     at_checkpoints: Sums  # [K, S, B]
 
     @staticmethod
-    def after(so_far: Sums, checkpoint_rounds: NDArray[np.int32]) -> "CheckpointSums":
+    def starting_from(so_far: Sums, checkpoint_rounds: NDArray[np.int32]) -> "CheckpointSums":
         """Return these sums, before the first of K blocks."""
         shape = *checkpoint_rounds.shape, len(so_far.wrong)
         return CheckpointSums(checkpoint_rounds, so_far, Sums(np.zeros(shape, np.int64), np.zeros(shape)))
@@ -244,7 +244,7 @@ def simulate_tiles(
     def run(tile: Tile) -> None:
         numbers, loop = tile.numbers, loops[tile.is_shared]
         mine = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
-        sums = CheckpointSums.after(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
+        sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
         workspace = _workspace(threading.get_ident(), loop.arrays, state.shape[1], len(numbers), precision)
         loop.simulate(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, *workspace)
         state[numbers] = mine.T if loop.by_arm else mine
@@ -253,7 +253,7 @@ def simulate_tiles(
         ):
             to[..., numbers] = part_of
 
-    return [pool().submit(run, tile) for tile in tiles(copies.record_stream, group, len(loops) > 1)]
+    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, group, len(loops) > 1)]
 
 
 def rounds_between(

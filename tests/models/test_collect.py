@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import signal
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -26,7 +25,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
 from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.processes import EXAUL, output_of, refusal_of
+from tests.processes import EXAUL, output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"
@@ -443,8 +442,8 @@ def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, s
     chance, had = random.Random(0), []
     for _ in range(kills):
         killed(stub, argv, chance.random() * 0.3)
-        with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
-            had.append((len(stub.asked), {key for (key,) in file.execute("SELECT key FROM calls")}))
+        stored = sql(tmp_path / "out" / "calls.sqlite", "SELECT key FROM calls")
+        had.append((len(stub.asked), {key for (key,) in stored}))
     stub.delay = 0
     log = collect(how).log
     keys = [key_of(stub.url, body) for body in stub.asked]
@@ -487,8 +486,7 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
     argv += ["--price", "1", "1", "--out", "log"]
 
     def stored():
-        with sqlite3.connect("log/calls.sqlite") as file:
-            return set(file.execute("SELECT key, rowid FROM calls"))
+        return set(sql("log/calls.sqlite", "SELECT key, rowid FROM calls"))
 
     with subprocess.Popen([*EXAUL, *argv]) as running:
         while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:

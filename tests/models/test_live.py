@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sqlite3
 from itertools import count
 
 import pandas as pd
@@ -16,7 +15,7 @@ from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.processes import output_of, refusal_of
+from tests.processes import output_of, refusal_of, sql
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
@@ -273,8 +272,7 @@ def test_a_run_that_stops_goes_on_to_the_same_transcript(stub, dialogue, tmp_pat
     dialogue(horizon=8)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
-    with sqlite3.connect(out / "calls.sqlite") as file:
-        file.execute("DELETE FROM calls WHERE rowid > 10")
+    sql(out / "calls.sqlite", "DELETE FROM calls WHERE rowid > 10")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
     stored = [(out / name).read_bytes() for name in ("log.csv", "manifest.json")]
     _, found = dialogue(horizon=8)

@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import socket
-import sqlite3
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +16,7 @@ from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
 from exaul.serving.http.server import address_of, listen
 from exaul.serving.service import LEAST_BYTES, for_json
+from tests.processes import sql
 from tests.serving.http.apps import CONFIGURATION, answered
 
 JSON = {"content-type": "application/json"}
@@ -37,12 +37,8 @@ def lasting(tmp_path_factory):
 
 def entries(client):
     """The entries of the journal of a service."""
-    with sqlite3.connect(client.app.state.service.path) as file:
-        rows = file.execute(
-            "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
-        ).fetchall()
-    file.close()
-    return rows
+    query = "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
+    return sql(client.app.state.service.path, query)
 
 
 def error_of(reply, status):

@@ -16,7 +16,7 @@ from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
-from tests.commands.boundaries.helpers import process, refused
+from tests.commands.boundaries.helpers import process
 from tests.engine.test_abstainers import replay_in_memory
 from tests.processes import output_of, sql
 
@@ -84,10 +84,10 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("statement", DAMAGES)
-def test_damage_is_one_sentence(state, capsys, statement):
+def test_damage_is_one_sentence(state, capsys, refused, statement):
     expected = figures_of("state")
     sql("state", statement)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
+    refused(["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
     capsys.readouterr()
     status = main(["journal", "export", "state", "rated.csv"])  # which needs less of the file
     out, err = capsys.readouterr()
@@ -103,15 +103,15 @@ def test_a_key_is_a_text(state):
         abstainers.all_keys()
 
 
-def test_damaged_pages_are_one_sentence(state, capsys):
+def test_damaged_pages_are_one_sentence(state, refused):
     content = bytearray(Path("state").read_bytes())
     content[4096 * 3 : 4096 * 5] = bytes(range(256)) * 32
     Path("state").write_bytes(content)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: ")
+    refused(["journal", "verify", "state"], "exaul: state: ")
     Path("state").write_bytes(content[:4096])
-    refused(capsys, ["journal", "export", "state", "rated.csv"], "exaul: state: ")
+    refused(["journal", "export", "state", "rated.csv"], "exaul: state: ")
     Path("state").write_bytes(b"no database, but long enough to look like one" * 10)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: cannot be used (file is not a database)")
+    refused(["journal", "verify", "state"], "exaul: state: cannot be used (file is not a database)")
 
 
 def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys):
     assert main(["journal", "verify", "state"]) == 0
 
 
-def test_rated_answers_are_exported_to_a_new_file(state, capsys):
+def test_rated_answers_are_exported_to_a_new_file(state, capsys, refused):
     """Also with a carriage return in the name of a key."""
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
@@ -180,8 +180,8 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys):
     _, columns = files.read(Path("rated.csv"), ["key"])
     assert "a\rb" in columns["key"]
     assert f"{len(columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
-    refused(capsys, ["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
-    refused(capsys, ["journal", "verify", "none"], "none")
+    refused(["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
+    refused(["journal", "verify", "none"], "none")
 
 
 def random_value(rng):

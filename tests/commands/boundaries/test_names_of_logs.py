@@ -11,7 +11,7 @@ from exaul import run
 from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
-from tests.commands.boundaries.helpers import ROWS, SMALL, names_of, refused
+from tests.commands.boundaries.helpers import ROWS, SMALL, names_of
 from tests.experiments.scale import small_scale
 
 NAMES = {
@@ -55,14 +55,12 @@ def test_escaped_text_is_read_back():
     assert found == names
 
 
-def test_a_name_that_is_not_utf_8_is_refused_at_once(capsys):
+def test_a_name_that_is_not_utf_8_is_refused_at_once(refused):
     name = os.fsdecode(b"bad\xff.csv")
     Path(name).write_text(ROWS)
-    refused(
-        capsys, ["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8"
-    )
-    refused(capsys, ["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
-    refused(capsys, ["inspect", name], "log: ", "must be UTF-8")
+    refused(["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8")
+    refused(["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
+    refused(["inspect", name], "log: ", "must be UTF-8")
 
 
 def test_logs_of_one_name_get_distinct_names(few_figures):

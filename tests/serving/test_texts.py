@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from starlette.testclient import TestClient
 
 from exaul import BadInput
 from exaul.serving.http import application
@@ -41,13 +40,13 @@ def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatc
     texts.close()
 
 
-def test_an_idle_service_deletes_texts(tmp_path, monkeypatch):
+def test_an_idle_service_deletes_texts(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(application, "TEXT_SECONDS", 0.01)
-    with TestClient(application.app(tmp_path / "s", audit=1.0, warm_start=EASY)) as client:
-        service, file, later = client.app.state.service, tmp_path / "s.texts", time.time() + 31 * DAY
+    with opened(audit=1.0, warm_start=EASY) as client:
+        service, file, later = client.app.state.service, tmp_path / "state.texts", time.time() + 31 * DAY
         service.feedback(service.decide(0.5, question="", text="a secret").id, "up")
         assert b"a secret" in file.read_bytes()
-    with TestClient(application.app(tmp_path / "s", texts="none")):  # also one that keeps no more
+    with opened(texts="none"):  # also one that keeps no more
         monkeypatch.setattr(time, "time", lambda: later)
         until(lambda: b"a secret" not in file.read_bytes())
 

@@ -59,6 +59,12 @@ def reply(body):
     return completion(right if number % 2 else f"perhaps {number}")
 
 
+def command_at(url, out, *words):
+    """A command that asks a model of an endpoint, each call once, and writes into a folder."""
+    argv = [*words, "--endpoint", url, "--model", "m", "--out", str(out)]
+    return [*argv, "--progress", "quiet", "--retries", "0"]
+
+
 def killed(stub, argv, seconds):
     """Run a command in a process of its own, and kill it so long after its first call."""
     before = len(stub.asked)

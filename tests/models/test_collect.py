@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
-from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed
 from tests.processes import EXAUL, output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
@@ -32,8 +32,7 @@ PRICED = "--price 1 1"
 
 
 def command(questions, out, flags="", endpoint=ABSENT):
-    argv = ["collect", str(questions), "--endpoint", endpoint, "--model", "m", "--out", str(out)]
-    return [*argv, "--progress", "quiet", "--retries", "0", *shlex.split(flags)]
+    return [*command_at(endpoint, out, "collect", str(questions)), *shlex.split(flags)]
 
 
 def made(folder, printed=""):
@@ -526,9 +525,8 @@ def rows(tmp_path):
 
 
 def scoring(stub, rows, out, flags=""):
-    argv = ["score", str(rows), "--score", "verbal", "exact", "--question-column", "ask", "--answer-column", "got"]
-    argv += ["--endpoint", stub.url, "--model", "m", "--out", str(out), "--progress", "quiet", "--retries", "0"]
-    return [*argv, *flags.split()]
+    argv = command_at(stub.url, out, "score", str(rows), "--score", "verbal", "exact")
+    return [*argv, "--question-column", "ask", "--answer-column", "got", *flags.split()]
 
 
 def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
@@ -553,9 +551,8 @@ def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
 def test_texts_of_collect_are_rows(stub, collect, tmp_path):
     """Their errors come along, so that the log can be inspected; samples of collect's requests are the same."""
     collect("--score logprob", out="first")
-    argv = ["score", str(tmp_path / "first" / "texts.jsonl"), "--endpoint", stub.url, "--model", "m"]
-    argv += ["--score", "exact", "--progress", "quiet", "--out", str(tmp_path / "second")]
-    assert main(argv) == 0
+    texts = str(tmp_path / "first" / "texts.jsonl")
+    assert main(command_at(stub.url, tmp_path / "second", "score", texts, "--score", "exact")) == 0
     second, third = made(tmp_path / "second").log, collect("--score exact", out="third").log
     pd.testing.assert_frame_equal(second[["id", "error", "score_exact"]], third[["id", "error", "score_exact"]])
     assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0

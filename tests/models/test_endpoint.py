@@ -14,7 +14,7 @@ from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.replies import LARGEST
-from tests.models.stub import Stub, completion
+from tests.models.stub import Stub, command_at, completion
 
 KEY = "sk-very-secret"
 
@@ -227,8 +227,7 @@ def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monke
     found, _ = with_endpoint(stub, tmp_path)
     assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
     assert len(found.logprobs) == 4
-    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--key-variable", "NO_KEY"]
-    argv += ["--out", str(tmp_path / "out"), "--progress", "quiet"]
+    argv = command_at(stub.url, tmp_path / "out", "collect", str(sums), "--key-variable", "NO_KEY")
     main(argv)
     stub.rule = lambda body, before: JSONResponse({"error": f"no such key: {KEY}"}, 401, {"location": KEY})
     assert main([*argv, "--judge", "llm", "--out", str(tmp_path / "other")]) == 2

@@ -201,8 +201,8 @@ def test_calls_are_paced_as_the_user_and_the_endpoint_say(stub, tmp_path, calls,
     assert waited >= least
 
 
-@pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"per_minute": 1}, 1)])
-def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
+@pytest.mark.parametrize("more", [{}, {"per_minute": 1}])
+def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more):
     """The wait that an endpoint requests, and that for the next call of a minute."""
     stub.rule = lambda body, before: JSONResponse({"error": "slow down"}, 429, {"retry-after": "45"})
 
@@ -215,7 +215,7 @@ def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
         return await asyncio.gather(*calls, return_exceptions=True)
 
     results, _ = with_endpoint(stub, tmp_path, use, **more)
-    assert len(stub.asked) == asked
+    assert len(stub.asked) == 1
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
 
 

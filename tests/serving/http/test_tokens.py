@@ -111,22 +111,21 @@ def test_without_a_token_the_body_is_not_read(source, authorization):
     async def application(*_):
         raise AssertionError("it must not be called")
 
-    for method, url, _ in ROUTES:
-        events, parts = (
-            [],
-            [{"type": "http.request", "body": bytes(9), "more_body": more} for more in (False, True)],
-        )
+    async def events_of(method, url):
+        events, more = [], [False, True]
 
-        async def receive(events=events, parts=parts):
+        async def receive():
             events.append("receive")
-            return parts.pop()
+            return {"type": "http.request", "body": bytes(9), "more_body": more.pop()}
 
-        async def send(message, events=events):
+        async def send(message):
             events.append(message.get("status", bool(message.get("body"))))
 
-        guard = Guard(application, Tokens(str(source)), None)
-        asyncio.run(guard(scope | {"method": method, "path": url}, receive, send))
-        assert events == [401, True, "receive", "receive", False]
+        await Guard(application, Tokens(str(source)), None)(scope | {"method": method, "path": url}, receive, send)
+        return events
+
+    for method, url, _ in ROUTES:
+        assert asyncio.run(events_of(method, url)) == [401, True, "receive", "receive", False]
 
 
 def test_only_the_scope_keys_makes_a_key(client):

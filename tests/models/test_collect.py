@@ -64,14 +64,13 @@ def refused(stub, sums, tmp_path, capsys):
 
 
 @pytest.fixture
-def own_scores(tmp_path, monkeypatch):
+def own_scores(in_folder):
     """A module with scores of the user."""
     code = "async def length(request, reply, ask):\n    return len(reply.text) - 1\n\n"
     code += "async def other(request, reply, ask):\n    return await ask({**request, 'model': 'other'})\n\n"
     code += "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n\n"
     code += "def plain(*_):\n    return 0.5\n"
-    (tmp_path / "mine_of_collect.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
+    Path("mine_of_collect.py").write_text(code)
 
 
 def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, collect):

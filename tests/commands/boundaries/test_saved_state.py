@@ -19,11 +19,6 @@ from tests.processes import output_of, refusal_of
 RESUME = ["sweep", "--resume", "out"]
 
 
-def test_an_interrupted_command_says_how_to_continue(capsys):
-    interrupted()
-    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
-
-
 MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 
 
@@ -133,8 +128,9 @@ def test_a_shard_of_another_sweep_is_not_merged(refused, few_figures):
     refused(["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 in it, 0 in")
 
 
-def test_a_dry_run_of_resume_describes_what_is_resumed(capsys, refused):
+def test_an_interrupted_command_says_how_to_continue_and_a_dry_run_of_that_what_is_resumed(capsys, refused):
     interrupted()
+    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
     told = output_of([*RESUME, "--dry-run"], capsys)
     assert "1 (alphas x lambdas x rates, of all learners)" in told

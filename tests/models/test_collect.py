@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
-from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
 from tests.processes import EXAUL, output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
@@ -459,19 +459,18 @@ def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
         "What is the capital of Japan?": ["The capital of Japan is Tokyo"],
         "Which number am I thinking of?": ["8241"],
     }
-    lines = [json.dumps({"question": q, "answers": a}) + "\n" for q, a in rows.items()]
-    (tmp_path / "q.jsonl").write_text("".join(lines))
+    path = write_rows(tmp_path / "q.jsonl", [{"question": q, "answers": a} for q, a in rows.items()])
     how = f"--endpoint {small_model} --prompt answer={tmp_path / 'plain.txt'} --score logprob p-true exact {more} "
     how += f"--samples 1 --judge {'both' if more else 'exact'} --max-tokens 12 --concurrent 2 --timeout 300 "
     how += shlex.join(["--extra", json.dumps({"stop": ["\n"]} | ({} if more else {"max_tokens": 12}))])
     status = (0, 3) if more else ()  # it may not say a number in percent
-    found = collect(how, *status, questions=tmp_path / "q.jsonl")
+    found = collect(how, *status, questions=path)
     assert found.log["error_exact"].tolist() == [0, 1]
     known, unknown = found.log["score_logprob"]
     assert 1 > known > unknown > 0
     assert found.log["score_p_true"].between(0, 1, inclusive="neither").all()
     assert found.about["usage"]["prompt tokens"] > 0
-    again = collect(how, *status, questions=tmp_path / "q.jsonl")
+    again = collect(how, *status, questions=path)
     assert again.about["usage"]["last run"]["calls"] == 0
 
 
@@ -519,8 +518,7 @@ def rows(tmp_path):
     about = {"tags": ["a"], "hole": "=1"}
     lines = [{"ask": f"Which colour has {n}?", "got": got, "error": n % 2} | about for n, got in enumerate(answers)]
     lines[1]["hole"] = " "
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return tmp_path / "rows.jsonl"
+    return write_rows(tmp_path / "rows.jsonl", lines)
 
 
 def scoring(stub, rows, out, flags=""):

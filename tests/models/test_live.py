@@ -14,7 +14,7 @@ from exaul.commands.live import summary
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
-from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
 from tests.processes import output_of, refusal_of, sql
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
@@ -30,18 +30,14 @@ def _quick(request, monkeypatch):
 @pytest.fixture
 def pool(tmp_path):
     """Sixty questions."""
-    path = tmp_path / "pool.jsonl"
     rows = [{"question": q, "answer": a} for q, a in list(KNOWN.items())[:60]]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(tmp_path / "pool.jsonl", rows)
 
 
 @pytest.fixture
 def texts(tmp_path):
     """Five texts."""
-    path = tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"context": text}) + "\n" for text in TEXTS))
-    return path
+    return write_rows(tmp_path / "texts.jsonl", [{"context": text} for text in TEXTS])
 
 
 @pytest.fixture
@@ -299,9 +295,8 @@ def test_a_refused_question_is_left_out_for_good(stub, dialogue):
 
 def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
     """Of a question with answers."""
-    path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
-    path.write_text(json.dumps(row) + "\n")
+    path = write_rows(tmp_path / "q.jsonl", [row])
     stub.rule = choosing(0)
     dialogue(questions=(str(path),), horizon=1)
     (asked,) = [body for body in stub.asked if "Question: What is 2 plus" in str(body)]

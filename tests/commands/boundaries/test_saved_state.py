@@ -128,7 +128,7 @@ def test_a_shard_of_another_sweep_is_not_merged(refused, few_figures):
     refused(["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 in it, 0 in")
 
 
-def test_an_interrupted_command_says_how_to_continue_and_a_dry_run_of_that_what_is_resumed(capsys, refused):
+def test_how_to_continue_is_said_and_described_by_a_dry_run(capsys, refused):
     interrupted()
     assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))

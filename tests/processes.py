@@ -1,11 +1,12 @@
-"""Programs in processes of their own, and what commands print in this one."""
+"""Programs in processes of their own, what commands print in this one, and rows of databases."""
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from exaul.commands.main import main
@@ -55,6 +56,12 @@ def service(command, folder, env):
 
     with serving(command, folder, env) as (_, address):
         yield ask
+
+
+def sql(path, *statement):
+    """Run a statement, perhaps with its values, on a file that is closed then; return the rows."""
+    with closing(sqlite3.connect(path)) as file, file:
+        return file.execute(*statement).fetchall()
 
 
 def output_of(argv, capsys, status=0):

@@ -15,26 +15,15 @@ from exaul.commands.main import main
 from exaul.serving.http.server import BoundedServer
 from exaul.serving.http.settings import ServeFlags
 from tests.processes import EXAUL, refusal_of, serving
-from tests.serving.http.apps import asked
+from tests.serving.http.apps import asked, until
 
 SERVE = *EXAUL, "serve", "--state", "s", "--port", "0"
 LOG = "score,correct\n" + "0.9,1\n0.2,0\n" * 50
-TOKEN = "decide,feedback,read 0123456789abcdef"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TOKENS", TOKEN)
+def folder(tmp_path, in_folder):
     return tmp_path
-
-
-def bearer(token):
-    return {"Authorization": f"Bearer {token}"}
-
-
-def refused(capsys, *flags):
-    return refusal_of(["serve", *flags], capsys)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +57,7 @@ def test_bad_flags_are_one_line(folder, capsys, flags, part):
     (folder / "other").write_text("x" * 5000)
     (folder / "flat.toml").write_text("billing = 3")
     (folder / "unknown.toml").write_text("[billing]\nbeta = 0.1")
-    assert part in refused(capsys, *flags.split())
+    assert part in refusal_of(["serve", *flags.split()], capsys)
     assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
 
 
@@ -80,61 +69,48 @@ def test_loopback_alone_needs_no_tokens():
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
     monkeypatch.setattr("exaul.engine.checks.find_spec", lambda name: None if name == "uvicorn" else name)
-    assert "uvicorn: not installed; the service needs: uv run --extra serve" in refused(capsys, "--state", "s")
+    said = refusal_of(["serve", "--state", "s"], capsys)
+    assert "uvicorn: not installed; the service needs: uv run --extra serve" in said
     assert not (folder / "s").exists()
-
-
-def test_a_file_in_use_is_one_line(folder, capsys):
-    with Abstainers("s"):
-        assert refused(capsys, "--state", "s", "--port", "0") == "exaul: s: is in use by this process\n"
 
 
 def test_a_port_in_use_is_one_line_and_leaves_no_file(folder, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
-        assert "is in use" in refused(capsys, "--state", "s", "--port", str(other.getsockname()[1]))
+        assert "is in use" in refusal_of(["serve", "--state", "s", "--port", str(other.getsockname()[1])], capsys)
     assert list(folder.iterdir()) == []
 
 
-def test_it_serves_until_a_signal_and_writes_no_secret(folder):
-    with serving([*SERVE, "--tokens", "env:TOKENS", "--shadow"], stderr=PIPE) as (running, address):
-        port = int(address.rpartition(":")[2])
-        statuses = []
-        for token in ("0123456789abcdef", "guess-0123456789"):
-            status, _, raw = asked(port, "POST", "/v1/decide", '{"score": 1, "id": "x"}', bearer(token))
-            assert "0123456789" not in raw
-            statuses.append(status)
-        running.send_signal(signal.SIGINT)
-        output = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
-    assert statuses == [200, 401]
-    assert output == ""
-    assert not os.path.exists("s-wal")  # the file was closed
-    with Abstainers("s") as abstainers:
-        assert abstainers.figures()["shadow_answers"] == 1
-
-
-def status_of(port, token):
-    return asked(port, "GET", "/v1/keys", headers=bearer(token))[0]
-
-
-def test_sighup_reads_the_tokens_again(folder):
+def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
+    """It writes no secret."""
     tokens, old, new = folder / "tokens", "old-0123456789abcdef", "new-0123456789abcdef"
     tokens.touch(0o600)
-    tokens.write_text(f"read {old}\n")
+    tokens.write_text(f"decide,read {old}\n")
     with serving([*SERVE, "--tokens", "tokens", "--shadow"], stderr=PIPE) as (running, address):
         port = int(address.rpartition(":")[2])
-        assert [status_of(port, token) for token in (old, new)] == [200, 401]
+
+        def status_of(token, *request):
+            headers = {"Authorization": f"Bearer {token}"}
+            status, _, raw = asked(port, *(request or ("GET", "/v1/keys", None)), headers)
+            assert "0123456789" not in raw
+            return status
+
+        decision = "POST", "/v1/decide", '{"score": 1, "id": "x"}'
+        for request in (), decision:
+            assert [status_of(token, *request) for token in (old, new)] == [200, 401]
         tokens.write_text(f"read {new}\n")
         running.send_signal(signal.SIGHUP)
-        while status_of(port, new) == 401:
-            assert running.poll() is None
-        assert [status_of(port, token) for token in (old, new)] == [401, 200]
+        until(lambda: status_of(new) == 200)
+        assert status_of(old) == 401
         tokens.write_text(f"write {old}\n")
         running.send_signal(signal.SIGHUP)
         line = running.stderr.readline()
         assert line.startswith("the tokens stay as they were: tokens, line 1: the scopes must be of ")
-        assert status_of(port, new) == 200
-        running.terminate()  # which ends it as SIGINT does
-        assert "".join(running.communicate(timeout=60)) == ""
+        assert status_of(new) == 200
+        running.send_signal(signal.SIGINT)
+        assert "".join(running.communicate(timeout=10)) == ""  # some .5 s: nothing is waited for
+    assert not os.path.exists("s-wal")  # the file was closed
+    with Abstainers("s") as abstainers:
+        assert abstainers.figures()["shadow_answers"] == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A real small model, and questions."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from tests.models.stub import KNOWN
+from tests.models.stub import KNOWN, write_rows
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +32,8 @@ def small_model():
 @pytest.fixture
 def sums(tmp_path):
     """A file of twelve questions."""
-    path = tmp_path / "sums.jsonl"
     rows = [{"question": q, "answers": [a, f"the {a}"]} for q, a in list(KNOWN.items())[:12]]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(tmp_path / "sums.jsonl", rows)
 
 
 def part(**fields):

@@ -1,6 +1,7 @@
 """An endpoint in a thread of the tests, which replies as a real one does, or fails as a test says."""
 
 import asyncio
+import json
 import math
 import re
 import subprocess
@@ -57,6 +58,18 @@ def reply(body):
     if body["temperature"] > 0:
         return completion(right if (number + body["seed"]) % 3 else "who knows")
     return completion(right if number % 2 else f"perhaps {number}")
+
+
+def write_rows(path, rows):
+    """Write JSON lines, and return their path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def command_at(url, out, *words):
+    """A command that asks a model of an endpoint, each call once, and writes into a folder."""
+    argv = [*words, "--endpoint", url, "--model", "m", "--out", str(out)]
+    return [*argv, "--progress", "quiet", "--retries", "0"]
 
 
 def killed(stub, argv, seconds):

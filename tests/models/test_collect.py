@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import signal
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -25,16 +24,15 @@ from starlette.responses import JSONResponse, Response
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import key_of
-from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.processes import EXAUL, output_of, refusal_of
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
+from tests.processes import EXAUL, output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"
 
 
 def command(questions, out, flags="", endpoint=ABSENT):
-    argv = ["collect", str(questions), "--endpoint", endpoint, "--model", "m", "--out", str(out)]
-    return [*argv, "--progress", "quiet", "--retries", "0", *shlex.split(flags)]
+    return [*command_at(endpoint, out, "collect", str(questions)), *shlex.split(flags)]
 
 
 def made(folder, printed=""):
@@ -66,14 +64,13 @@ def refused(stub, sums, tmp_path, capsys):
 
 
 @pytest.fixture
-def own_scores(tmp_path, monkeypatch):
+def own_scores(in_folder):
     """A module with scores of the user."""
     code = "async def length(request, reply, ask):\n    return len(reply.text) - 1\n\n"
     code += "async def other(request, reply, ask):\n    return await ask({**request, 'model': 'other'})\n\n"
     code += "async def same(request, reply, ask):\n    return (await ask(request)).text == reply.text\n\n"
     code += "def plain(*_):\n    return 0.5\n"
-    (tmp_path / "mine_of_collect.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
+    Path("mine_of_collect.py").write_text(code)
 
 
 def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, collect):
@@ -447,8 +444,8 @@ def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, s
     chance, had = random.Random(0), []
     for _ in range(kills):
         killed(stub, argv, chance.random() * 0.3)
-        with sqlite3.connect(tmp_path / "out" / "calls.sqlite") as file:
-            had.append((len(stub.asked), {key for (key,) in file.execute("SELECT key FROM calls")}))
+        stored = sql(tmp_path / "out" / "calls.sqlite", "SELECT key FROM calls")
+        had.append((len(stub.asked), {key for (key,) in stored}))
     stub.delay = 0
     log = collect(how).log
     keys = [key_of(stub.url, body) for body in stub.asked]
@@ -466,19 +463,18 @@ def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
         "What is the capital of Japan?": ["The capital of Japan is Tokyo"],
         "Which number am I thinking of?": ["8241"],
     }
-    lines = [json.dumps({"question": q, "answers": a}) + "\n" for q, a in rows.items()]
-    (tmp_path / "q.jsonl").write_text("".join(lines))
+    path = write_rows(tmp_path / "q.jsonl", [{"question": q, "answers": a} for q, a in rows.items()])
     how = f"--endpoint {small_model} --prompt answer={tmp_path / 'plain.txt'} --score logprob p-true exact {more} "
     how += f"--samples 1 --judge {'both' if more else 'exact'} --max-tokens 12 --concurrent 2 --timeout 300 "
     how += shlex.join(["--extra", json.dumps({"stop": ["\n"]} | ({} if more else {"max_tokens": 12}))])
     status = (0, 3) if more else ()  # it may not say a number in percent
-    found = collect(how, *status, questions=tmp_path / "q.jsonl")
+    found = collect(how, *status, questions=path)
     assert found.log["error_exact"].tolist() == [0, 1]
     known, unknown = found.log["score_logprob"]
     assert 1 > known > unknown > 0
     assert found.log["score_p_true"].between(0, 1, inclusive="neither").all()
     assert found.about["usage"]["prompt tokens"] > 0
-    again = collect(how, *status, questions=tmp_path / "q.jsonl")
+    again = collect(how, *status, questions=path)
     assert again.about["usage"]["last run"]["calls"] == 0
 
 
@@ -491,8 +487,7 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
     argv += ["--price", "1", "1", "--out", "log"]
 
     def stored():
-        with sqlite3.connect("log/calls.sqlite") as file:
-            return set(file.execute("SELECT key, rowid FROM calls"))
+        return set(sql("log/calls.sqlite", "SELECT key, rowid FROM calls"))
 
     with subprocess.Popen([*EXAUL, *argv]) as running:
         while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
@@ -527,14 +522,12 @@ def rows(tmp_path):
     about = {"tags": ["a"], "hole": "=1"}
     lines = [{"ask": f"Which colour has {n}?", "got": got, "error": n % 2} | about for n, got in enumerate(answers)]
     lines[1]["hole"] = " "
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return tmp_path / "rows.jsonl"
+    return write_rows(tmp_path / "rows.jsonl", lines)
 
 
 def scoring(stub, rows, out, flags=""):
-    argv = ["score", str(rows), "--score", "verbal", "exact", "--question-column", "ask", "--answer-column", "got"]
-    argv += ["--endpoint", stub.url, "--model", "m", "--out", str(out), "--progress", "quiet", "--retries", "0"]
-    return [*argv, *flags.split()]
+    argv = command_at(stub.url, out, "score", str(rows), "--score", "verbal", "exact")
+    return [*argv, "--question-column", "ask", "--answer-column", "got", *flags.split()]
 
 
 def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
@@ -559,9 +552,8 @@ def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
 def test_texts_of_collect_are_rows(stub, collect, tmp_path):
     """Their errors come along, so that the log can be inspected; samples of collect's requests are the same."""
     collect("--score logprob", out="first")
-    argv = ["score", str(tmp_path / "first" / "texts.jsonl"), "--endpoint", stub.url, "--model", "m"]
-    argv += ["--score", "exact", "--progress", "quiet", "--out", str(tmp_path / "second")]
-    assert main(argv) == 0
+    texts = str(tmp_path / "first" / "texts.jsonl")
+    assert main(command_at(stub.url, tmp_path / "second", "score", texts, "--score", "exact")) == 0
     second, third = made(tmp_path / "second").log, collect("--score exact", out="third").log
     pd.testing.assert_frame_equal(second[["id", "error", "score_exact"]], third[["id", "error", "score_exact"]])
     assert main(["inspect", str(tmp_path / "second" / "log.csv"), "--score", "score_exact"]) == 0

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from exaul.commands.main import main
-from tests.models.stub import completion
+from tests.models.stub import completion, write_rows
 from tests.processes import output_of, refusal_of
 
 NAMED = "--score-name confidence"
@@ -253,7 +253,7 @@ def save(rows, path):
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows))
     elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(path, rows)
     elif path.suffix == ".parquet":
         pd.DataFrame(rows).drop(columns=NO_FIELDS, errors="ignore").to_parquet(path)
     else:

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sqlite3
 from itertools import count
 
 import pandas as pd
@@ -15,8 +14,8 @@ from exaul.commands.live import summary
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
-from tests.models.stub import KNOWN, USUAL, by_pattern, completion, killed
-from tests.processes import output_of, refusal_of
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
+from tests.processes import output_of, refusal_of, sql
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
@@ -31,18 +30,14 @@ def _quick(request, monkeypatch):
 @pytest.fixture
 def pool(tmp_path):
     """Sixty questions."""
-    path = tmp_path / "pool.jsonl"
     rows = [{"question": q, "answer": a} for q, a in list(KNOWN.items())[:60]]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(tmp_path / "pool.jsonl", rows)
 
 
 @pytest.fixture
 def texts(tmp_path):
     """Five texts."""
-    path = tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"context": text}) + "\n" for text in TEXTS))
-    return path
+    return write_rows(tmp_path / "texts.jsonl", [{"context": text} for text in TEXTS])
 
 
 @pytest.fixture
@@ -286,8 +281,7 @@ def test_a_run_that_stops_goes_on_to_the_same_transcript(stub, dialogue, tmp_pat
     dialogue(horizon=8)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
-    with sqlite3.connect(out / "calls.sqlite") as file:
-        file.execute("DELETE FROM calls WHERE rowid > 10")
+    sql(out / "calls.sqlite", "DELETE FROM calls WHERE rowid > 10")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
     stored = [(out / name).read_bytes() for name in ("log.csv", "manifest.json")]
     _, found = dialogue(horizon=8)
@@ -314,9 +308,8 @@ def test_a_refused_question_is_left_out_for_good(stub, dialogue):
 
 def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
     """Of a question with answers."""
-    path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
-    path.write_text(json.dumps(row) + "\n")
+    path = write_rows(tmp_path / "q.jsonl", [row])
     stub.rule = choosing(0)
     dialogue(questions=(str(path),), horizon=1)
     (asked,) = [body for body in stub.asked if "Question: What is 2 plus" in str(body)]
@@ -326,11 +319,10 @@ def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, dialogue, pool, tmp_path, kills):
     stub.rule, stub.delay = choosing(1), 0.01
-    argv = ["live", "adversary", "--questions", str(pool), "--endpoint", stub.url]
-    argv += ["--model", "m", "--horizon", "12", "--arms", "20", "--progress", "quiet", "--retries", "0"]
+    argv = ["live", "adversary", "--questions", str(pool), "--horizon", "12", "--arms", "20"]
     chance = random.Random(1)
     for _ in range(kills):
-        killed(stub, [*argv, "--out", str(tmp_path / "out")], chance.random() * 0.4)
+        killed(stub, command_at(stub.url, tmp_path / "out", *argv), chance.random() * 0.4)
     stub.delay = 0
     with (tmp_path / "out" / "transcript.jsonl").open("ab") as stream:
         stream.write(b'{"t": 1')  # half a line
@@ -355,8 +347,8 @@ def test_a_dialogue_takes_no_more_calls_than_before(
     number, flag = count(), {"user": "--contexts", "adversary": "--questions"}[kind]
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
     sources = {"user": texts, "adversary": pool}[kind]
-    argv = ["live", kind, flag, str(sources), "--endpoint", stub.url, "--model", "m", "--horizon", "12"]
-    argv += ["--score", *score, "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
+    argv = command_at(stub.url, tmp_path / "out", "live", kind, flag, str(sources), "--horizon", "12")
+    argv += ["--score", *score, "--judge", "llm", "--dry-run"]
     predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", output_of(argv, capsys))[1])
     assert not stub.asked
     how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
@@ -387,8 +379,7 @@ def test_a_dialogue_takes_no_more_calls_than_before(
 def test_bad_flags_are_one_sentence(pool, tmp_path, capsys, flags, sentence):
     flags = [str(pool) if flag == "POOL" else flag for flag in flags]
     out = tmp_path / "out"
-    argv = ["live", *flags, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]
-    assert sentence in refusal_of(argv, capsys)
+    assert sentence in refusal_of(command_at("http://127.0.0.1:9/v1", out, "live", *flags), capsys)
     assert not out.exists()
 
 

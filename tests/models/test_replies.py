@@ -13,7 +13,7 @@ from exaul.commands.main import main
 from exaul.llm.calls import Calls
 from exaul.llm.endpoint import Endpoint
 from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, likelihood, reply_of
-from tests.models.stub import completion, reply
+from tests.models.stub import command_at, completion, reply
 from tests.models.test_convert import edit
 from tests.models.test_endpoint import KEY
 
@@ -202,15 +202,14 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
         "collect": ["collect", str(sums)],
         "live": ["live", "adversary", "--questions", str(sums), "--horizon", "8", "--candidates", "3"],
     }[command]
-    argv += ["--endpoint", "http://h/v1", "--model", "m", "--price", "1", "1", "--judge", "both", "--samples", "2"]
-    argv += ["--score", "p-true", "entail", "logprob", "--progress", "quiet"]
+    argv += ["--price", "1", "1", "--judge", "both", "--samples", "2", "--score", "p-true", "entail", "logprob"]
     run = counted = 0
     while len(edits) < many:
         run += 1
         out = tmp_path / str(run)
-        assert main([*argv, "--out", str(out)]) in (0, 3)
+        assert main(command_at("http://h/v1", out, *argv)) in (0, 3)
         files = {name: (out / name).read_bytes() for name in ("log.csv",) if (out / name).exists()}
-        assert main([*argv, "--out", str(out)]) in (0, 3)
+        assert main(command_at("http://h/v1", out, *argv)) in (0, 3)
         printed = capsys.readouterr()
         assert printed.err == ""
         assert printed.out.replace("\n", "").isprintable()

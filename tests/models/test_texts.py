@@ -12,6 +12,7 @@ from exaul import BadInput
 from exaul.llm.prompts import ROLES, filled, prompts
 from exaul.llm.questions import contexts, questions
 from exaul.llm.replies import contains, matches, normalised
+from tests.models.stub import write_rows
 
 
 def by_hand(text):
@@ -160,8 +161,8 @@ def test_names_of_datasets():
 
 
 def test_texts_are_read_once(tmp_path):
-    path = tmp_path / "squad.jsonl"
-    path.write_text("".join(json.dumps({"context": text, "question": "x"}) + "\n" for text in ("a", "b", "a", " ")))
+    rows = [{"context": text, "question": "x"} for text in ("a", "b", "a", " ")]
+    path = write_rows(tmp_path / "squad.jsonl", rows)
     found, _ = contexts([str(path)], None)
     assert found == ["a", "b"]
     path.write_text(r'{"context": "a\ud800"}')

@@ -63,7 +63,13 @@ def gate(stub, tmp_path):
 
 
 @pytest.fixture
-def client(tmp_path):
-    """A client of a new service, whose file is ``state``."""
-    with TestClient(app(tmp_path / "state", **CONFIGURATION), raise_server_exceptions=False) as client:
+def opened(tmp_path):
+    """Clients of services, which go on with one file."""
+    return lambda name="state", **how: TestClient(app(tmp_path / name, **how), raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(opened):
+    """A client of a new service."""
+    with opened(**CONFIGURATION) as client:
         yield client

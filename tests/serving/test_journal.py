@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-import sqlite3
 import sys
 from functools import cache
 from itertools import product
@@ -17,9 +16,8 @@ from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START
-from exaul.serving.journal import read_journal
 from exaul.serving.replay import replayed
-from tests.processes import output_of, python
+from tests.processes import output_of, python, sql
 from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
@@ -120,9 +118,7 @@ def test_what_is_gone_or_of_another_file_is_noticed(tmp_path, damage, sentence):
             Abstainers(killed(tmp_path / "begun", seed=2, questions=0)).close()
         case "latest entries" | "configuration":
             change = "UPDATE meta SET value = replace(value, '0.1', '0.9') WHERE name = 'config'"
-            with sqlite3.connect(path) as file:
-                file.execute(change if damage == "configuration" else "DELETE FROM journal WHERE seq > 50")
-            file.close()
+            sql(path, change if damage == "configuration" else "DELETE FROM journal WHERE seq > 50")
         case "hot":
             path.with_name("state-journal").write_bytes(b"of another program")
         case "empty":
@@ -185,8 +181,7 @@ def test_a_key_starts_from_its_log_and_with_its_target(tmp_path):
             assert decisions(abstainers, scores[150:], key=key) == decisions(one, scores[150:])
             assert abstainers.figures(key) == pytest.approx(one.figures(), nan_ok=True)
         assert abstainers.figures("strict")["aim"] == 0.05
-    with read_journal(path) as journal:
-        assert len(journal._file.execute("SELECT * FROM starts").fetchall()) == 3
+    assert len(sql(path, "SELECT * FROM starts")) == 3
 
 
 @pytest.mark.parametrize(

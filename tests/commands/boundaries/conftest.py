@@ -1,12 +1,20 @@
 """Fixtures of the tests of input and output at their limits."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from tests.commands.boundaries.helpers import ROWS
+from tests.commands.boundaries import helpers
 
 
 @pytest.fixture(autouse=True)
-def _folder_with_log(tmp_path, monkeypatch):
+def _folder_with_log(in_folder):
     """Run each test in its own folder, with a log."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "log.csv").write_text(ROWS)
+    Path("log.csv").write_text(helpers.ROWS)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that is refused; return its one line."""
+    return partial(helpers.refused, capsys)

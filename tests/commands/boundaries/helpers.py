@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-import pandas as pd
-
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import schedule
@@ -34,10 +32,6 @@ def process(argv, before="", **options):
     env = variables(**options.pop("env", {}))
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
     return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, **options)
-
-
-def names_of(folder):
-    return set(pd.read_csv(folder / "trials.csv", dtype=str, keep_default_na=False)["source"])
 
 
 def interrupted(*more):

@@ -18,23 +18,22 @@ from exaul.commands.main import COMMANDS, main
 from exaul.engine import simulation
 from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
-from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
+from tests.commands.boundaries.helpers import ROWS, SMALL, process
 
 
-def test_verify_says_where_nothing_was_compared(capsys):
+def test_verify_says_where_nothing_was_compared(capsys, refused):
     refused(
-        capsys,
         ["verify", *SMALL[:6], "--learners", "no-abstention", "best-fixed"],
         "best-fixed found; at least one must learn",
     )
     assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
     assert "no-abstention: of fixed arms there is nothing to compare" in capsys.readouterr().out
-    refused(capsys, ["verify", "--out", "x"], "out: given, but verify writes no results")
+    refused(["verify", "--out", "x"], "out: given, but verify writes no results")
 
 
-def test_a_module_that_ends_the_process(capsys):
+def test_a_module_that_ends_the_process(capsys, refused):
     Path("quits.py").write_text("import sys; sys.exit(0)")
-    refused(capsys, ["sweep", "--learners", "quits:x"], "'quits:x' cannot be imported (SystemExit: 0)")
+    refused(["sweep", "--learners", "quits:x"], "'quits:x' cannot be imported (SystemExit: 0)")
     assert terminal.run_guarded("exaul", lambda: sys.exit(0)) == 2
     assert "ended the process" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.results.text_table import RATES
-from tests.commands.boundaries.helpers import SMALL, interrupted, refused
+from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
@@ -144,20 +144,20 @@ def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
 
 
-def test_what_cannot_be_drawn(capsys, few_figures):
+def test_what_cannot_be_drawn(refused, few_figures):
     interrupted()
-    refused(capsys, ["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
+    refused(["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
     assert main(["sweep", "--resume", "out"]) == 0
     with folder.lock(Path("out")):
-        refused(capsys, ["figures", "out"], "out: out is in use by another process")
+        refused(["figures", "out"], "out: out is in use by another process")
     trials = Path("out/trials.csv").read_text()
     for old, new in (("fdr,", "x,"), ("\nexaul,", "\nexaul,,"), (trials[trials.index("\n") :], "\n")):
         Path("out/trials.csv").write_text(trials.replace(old, new))
-        refused(capsys, ["figures", "out"], "exaul: out")
+        refused(["figures", "out"], "exaul: out")
     Path("out/trials.csv").unlink()
-    refused(capsys, ["figures", "out"], "out/trials.csv: no such file")
-    refused(capsys, ["figures", "none"], "none/manifest.json: no such file")
-    refused(capsys, ["figures", "log.csv"], "log.csv/manifest.json: ")
+    refused(["figures", "out"], "out/trials.csv: no such file")
+    refused(["figures", "none"], "none/manifest.json: no such file")
+    refused(["figures", "log.csv"], "log.csv/manifest.json: ")
 
 
 def test_the_first_figure_has_a_dot_for_each_learner_that_answers():

@@ -16,9 +16,9 @@ from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
-from tests.commands.boundaries.helpers import process, refused
+from tests.commands.boundaries.helpers import process
 from tests.engine.test_abstainers import replay_in_memory
-from tests.processes import output_of
+from tests.processes import output_of, sql
 
 KEYS = "a", "b", "c"
 LOG = [0.2, 0.9] * 20, [1, 0] * 20
@@ -37,9 +37,7 @@ def journal(tmp_path_factory):
                     abstainers.feedback(id, float(rng.random() > 0.8))
                 if n % 7 == 0:
                     abstainers.withdraw(str(n // 2))
-    with sqlite3.connect(path) as file:
-        assert file.execute("SELECT count(*) FROM journal WHERE kind = 'snapshot'").fetchone() == (2,)
-    file.close()
+    assert sql(path, "SELECT count(*) FROM journal WHERE kind = 'snapshot'") == [(2,)]
     return path
 
 
@@ -48,16 +46,8 @@ def figures_of(path):
         return {key: abstainers.figures(key) for key in abstainers.all_keys()}
 
 
-def edit(path, *statements):
-    with sqlite3.connect(path) as file:
-        for statement in statements:
-            file.execute(*([statement] if isinstance(statement, str) else statement))
-    file.close()
-
-
 @pytest.fixture
-def state(journal, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def state(journal):
     shutil.copy(journal, "state")
 
 
@@ -94,10 +84,10 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("statement", DAMAGES)
-def test_damage_is_one_sentence(state, capsys, statement):
+def test_damage_is_one_sentence(state, capsys, refused, statement):
     expected = figures_of("state")
-    edit("state", statement)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
+    sql("state", statement)
+    refused(["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
     capsys.readouterr()
     status = main(["journal", "export", "state", "rated.csv"])  # which needs less of the file
     out, err = capsys.readouterr()
@@ -108,20 +98,20 @@ def test_damage_is_one_sentence(state, capsys, statement):
 
 
 def test_a_key_is_a_text(state):
-    edit("state", "INSERT INTO keys VALUES (9, x'ff')")
+    sql("state", "INSERT INTO keys VALUES (9, x'ff')")
     with Abstainers("state") as abstainers, pytest.raises(OSError, match=r"key b'\\xff' found; it must be a text"):
         abstainers.all_keys()
 
 
-def test_damaged_pages_are_one_sentence(state, capsys):
+def test_damaged_pages_are_one_sentence(state, refused):
     content = bytearray(Path("state").read_bytes())
     content[4096 * 3 : 4096 * 5] = bytes(range(256)) * 32
     Path("state").write_bytes(content)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: ")
+    refused(["journal", "verify", "state"], "exaul: state: ")
     Path("state").write_bytes(content[:4096])
-    refused(capsys, ["journal", "export", "state", "rated.csv"], "exaul: state: ")
+    refused(["journal", "export", "state", "rated.csv"], "exaul: state: ")
     Path("state").write_bytes(b"no database, but long enough to look like one" * 10)
-    refused(capsys, ["journal", "verify", "state"], "exaul: state: cannot be used (file is not a database)")
+    refused(["journal", "verify", "state"], "exaul: state: cannot be used (file is not a database)")
 
 
 def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch):
@@ -133,7 +123,7 @@ def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch
         withdrawn = {entry.id for entry in journal.entries() if entry.kind == WITHDRAW}
         shown = [entry for entry in journal.entries() if entry.answered and entry.id not in withdrawn]
         first, last = shown[0], [entry for entry in shown if entry.key == "c"][-1]
-    edit("state", f"UPDATE journal SET answered = 0 WHERE seq in ({first.seq}, {last.seq})")
+    sql("state", f"UPDATE journal SET answered = 0 WHERE seq in ({first.seq}, {last.seq})")
     monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
     printed = output_of(["journal", "verify", "state"], capsys, 1)
     assert f"same decisions: no, 2 differ, first at entry {first.seq}\n" in printed
@@ -144,7 +134,7 @@ def test_an_entry_that_would_not_be_repeated_is_named(state, capsys, monkeypatch
 
 def test_a_snapshot_that_a_replay_does_not_repeat_is_named(state, capsys, monkeypatch):
     of = "SELECT {} FROM journal WHERE kind = 'snapshot' AND key = 'a' ORDER BY seq LIMIT 1"
-    edit("state", f"UPDATE journal SET data = ({of.format('data')}) WHERE kind = 'snapshot' AND key = 'b'")
+    sql("state", f"UPDATE journal SET data = ({of.format('data')}) WHERE kind = 'snapshot' AND key = 'b'")
     monkeypatch.setattr(Journal, "check_chain", lambda self, since, until=None: None)
     printed = output_of(["journal", "verify", "state"], capsys, 1)
     assert "same decisions: yes\nsame snapshots: no, 1 differ, first at entry" in printed
@@ -158,12 +148,13 @@ def test_a_snapshot_is_used_as_it_was_written_and_with_its_open_answers(state):
     closed = {entry.id for entry in entries if entry.kind in (FEEDBACK, WITHDRAW)}
     waits = next(entry for entry in entries if entry.answered and entry.id not in closed)
     assert waits.seq < snapshot.seq
-    changes = [(f"DELETE FROM journal WHERE seq = {waits.seq}", f"entry {snapshot.seq}: .* open answers, of which")]
+    late = f"entry {snapshot.seq}: .* open answers, of which"
+    changes = [(("DELETE FROM journal WHERE seq = ?", (waits.seq,)), late)]
     for n in range(0, len(text := snapshot.data), max(1, len(text) // 60)):
         data = f"{text[:n]}{chr(ord(text[n]) ^ 1)}{text[n + 1 :]}"
         changes.append((("UPDATE journal SET data = ? WHERE seq = ?", (data, snapshot.seq)), "was changed"))
     for change, sentence in changes:
-        edit("state", change)
+        sql("state", *change)
         with Abstainers("state") as abstainers, pytest.raises(OSError, match=sentence):
             abstainers.figures("a")
 
@@ -181,7 +172,7 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys):
     assert main(["journal", "verify", "state"]) == 0
 
 
-def test_rated_answers_are_exported_to_a_new_file(state, capsys):
+def test_rated_answers_are_exported_to_a_new_file(state, capsys, refused):
     """Also with a carriage return in the name of a key."""
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
@@ -189,8 +180,8 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys):
     _, columns = files.read(Path("rated.csv"), ["key"])
     assert "a\rb" in columns["key"]
     assert f"{len(columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
-    refused(capsys, ["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
-    refused(capsys, ["journal", "verify", "none"], "none")
+    refused(["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
+    refused(["journal", "verify", "none"], "none")
 
 
 def random_value(rng):
@@ -223,23 +214,20 @@ def edit_at_random(path, rng):
         path.write_bytes(content)
         return
     table, column = rng.choice(COLUMNS)
-    with sqlite3.connect(path) as file:
-        rows = [row for (row,) in file.execute(f"SELECT rowid FROM {table}")]
-        row, value = rng.choice(rows), random_value(rng)
-        if kind == "other row":
-            (value,) = file.execute(f"SELECT {column} FROM {table} WHERE rowid = {rng.choice(rows)}").fetchone()
-        with suppress(sqlite3.IntegrityError, UnicodeError):
-            if kind == "delete":
-                file.execute(f"DELETE FROM {table} WHERE rowid = {row}")
-            else:
-                file.execute(f"UPDATE OR REPLACE {table} SET {column} = ? WHERE rowid = {row}", (value,))
-    file.close()
+    rows = [row for (row,) in sql(path, f"SELECT rowid FROM {table}")]
+    row, value = rng.choice(rows), random_value(rng)
+    if kind == "other row":
+        ((value,),) = sql(path, f"SELECT {column} FROM {table} WHERE rowid = {rng.choice(rows)}")
+    with suppress(sqlite3.IntegrityError, UnicodeError):
+        if kind == "delete":
+            sql(path, f"DELETE FROM {table} WHERE rowid = {row}")
+        else:
+            sql(path, f"UPDATE OR REPLACE {table} SET {column} = ? WHERE rowid = {row}", (value,))
 
 
 @pytest.mark.parametrize("edits", [60, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_any_edit_is_found_or_harmless(journal, tmp_path, monkeypatch, capsys, edits):
+def test_any_edit_is_found_or_harmless(journal, tmp_path, capsys, edits):
     """If ``verify`` says yes, the file goes on as its entries say; otherwise each use is right or one sentence."""
-    monkeypatch.chdir(tmp_path)
     rng, count = random.Random(1), defaultdict(int)
     for _ in range(edits):
         shutil.copy(journal, "state")

@@ -11,7 +11,7 @@ from exaul import run
 from exaul.commands.main import main
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
-from tests.commands.boundaries.helpers import ROWS, SMALL, names_of, refused
+from tests.commands.boundaries.helpers import ROWS, SMALL
 from tests.experiments.scale import small_scale
 
 NAMES = {
@@ -55,25 +55,22 @@ def test_escaped_text_is_read_back():
     assert found == names
 
 
-def test_a_name_that_is_not_utf_8_is_refused_at_once(capsys):
+def test_a_name_that_is_not_utf_8_is_refused_at_once(refused):
     name = os.fsdecode(b"bad\xff.csv")
     Path(name).write_text(ROWS)
-    refused(
-        capsys, ["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8"
-    )
-    refused(capsys, ["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
-    refused(capsys, ["inspect", name], "log: ", "must be UTF-8")
+    refused(["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8")
+    refused(["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
+    refused(["inspect", name], "log: ", "must be UTF-8")
 
 
 def test_logs_of_one_name_get_distinct_names(few_figures):
     for folder, error in (("a", "0"), ("b", "1")):
         Path(folder).mkdir()
         Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
-    argv = ["sweep", *SMALL, "--environment", "single-shift", "--out"]
-    assert main([*argv, "ab", "--logs", "a/log.csv", "b/log.csv"]) == 0
-    assert names_of(Path("ab")) == {"log -> log (2)"}
-    assert main([*argv, "aa", "--logs", "a/log.csv", "a/log.csv"]) == 0
-    assert names_of(Path("aa")) == {"log -> log"}
+    for second, name in (("b", "log -> log (2)"), ("a", "log -> log")):
+        argv = ["sweep", *SMALL, "--environment", "single-shift", "--logs", "a/log.csv", f"{second}/log.csv"]
+        assert main([*argv, "--out", f"with {second}"]) == 0
+        assert set(files.load(Path(f"with {second}/trials.csv"))["source"]) == {name}
 
 
 @pytest.mark.parametrize("names", [("gpt-4.0.csv", "gpt-4.1.csv"), ("a/log.csv", "b/log.csv")])

@@ -14,7 +14,7 @@ from exaul.commands.main import main
 from exaul.engine import machine
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
-from tests.commands.boundaries.helpers import ROWS, SMALL, refused
+from tests.commands.boundaries.helpers import ROWS, SMALL
 from tests.processes import python
 
 
@@ -74,19 +74,19 @@ SCALED = f"{NUMBER} (exaul convert table%s reads such scores)\n"
     ],
     ids=range(19),
 )
-def test_the_row_of_what_is_no_number_is_named(name, text, words, capsys):
+def test_the_row_of_what_is_no_number_is_named(name, text, words, refused):
     write(name, text)
-    refused(capsys, ["inspect", name], name, *words)
+    refused(["inspect", name], name, *words)
 
 
-def test_numbers_beyond_all_bounds(capsys):
-    refused(capsys, ["plan", "--arms", str(2**64)], "arms: 18446744073709551616 found")
-    refused(capsys, ["plan", "--arms", "9" * 350], "it must be from 2 to")
-    refused(capsys, ["plan", "--arms", "9" * 5000])
-    refused(capsys, ["sweep", "--trials", "9" * 350], "it must be from 1 to")
+def test_numbers_beyond_all_bounds(refused):
+    refused(["plan", "--arms", str(2**64)], "arms: 18446744073709551616 found")
+    refused(["plan", "--arms", "9" * 350], "it must be from 2 to")
+    refused(["plan", "--arms", "9" * 5000])
+    refused(["sweep", "--trials", "9" * 350], "it must be from 1 to")
 
 
-def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
+def test_a_log_of_many_columns_takes_the_memory_of_few(refused):
     """Of a Parquet file, pyarrow parses the metadata of all columns."""
     cells = "1," * 59_999 + "1"
     names = ",".join(map(str, range(60_000)))
@@ -100,10 +100,10 @@ def test_a_log_of_many_columns_takes_the_memory_of_few(capsys):
         printed = python(f"{inspect}; print(open('/proc/self/status').read())").stdout
         assert int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) < most * 1024
     Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,{cells},1\n")
-    refused(capsys, ["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
+    refused(["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
 
 
-def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
+def test_archives_that_would_not_fit_are_refused_early(refused, monkeypatch):
     """A gigabyte of one line, and one of rows, need at most 64 MiB beside what the process takes anyway."""
     with gzip.open("line.csv.gz", "wb", 1) as stream:
         for _ in range(256):
@@ -118,11 +118,11 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
         stream.write(b'{"score": "' + b"x" * 2**25)
     monkeypatch.setattr(files, "host_memory", lambda: 2**30)
     before = machine.resident_bytes()
-    refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
-    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
-    refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
+    refused(["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
+    refused(["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
+    refused(["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
     monkeypatch.setattr(files, "host_memory", lambda: 2**27)
-    refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
+    refused(["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
     assert machine.resident_bytes() - before < 2**26
 
 

@@ -11,7 +11,7 @@ import pytest
 from exaul.commands.main import main
 from exaul.engine.results import figures
 from experiments.__main__ import main as experiments
-from tests.commands.boundaries.helpers import SMALL, refused
+from tests.commands.boundaries.helpers import SMALL
 from tests.experiments.scale import small_scale
 
 LONG = "x" * 300
@@ -33,8 +33,8 @@ LONG = "x" * 300
     ],
     ids=range(10),
 )
-def test_names_that_are_too_long_or_have_a_line_break(argv, capsys):
-    refused(capsys, argv, LONG[:100] if LONG in str(argv) else "a\\nb\\x1b[31m.csv: no such file")
+def test_names_that_are_too_long_or_have_a_line_break(argv, refused):
+    refused(argv, LONG[:100] if LONG in str(argv) else "a\\nb\\x1b[31m.csv: no such file")
 
 
 def test_a_link_leads_to_the_folder(few_figures):
@@ -60,10 +60,10 @@ def test_experiments_write_through_a_link():
     assert Path("real/index.html").exists()
 
 
-def test_links_in_a_circle(capsys):
+def test_links_in_a_circle(refused):
     Path("loop").symlink_to("loop")
-    refused(capsys, ["sweep", *SMALL, "--out", "loop"], "loop cannot be")
-    refused(capsys, ["inspect", "loop"], "loop: unreadable")
+    refused(["sweep", *SMALL, "--out", "loop"], "loop cannot be")
+    refused(["inspect", "loop"], "loop: unreadable")
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o002])
@@ -108,7 +108,7 @@ def test_a_folder_of_another_user(few_figures, capsys):
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["log.csv", "look", "one", "shut"]
 
 
-def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
+def test_nothing_is_left_where_writing_fails(refused, monkeypatch):
     """The new folder, its new parents and files that were already moved are removed."""
     monkeypatch.setattr(figures, "save", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    refused(capsys, ["inspect", "log.csv", "--out", "a/b/c"], "No space left on device")
+    refused(["inspect", "log.csv", "--out", "a/b/c"], "No space left on device")

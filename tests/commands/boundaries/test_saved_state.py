@@ -13,37 +13,29 @@ from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.progress import Progress
-from tests.commands.boundaries.helpers import SMALL, interrupted, refused
+from tests.commands.boundaries.helpers import SMALL, interrupted
 from tests.processes import output_of, refusal_of
 
-
-def resume_refused(capsys, words, flags=()):
-    """Continue the sweep of ``out``, which is refused."""
-    refused(capsys, ["sweep", "--resume", "out", *flags], words)
-
-
-def test_an_interrupted_command_says_how_to_continue(capsys):
-    interrupted()
-    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
+RESUME = ["sweep", "--resume", "out"]
 
 
 MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 
 
-def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
+def test_a_module_that_has_changed_between_is_refused(capsys, refused, few_figures):
     Path("changing.py").write_text(MODULE)
     about = interrupted("--learners", "changing:mine")
     assert capsys.readouterr().err.endswith("exaul sweep --resume out --trust\n")
     assert set(about["code"]) == {"exaul", "changing:mine"}
     del sys.modules["changing"]
-    resume_refused(capsys, "the manifest names changing:mine, whose code would run; --trust")
-    refused(capsys, ["rerun", "out"], "the manifest names changing:mine, whose code would run; --trust")
+    refused(RESUME, "the manifest names changing:mine, whose code would run; --trust")
+    refused(["rerun", "out"], "the manifest names changing:mine, whose code would run; --trust")
     assert "changing" not in sys.modules  # nor was it imported
     Path("changing.py").write_text(MODULE + "changed = True\n")
-    resume_refused(capsys, "code: changing:mine is", flags=["--trust"])
+    refused([*RESUME, "--trust"], "code: changing:mine is")
     del sys.modules["changing"]
     Path("changing.py").write_text(MODULE + "# the code has not changed\n")
-    assert main(["sweep", "--resume", "out", "--trust"]) == 0
+    assert main([*RESUME, "--trust"]) == 0
     assert main(["rerun", "out", "--trust", "--out", "again"]) == 0
     assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()
     del sys.modules["changing"]
@@ -85,68 +77,69 @@ NOT_ITS_OWN = {
 
 
 @pytest.mark.parametrize("what", NOT_ITS_OWN)
-def test_a_state_that_is_not_its_own(what, capsys):
+def test_a_state_that_is_not_its_own(what, refused):
     interrupted()
     (path,) = Path("out/batches").iterdir()
     damage, words = NOT_ITS_OWN[what]
     damage(path)
-    resume_refused(capsys, path.name if what == "bytes" else words)
+    refused(RESUME, path.name if what == "bytes" else words)
 
 
-def test_files_in_the_way_of_results_stay(capsys, few_figures):
+def test_files_in_the_way_of_results_stay(capsys, refused, few_figures):
     """A file has the name of the folder of batches; a folder that is not empty has the name of a figure."""
     interrupted()
     shutil.copytree("out", "other")
     shutil.rmtree("other/batches")
     Path("other/batches").write_text("mine")
-    refused(capsys, ["sweep", "--resume", "other"], "other/batches: a file, where the finished batches belong")
+    refused(["sweep", "--resume", "other"], "other/batches: a file, where the finished batches belong")
     Path("out/answered.png").mkdir()
     Path("out/answered.png/notes").write_text("mine")
-    assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
+    assert main([*RESUME, "--progress", "quiet"]) == 2
     advice = "what is finished is kept, use --resume to continue"
     assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
     assert Path("out/answered.png/notes").read_text() == "mine"
     assert not list(Path("out").glob(".exaul*"))
     shutil.rmtree("out/answered.png")
-    assert main(["sweep", "--resume", "out"]) == 0
+    assert main(RESUME) == 0
 
 
-def test_a_manifest_of_another_version_is_refused(capsys):
+def test_a_manifest_of_another_version_is_refused(refused):
     """Whatever is wrong in one; test_fuzz.test_each_value_of_a_manifest replaces each value."""
     about = interrupted()
     jax, colour = about["versions"] | {"jax": "0.1"}, about["configuration"] | {"colour": "blue"}
     for change, words in (({"versions": jax}, "versions: jax is"), ({"configuration": colour}, "colour")):
         Path("out/manifest.json").write_text(json.dumps(about | change))
-        resume_refused(capsys, words)
+        refused(RESUME, words)
     for text in ("", "[]", "null", "3", '"x"', "{", "[" * 100_000, '{"configuration": {}}', "\x00", '{"a": NaN}'):
         Path("out/manifest.json").write_text(text)
-        resume_refused(capsys, "manifest.json")
-        refused(capsys, ["merge", "out", "--out", "whole"], "manifest.json")
+        refused(RESUME, "manifest.json")
+        refused(["merge", "out", "--out", "whole"], "manifest.json")
     Path("out/manifest.json").write_bytes(b"\xff\xfe")
-    refused(capsys, ["rerun", "out"], "manifest.json: unreadable")
-    refused(capsys, ["sweep", "--resume", "."], "manifest.json: no such file")
+    refused(["rerun", "out"], "manifest.json: unreadable")
+    refused(["sweep", "--resume", "."], "manifest.json: no such file")
 
 
-def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
+def test_a_shard_of_another_sweep_is_not_merged(refused, few_figures):
     for i, seed in ((1, 0), (2, 0), (2, 1)):
         flags = ["--shard", f"{i}/2", "--seed", str(seed), "--out", f"{i}-{seed}"]
         assert main(["sweep", *SMALL, *flags]) == 0
     name = "batches/0-0000001-0000001.npz"
     shutil.copy(Path("2-1") / name, Path("2-0") / name)
-    refused(capsys, ["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 in it, 0 in")
+    refused(["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 in it, 0 in")
 
 
-def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
+def test_how_to_continue_is_said_and_described_by_a_dry_run(capsys, refused):
     interrupted()
+    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
-    told = output_of(["sweep", "--resume", "out", "--dry-run"], capsys)
+    told = output_of([*RESUME, "--dry-run"], capsys)
     assert "1 (alphas x lambdas x rates, of all learners)" in told
     assert "1,500 of each copy, 4,500 in all" in told
     assert sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*")) == before
     for more in ([], ["--dry-run"]):
-        resume_refused(capsys, "trials is 100 here, 3 in out", flags=["--trials", "100", *more])
-    assert main(["sweep", "--resume", "out", "--trials", "3", "--alphas", "0.05"]) == 0
-    assert "nothing to resume" in output_of(["sweep", "--resume", "out", "--dry-run"], capsys)
+        refused([*RESUME, "--trials", "100", *more], "trials is 100 here, 3 in out")
+    assert main([*RESUME, "--trials", "3", "--alphas", "0.05"]) == 0
+    assert "nothing to resume" in output_of([*RESUME, "--dry-run"], capsys)
 
 
 @pytest.fixture(scope="module")
@@ -183,25 +176,25 @@ def halfway(begun):
     return begun[1]
 
 
-def test_a_file_that_is_no_batch_is_named(halfway, capsys):
+def test_a_file_that_is_no_batch_is_named(halfway, refused):
     """Numbers are not as exaul writes them, or of no trials or source of this sweep; or the ending is another."""
     names = ["0-6-8.npz", "0-0000006-0000_008.npz", "now-0-0-11.npz", "0-0000090-0000099.npz"]
     names += ["0-0000011-0000003.npz", "1-0000006-0000008.npz", "0-0000006-0000008.npz.bak", "0-0000006-0000008"]
     for name in names:
         Path("out/batches", name).touch()
-        resume_refused(capsys, f"out/batches/{name}: no batch of this sweep; remove it")
+        refused(RESUME, f"out/batches/{name}: no batch of this sweep; remove it")
         Path("out/batches", name).unlink()
 
 
-def test_a_batch_under_another_name_is_refused(halfway, capsys):
+def test_a_batch_under_another_name_is_refused(halfway, capsys, refused):
     first, second = (Path("out/batches", f"0-{name}.npz") for name in ("0000000-0000002", "0000003-0000005"))
     for other in ("0-0000006-0000008", "now-0-0000006-0000008"):
         shutil.copy(first, f"out/batches/{other}.npz")
         sentence = f"{other}.npz: of another sweep: name is '0-0000000-0000002' in it, '{other}' in"
-        assert sentence in refusal_of(["sweep", "--resume", "out", "--progress", "quiet"], capsys)
+        assert sentence in refusal_of([*RESUME, "--progress", "quiet"], capsys)
         Path(f"out/batches/{other}.npz").unlink()
     shutil.copy(first, "out/batches/0-0000002-0000004.npz")
-    resume_refused(capsys, "has trials that 0-0000002-0000004.npz has, too; remove one")
+    refused(RESUME, "has trials that 0-0000002-0000004.npz has, too; remove one")
     Path("out/batches/0-0000002-0000004.npz").unlink()
     second.unlink()
     result = resume("out")

@@ -9,7 +9,7 @@ import pytest
 from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.simulation.prepare import prepare
-from tests.commands.boundaries.helpers import SMALL, refused
+from tests.commands.boundaries.helpers import SMALL
 from tests.games import of_each_rule
 
 OBLIVIOUS_ENVIRONMENTS = """
@@ -63,11 +63,11 @@ OWN = {"oblivious": OBLIVIOUS_ENVIRONMENTS, "adaptive": ADAPTIVE_ENVIRONMENTS}
         ("adaptive:above", "ask returns error [1.000000001, 1.000000001]; it must be from 0 to 1"),
     ],
 )
-def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys):
+def test_an_environment_whose_function_fails_is_refused(place, sentence, refused):
     module = place.partition(":")[0]
     Path(f"{module}.py").write_text(OWN[module])
     with jax.enable_x64(False):  # as a command begins
-        refused(capsys, ["sweep", "--environment", place, *SMALL], sentence)
+        refused(["sweep", "--environment", place, *SMALL], sentence)
 
 
 LEARNERS = """
@@ -146,17 +146,17 @@ RETURNS = "returns %s if P = 0.01, answered = %s and error = %s; it must be fini
         ("words", ["risk_bound of rules:words cannot be run (ValueError: could not convert string to float"]),
     ],
 )
-def test_a_learner_that_cannot_be_run(name, sentences, capsys, own_learners):
+def test_a_learner_that_cannot_be_run(name, sentences, refused, own_learners):
     flags = ["--backend", "dense"] if name == "branches" else []
     argv = ["sweep", "--learners", f"rules:{name}", *SMALL[:6], *flags, "--out", "out"]
-    assert len(refused(capsys, argv, f"rules:{name}", *sentences)) < 600
+    assert len(refused(argv, f"rules:{name}", *sentences)) < 600
 
 
 @pytest.mark.parametrize("environment", ["stochastic", "always-wrong"])
-def test_a_state_that_is_not_finite_ends_a_sweep(environment, capsys, own_learners):
+def test_a_state_that_is_not_finite_ends_a_sweep(environment, refused, own_learners):
     """Where the trial rounds saw no such charge."""
     argv = ["sweep", "--learners", "rules:at_alpha", "--environment", environment, "--alphas", "0.6"]
-    refused(capsys, [*argv, *SMALL[:6]], "learners: the state of rules:at_alpha is not finite")
+    refused([*argv, *SMALL[:6]], "learners: the state of rules:at_alpha is not finite")
 
 
 def test_learners_of_every_rule_pass_the_checks():

@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import socket
-import sqlite3
 from urllib.parse import quote
 
 import pytest
@@ -17,14 +16,10 @@ from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
 from exaul.serving.http.server import address_of, listen
 from exaul.serving.service import LEAST_BYTES, for_json
+from tests.processes import sql
 from tests.serving.http.apps import CONFIGURATION, answered
 
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state"
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +32,8 @@ def lasting(tmp_path_factory):
 
 def entries(client):
     """The entries of the journal of a service."""
-    with sqlite3.connect(client.app.state.service.path) as file:
-        rows = file.execute(
-            "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
-        ).fetchall()
-    file.close()
-    return rows
+    query = "SELECT key, kind, id, score, error FROM journal WHERE id <> '' ORDER BY seq"
+    return sql(client.app.state.service.path, query)
 
 
 def error_of(reply, status):
@@ -201,9 +192,9 @@ def test_figures_of_any_key(client):
 FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "wal cut off"
 
 
-def break_file(client, path, fault):
+def break_file(client, fault):
     """Break the file under a running service; return what repairs it, or None."""
-    connection = client.app.state.service._journal._file
+    path, connection = client.app.state.service.path, client.app.state.service._journal._file
     if fault == "full":
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -229,13 +220,13 @@ def break_file(client, path, fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so(client, path, fault, caplog):
+def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so(client, fault, caplog):
     """Which replies are given is a setting; those that are decided without the journal are counted."""
     caplog.set_level(logging.CRITICAL)
     id, state = answered(client, key="a" * 200), client.app.state
     long = {"score": 0.5, "id": "i" * 256}
     before = client.get("/v1/overview")
-    repair = break_file(client, path, fault)
+    repair = break_file(client, fault)
     reply = client.post("/v1/decide", json=long)
     error = error_of(reply, 503)
     assert (error["type"], reply.headers["retry-after"]) == ("server_error", "1")
@@ -259,7 +250,7 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so
         assert client.post("/v1/decide", json=long).json()["id"] == long["id"]
         assert client.post("/v1/feedback", json={"id": id, "error": 1}).json()["reason"] == "counted"
         state.on_error = "refuse"
-        break_file(client, path, fault)  # also when the service ends
+        break_file(client, fault)  # also when the service ends
         client.post("/v1/decide", json={"score": 0.5})
 
 
@@ -270,11 +261,11 @@ def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):
         assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
 
 
-def test_the_decision_after_a_fault_is_that_without_one(client, path, tmp_path):
+def test_the_decision_after_a_fault_is_that_without_one(client, tmp_path):
     with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
         for n in range(20):
             if n % 3 == 0:
-                repair = break_file(client, path, "removed")
+                repair = break_file(client, "removed")
                 assert client.post("/v1/decide", json={"score": n / 20}).status_code == 503
                 repair()
             assert client.post("/v1/decide", json={"score": n / 20}).json()["probability"] == (
@@ -282,7 +273,7 @@ def test_the_decision_after_a_fault_is_that_without_one(client, path, tmp_path):
             )
 
 
-def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_rest(client, path, monkeypatch):
+def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_rest(client, monkeypatch):
     ids = [answered(client) for _ in range(4)]
     feedback, calls = client.app.state.service.feedback, []
 

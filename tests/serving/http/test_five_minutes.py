@@ -36,9 +36,8 @@ def asked(command, address):
     return json.loads(done.stdout)
 
 
-def test_five_minutes(small_model, tmp_path, monkeypatch):  # noqa: F811
+def test_five_minutes(small_model, tmp_path, in_folder):  # noqa: F811
     start, ask, rate = blocks(PAGE, "Five minutes", "sh")
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(of_page(start.replace(ENDPOINT, small_model)), tmp_path) as (_, address):
         for _ in range(3):

@@ -61,12 +61,14 @@ def test_a_withheld_answer_is_nowhere(town, gate, stream, caplog, capfd):
     assert SECRET not in caplog.text + str(capfd.readouterr())
 
 
-def test_a_shown_answer_passes_untouched(town, gate):
-    """Except for what is no JSON, which becomes null."""
+@pytest.mark.parametrize("shadow", [False, True])
+def test_a_shown_answer_passes_untouched(town, gate, shadow):
+    """Except for what is no JSON, which becomes null. In shadow mode all are shown, and feedback is kept."""
     town.body |= {"numbers": [math.nan, math.inf, 1.5]}
     town.rule = lambda asked, before: Response(json.dumps(town.body).replace("Infinity", "1e999"))
     asked = QUESTION | {"top_k": 3, "nested": {"a": [1.5, None, "\ud800"]}, "temperature": 0.25}
-    with gate(pass_fields=("top_k", "nested"), audit=1.0) as client:
+    learner = ABSTAIN if shadow else ANSWER
+    with gate(learner, shadow=shadow, pass_fields=("top_k", "nested"), audit=1.0) as client:
         for wanted in (True, False):
             reply = client.json(**asked, logprobs=wanted, top_logprobs=2)
             decision = reply.pop("exaul")
@@ -76,9 +78,13 @@ def test_a_shown_answer_passes_untouched(town, gate):
             assert reply == expected
             assert town.asked.pop() == asked | {"logprobs": True} | ({"top_logprobs": 2} if wanted else {})
             assert (decision["answer"], decision["probability"], decision["audit"]) == (True, 1.0, True)
+            assert decision.get("shadow", False) == shadow
             assert client.service.feedback(decision["id"], "down") == "counted"
             score = client.service.overview()["latest"][0]["score"]  # of logprobs -.1, -.2, -.3
             assert score == decision["score"] == pytest.approx(math.exp(-0.2), abs=1e-12)
+        figures = client.service.figures("")
+        counts = [figures.get(name) for name in ("questions", "shadow_answers", "shadow_observed")]
+        assert counts == ([0, 2, 2] if shadow else [2, None, None])
 
 
 def test_a_shown_stream(town, gate):
@@ -275,17 +281,6 @@ def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypa
     assert printed.startswith(line and f"exaul: {line}")
     assert printed.count("\n") == bool(line)
     assert bool(stub.asked) == (stub.url in flags.values())
-
-
-def test_shadow_mode_shows_everything_and_keeps_feedback(town, gate):
-    with gate(ABSTAIN, shadow=True) as client:
-        reply = client.json()
-        assert reply["choices"][0]["message"]["content"] == f"It is {SECRET}"
-        decision = reply["exaul"]
-        assert (decision["answer"], decision["shadow"]) == (True, True)
-        assert client.service.feedback(decision["id"], "up") == "counted"
-        figures = client.service.figures("")
-        assert (figures["questions"], figures["shadow_answers"], figures["shadow_observed"]) == (0, 1, 1)
 
 
 async def drip():

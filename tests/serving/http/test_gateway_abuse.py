@@ -146,12 +146,6 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, ga
             assert not [name for name in headers if name.startswith("x-exaul")]
 
 
-def test_a_ref_names_the_first_answer_if_it_is_shown(gate):
-    with gate(learner="aci-rank", keys={"": ALWAYS}, fallback="large") as client:
-        client.ask(x_exaul_ref="theirs")
-        assert client.service.feedback("theirs", "up") == "counted"
-
-
 def test_the_form_error_comes_after_the_second_model(town, gate):
     with gate(learner="aci-rank", keys={"": NEVER, "/fallback": NEVER}, fallback="large") as client:
         assert client.ask(x_exaul_withheld="error")[0] == 400
@@ -192,9 +186,12 @@ def test_a_withheld_answer_is_handed_over_to_a_program(town, other, gate, monkey
     assert SECRET not in caplog.text
 
 
-def test_a_shown_answer_is_not_handed_over(town, other, gate):
-    with gate(fallback=f"{other.url}/chat/completions") as client:
-        assert "fallback" not in client.json()["exaul"]
+def test_a_shown_answer_goes_to_no_other_model_or_program(town, other, gate):
+    """The ref is its own."""
+    for ref, second in (("a", f"large@{other.url}"), ("b", f"{other.url}/chat/completions")):
+        with gate(fallback=second) as client:
+            assert "fallback" not in client.json(metadata={"exaul_ref": ref})["exaul"]
+            assert client.service.feedback(ref, "up") == "counted"
     assert not other.asked
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.testclient import TestClient
 
 from exaul.serving import metrics
-from exaul.serving.http.application import app
 from tests.serving.http.apps import CONFIGURATION, answered
 
 RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
@@ -41,7 +39,7 @@ def report(client, id, error):
     return client.post("/v1/feedback", json={"id": id, "error": error}).json()["reason"]
 
 
-def test_counters_of_a_key_are_its_figures(client, tmp_path):
+def test_counters_of_a_key_are_its_figures(client, opened):
     """All since the start of the file, which is also that of the process; each application counts its own."""
     ids = [answered(client, key="a") for _ in range(6)]
     answered(client, key="b")
@@ -61,7 +59,7 @@ def test_counters_of_a_key_are_its_figures(client, tmp_path):
     assert values["exaul_wrong_total", ("key", "b")] == 0  # before its first feedback
     decided = figures["questions"] + values["exaul_questions_total", ("key", "b")]
     assert values["exaul_decide_seconds_count",] == decided + 1  # the repeated one took its time, too
-    with TestClient(app(tmp_path / "second", **CONFIGURATION)) as second:
+    with opened("second", **CONFIGURATION) as second:
         assert samples(second)["exaul_decide_seconds_count",] == 0
 
 
@@ -72,10 +70,10 @@ def test_any_key_is_one_label(client):
     assert sorted(labels) == sorted(TEXTS)
 
 
-def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(tmp_path, monkeypatch):
+def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(opened, monkeypatch):
     monkeypatch.setattr(metrics, "MOST_KEYS", 3)
     for start in range(2):
-        with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
+        with opened(**CONFIGURATION) as client:
             for n in range(8) if start == 0 else reversed(range(8)):
                 for _ in range(n + 1):
                     decide(client, key=str(n))
@@ -84,9 +82,8 @@ def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(tmp_pat
         assert counted == {"0": 1, "1": 2, "2": 3, "other": 4 + 5 + 6 + 7 + 8}
 
 
-def test_limits_and_targets_are_those_of_the_keys(tmp_path):
-    keys = {"strict": {"alpha": 0.02}}
-    with TestClient(app(tmp_path / "state", audit=0.5, keys=keys, **CONFIGURATION)) as client:
+def test_limits_and_targets_are_those_of_the_keys(opened):
+    with opened(audit=0.5, keys={"strict": {"alpha": 0.02}}, **CONFIGURATION) as client:
         answered(client, key="a")
         decide(client, key="strict")
         values, service = samples(client), client.app.state.service
@@ -112,9 +109,9 @@ def test_without_the_journal_the_counters_remain(client):
     assert not [labels for labels in values if labels[0].startswith("exaul_key_")]
 
 
-def test_each_key_of_a_scrape_is_a_call_of_its_own(tmp_path, monkeypatch):
+def test_each_key_of_a_scrape_is_a_call_of_its_own(opened, monkeypatch):
     """So a decision waits for one key at most: the thread of the file takes calls in their order."""
-    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+    with opened(audit=0.5, **CONFIGURATION) as client:
         for key in "abc":
             decide(client, key=key)
         call, calls = client.app.state.call, []
@@ -128,12 +125,12 @@ def test_each_key_of_a_scrape_is_a_call_of_its_own(tmp_path, monkeypatch):
     assert [call for call in calls if call[0] == "figures"] == [("figures", key) for key in "abc"]
 
 
-def test_the_alert_rules_name_metrics_and_labels_that_are_exported(tmp_path):
+def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     assert {rule["alert"] for rule in rules} == {
         *("ExaulLimitAboveTarget", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved")
     }
-    with TestClient(app(tmp_path / "state", audit=0.5, **CONFIGURATION)) as client:
+    with opened(audit=0.5, **CONFIGURATION) as client:
         report(client, answered(client, key="a"), 1)
         values = samples(client)
     of_key = {labels[0] for labels in values if ("key", "a") in labels}

@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 import yaml
-from starlette.testclient import TestClient
 
 from exaul import Abstainers
 from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
-from exaul.serving.http.application import app
 from exaul.serving.http.settings import SCOPES
 from tests.processes import python
 from tests.serving.http.apps import blocks
@@ -40,18 +38,17 @@ def test_limits():
         assert part in PAGE
 
 
-def test_metrics(tmp_path):
-    with TestClient(app(tmp_path / "state", audit=0.5)) as client:
+def test_metrics(opened):
+    with opened(audit=0.5) as client:
         exported = re.findall(r"^# TYPE (\w+)", client.get("/metrics").text, re.MULTILINE)
     named = {name for cell in column("Metric") for name in re.findall(r"`(\w+)`", cell)}
     assert named == {name for name in exported if not name.endswith("_created")}
 
 
-def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_backup_is_a_journal_of_the_service(opened, in_folder):
     (copy,) = re.findall(r'sqlite3 state\.sqlite "(.*?)"', blocks(PAGE, "Backup", "sh")[0])
     code = f"import sqlite3; sqlite3.connect('state.sqlite', isolation_level=None).execute({copy!r})"
-    with TestClient(app("state.sqlite", learner="aci-rank")) as client:
+    with opened("state.sqlite", learner="aci-rank") as client:
         ids = [client.post("/v1/decide", json={"score": 0.5}).json()["id"] for _ in range(50)]
         python(code)
         assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
@@ -61,11 +58,11 @@ def test_a_backup_is_a_journal_of_the_service(tmp_path, monkeypatch, capsys):
         assert abstainers.figures()["questions"] == len(ids)
 
 
-def test_one_process_at_a_time_in_kubernetes(tmp_path):
+def test_one_process_at_a_time_in_kubernetes(opened):
     deployment = yaml.safe_load(blocks(PAGE, "Kubernetes", "yaml")[0])["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS
-    with TestClient(app(tmp_path / "state")) as client:
+    with opened() as client:
         for probe in ("livenessProbe", "readinessProbe"):
             assert client.get(pod["containers"][0][probe]["httpGet"]["path"]).status_code == 200

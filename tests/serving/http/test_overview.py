@@ -6,7 +6,6 @@ import time
 
 import httpx2
 import pytest
-from starlette.testclient import TestClient
 
 from exaul.serving.http.application import app
 from tests.serving.http.apps import CONFIGURATION, answered
@@ -34,9 +33,9 @@ def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
     service.close()
 
 
-def test_an_overview_that_has_not_changed_is_not_sent_again(tmp_path):
+def test_an_overview_that_has_not_changed_is_not_sent_again(opened):
     """Numbers in it that are not defined are null."""
-    with TestClient(app(tmp_path / "state", **CONFIGURATION)) as client:
+    with opened(**CONFIGURATION) as client:
         tag = ""
 
         def changed():
@@ -75,5 +74,5 @@ def test_an_overview_that_has_not_changed_is_not_sent_again(tmp_path):
         assert outcome("feedback", id=withheld, error=1) == "withheld"  # kept, but no learner has it
         rows = {row["id"]: row["error"] for row in client.get("/v1/overview").json()["latest"]}
         assert (rows[id], rows[withheld]) == (1.0, None)
-    with TestClient(app(tmp_path / "state")) as client:  # the number of changes begins at 0 again
+    with opened() as client:  # the number of changes begins at 0 again
         assert changed()

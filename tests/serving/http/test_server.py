@@ -38,7 +38,7 @@ def shared():
 
 @pytest.fixture
 def application(shared):
-    shared[0].bodies, shared[0].ids = [], []
+    shared[0].__init__()
     return shared[0]
 
 
@@ -51,12 +51,6 @@ def port(shared):
 def fresh():
     """An application of which no server runs yet."""
     return Recorder()
-
-
-@pytest.fixture
-def fresh_port(fresh):
-    with running(fresh) as number:
-        yield number
 
 
 @pytest.fixture
@@ -230,24 +224,25 @@ def drops_until_closed(clients):
     return 200
 
 
-def test_slow_clients(fast, fresh, fresh_port):
+def test_slow_clients(fast, fresh):
     """A head and a body have .2 s from their start, or from the reply before, and no byte gives more time.
 
     A request in progress is not slow, though its reply is.
     """
-    held, again, idle = (connected(fresh_port, request(path, close=False)) for path in ("/hold", "/", "/"))
-    heads = [connected(fresh_port, part) for part in (b"GET / HTTP/1.1\r\n", b"G", request(close=False)[:-2], b"")]
-    bodies = [connected(fresh_port, request(body=b'{"a": 1}')[:-left]) for left in (8, 3)]
-    assert again.recv(65536).startswith(b"HTTP/1.1 200")
-    again.sendall(b"GET")
-    dripping = [connected(fresh_port), connected(fresh_port, request(body=bytes(1000))[:-1000])]
-    assert drops_until_closed(dripping) < 100
-    assert [received(client) for client in (*heads, again)] == [b""] * 5
-    assert [refusal(received(client)) for client in bodies] == [408] * 2
-    assert parsed(received(idle))[0] == 200
-    assert fresh.bodies == [b""] * 3
-    fresh.release.set()
-    assert parsed(received(held))[2] == b"held"
+    with running(fresh) as port:
+        held, again, idle = (connected(port, request(path, close=False)) for path in ("/hold", "/", "/"))
+        heads = [connected(port, part) for part in (b"GET / HTTP/1.1\r\n", b"G", request(close=False)[:-2], b"")]
+        bodies = [connected(port, request(body=b'{"a": 1}')[:-left]) for left in (8, 3)]
+        assert again.recv(65536).startswith(b"HTTP/1.1 200")
+        again.sendall(b"GET")
+        dripping = [connected(port), connected(port, request(body=bytes(1000))[:-1000])]
+        assert drops_until_closed(dripping) < 100
+        assert [received(client) for client in (*heads, again)] == [b""] * 5
+        assert [refusal(received(client)) for client in bodies] == [408] * 2
+        assert parsed(received(idle))[0] == 200
+        assert fresh.bodies == [b""] * 3
+        fresh.release.set()
+        assert parsed(received(held))[2] == b"held"
 
 
 def test_pipelined_requests_get_their_replies_in_order(port):
@@ -256,14 +251,14 @@ def test_pipelined_requests_get_their_replies_in_order(port):
     assert re.findall(rb'\r\n\r\n"(\d+)"', reply) == [b"%d" % k for k in range(21)]
 
 
-def test_what_follows_the_last_request_is_dropped(fresh, fresh_port):
+def test_what_follows_the_last_request_is_dropped(application, port):
     """After Connection: close, nothing more is allowed; the reply is sent all the same."""
-    client = connected(fresh_port, request("/hold", body=b"{}"))
-    until(lambda: "held" in fresh.events)
+    client = connected(port, request("/hold", body=b"{}"))
+    until(lambda: "held" in application.events)
     client.sendall(b"\r\n")
     time.sleep(0.05)
     client.sendall(b"garbage")
-    fresh.release.set()
+    application.release.set()
     assert parsed(received(client))[2] == b"held"
 
 
@@ -274,19 +269,19 @@ def test_replies_without_a_body(port, caplog):
     assert not caplog.records
 
 
-def test_disconnects(fresh, fresh_port):
+def test_disconnects(application, port):
     """Within a body nothing reaches the application; later it is told."""
-    connected(fresh_port, request(body=b"abc")[:-1]).close()
-    connected(fresh_port, request(headers=CHUNKED) + b"3\r\na").close()
+    connected(port, request(body=b"abc")[:-1]).close()
+    connected(port, request(headers=CHUNKED) + b"3\r\na").close()
     for path in ("/forever", "/stream"):
-        client = connected(fresh_port, request(path, body=b"{}"))
-        until(lambda: fresh.bodies)
+        client = connected(port, request(path, body=b"{}"))
+        until(lambda: application.bodies)
         if path == "/stream":
             assert b"part\n" in client.recv(65536) + client.recv(65536)  # not only at the end
         client.close()
-        until(lambda: fresh.events == ["start", "http.disconnect"])
-        assert fresh.bodies.pop() == b"{}"
-        assert (fresh.events.pop(), fresh.bodies) == ("http.disconnect", [])
+        until(lambda: application.events)
+        assert application.bodies.pop() == b"{}"
+        assert (application.events.pop(), application.events, application.bodies) == ("http.disconnect", [], [])
 
 
 def test_requests_in_progress_are_finished_first(fresh):

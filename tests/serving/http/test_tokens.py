@@ -8,11 +8,9 @@ from itertools import product
 from unittest import mock
 
 import pytest
-from starlette.testclient import TestClient
 
 from exaul import BadInput
 from exaul.serving.http import settings
-from exaul.serving.http.application import app
 from exaul.serving.http.guard import BODY_BYTES, Guard
 from exaul.serving.http.settings import SCOPES, Tokens
 from tests.serving.http.apps import EASY
@@ -48,9 +46,8 @@ def source(tmp_path):
 
 
 @pytest.fixture
-def client(tmp_path, source):
-    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank")
-    with TestClient(made, raise_server_exceptions=False) as client:
+def client(opened, source):
+    with opened(tokens=str(source), learner="aci-rank") as client:
         authorization = {"Authorization": f"Bearer {SECRETS['decide']}"}
         made_key = client.post("/v1/decide", json={"score": 1}, headers=authorization)
         assert made_key.status_code == 200  # the default key of a new file needs no scope
@@ -114,22 +111,21 @@ def test_without_a_token_the_body_is_not_read(source, authorization):
     async def application(*_):
         raise AssertionError("it must not be called")
 
-    for method, url, _ in ROUTES:
-        events, parts = (
-            [],
-            [{"type": "http.request", "body": bytes(9), "more_body": more} for more in (False, True)],
-        )
+    async def events_of(method, url):
+        events, more = [], [False, True]
 
-        async def receive(events=events, parts=parts):
+        async def receive():
             events.append("receive")
-            return parts.pop()
+            return {"type": "http.request", "body": bytes(9), "more_body": more.pop()}
 
-        async def send(message, events=events):
+        async def send(message):
             events.append(message.get("status", bool(message.get("body"))))
 
-        guard = Guard(application, Tokens(str(source)), None)
-        asyncio.run(guard(scope | {"method": method, "path": url}, receive, send))
-        assert events == [401, True, "receive", "receive", False]
+        await Guard(application, Tokens(str(source)), None)(scope | {"method": method, "path": url}, receive, send)
+        return events
+
+    for method, url, _ in ROUTES:
+        assert asyncio.run(events_of(method, url)) == [401, True, "receive", "receive", False]
 
 
 def test_only_the_scope_keys_makes_a_key(client):
@@ -218,21 +214,21 @@ def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
     assert "secret" not in caplog.text
 
 
-def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
+def test_no_secret_is_ever_written(opened, tmp_path, source, caplog, capfd):
     """Neither known tokens nor guesses are in a reply, a log, or a file of the service."""
     caplog.set_level(logging.DEBUG)
-    made = app(tmp_path / "state", tokens=str(source), learner="aci-rank", on_error="abstain")
     secrets = ALL, SECRETS["decide"], SECRETS["read"], "guess-0123456789abcdef"
     written, decide = [], next(iter(ROUTES))
-    with TestClient(made, raise_server_exceptions=False) as client:
+    with opened(tokens=str(source), learner="aci-rank", on_error="abstain") as client:
+        service = client.app.state.service
         for secret in secrets:
             for route in (*ROUTES, *OPEN, ("GET", "/nothing", None), ("POST", "/v1/decide", "{")):
                 written += [request(client, route, f"{kind} {secret}") for kind in ("Bearer", "Basic")]
-        made.state.service.decide = lambda *_: 1 / 0
+        service.decide = lambda *_: 1 / 0
         written.append(request(client, decide, f"Bearer {ALL}"))
         assert written[-1].status_code == 500
         (tmp_path / "state").unlink()
-        del made.state.service.decide
+        del service.decide
         written += [request(client, route, f"Bearer {ALL}") for route in (decide, ("GET", "/metrics", None))]
         files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path != source)
     text = "".join(f"{reply.text} {reply.headers}" for reply in written) + "".join(capfd.readouterr())
@@ -244,11 +240,11 @@ def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
         assert secret.encode() not in files
 
 
-def test_a_text_is_shown_to_those_who_audit_alone(tmp_path, source):
+def test_a_text_is_shown_to_those_who_audit_alone(opened, source):
     """Whatever route is read, with whatever other scopes (M5)."""
-    made = app(tmp_path / "state", tokens=str(source), audit=1.0, warm_start=EASY)
-    made.state.service.decide(0.5, id="asked", question="a secret question", text="a secret answer")
-    with TestClient(made) as client:
+    with opened(tokens=str(source), audit=1.0, warm_start=EASY) as client:
+        asked = {"id": "asked", "question": "a secret question", "text": "a secret answer"}
+        client.app.state.service.decide(0.5, **asked)
 
         def as_all(method, url, body=None):
             return request(client, (method, url, body), f"Bearer {ALL}")

@@ -138,13 +138,13 @@ class Streams(NamedTuple):
     cuts: NDArray[np.int32]  # [sum of N], pool after pool
     errors: NDArray[np.float64]  # [sum of N]
     horizon: NDArray[np.int64]  # []
-    draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [R] each: keys of the environment's uniforms
+    keys: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [R] each: keys of the environment's uniforms
     orders: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [P, R] each: keys of the orders
 
     @property
     def stream_count(self) -> int:
         """The number R."""
-        return len(self.draws[0])
+        return len(self.keys[0])
 
     def no_records_read(self) -> NDArray[np.uint32]:
         """Return the number of records read before round 1: zeros [P, R]."""
@@ -194,7 +194,7 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
     plan, number = streams.plan, jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * BLOCK + number.astype(jnp.int64) + 1
-    u = uniforms.uniform((streams.draws[0][None], streams.draws[1][None]), block, number)
+    u = uniforms.uniform((streams.keys[0][None], streams.keys[1][None]), block, number)
     # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
     # would need seconds for [C, R].
     chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)

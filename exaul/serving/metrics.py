@@ -25,6 +25,7 @@ class ServiceMetrics:
         self._registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
+        seconds = partial(histogram, buckets=SECONDS)
         self._questions = counter("exaul_questions", "Questions that were decided", ["key"])
         self._answers = counter("exaul_answers", "Questions whose answer was shown", ["key"])
         self._feedback = counter("exaul_feedback", "Feedback by outcome", ["key", "outcome"])
@@ -35,12 +36,9 @@ class ServiceMetrics:
         self.audits_open = gauge("exaul_audits_open", "Audited answers without a verdict, which count as wrong")
         self._alphas = gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"])
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
-        self.decide_seconds = histogram(
-            "exaul_decide_seconds", "Seconds of a decision, with waiting and the journal", buckets=SECONDS
-        )
-        self.upstream_seconds = histogram(
-            "exaul_upstream_seconds", "Seconds of the calls to the gateway's model for an answer", buckets=SECONDS
-        )
+        self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
+        text = "Seconds of the calls to the gateway's model for an answer"
+        self.upstream_seconds = seconds("exaul_upstream_seconds", text)
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         for reply in ON_ERROR:
             self.failures.labels(reply)

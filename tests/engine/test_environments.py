@@ -42,7 +42,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     order, *_ = compile_orders(lambda function: function, np.where, np.uint32)
     expected, count = np.zeros((horizon, records.stream_count, 2), int), records.no_records_read().astype(int)
     rounds = np.arange(horizon, dtype=np.uint32)[:, None]
-    drawn = uniforms.uniform(records.draws, *np.divmod(rounds, np.uint32(BLOCK)))
+    drawn = uniforms.uniform(records.keys, *np.divmod(rounds, np.uint32(BLOCK)))
     places = []  # of the records of each pool in the orders of a stream, [laps, N, streams]
     for p, n in enumerate(sizes):
         laps, at = (np.arange(x, dtype=np.uint32) for x in (-(-horizon // n), n))

@@ -82,8 +82,8 @@ class Rollout(Saved):
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
-            draws = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
-            records = Questions(environment, records, Objective(*objective), keys, draws)
+            draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
+            records = Questions(environment, records, Objective(*objective), keys, draw_keys)
         given = learner.backend, aimed, start, arms, records
         if learner.on_host:
             self.simulation: Any = CompiledSimulation(*given)

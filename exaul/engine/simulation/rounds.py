@@ -255,9 +255,9 @@ class RoundsSimulation(OnDevice):
         records, changing = self.records, (chunk, rates, self.copies)
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
-            return (records.environment, None), *changing, records.draws, given, self.backend.imperfect
-        (plan, *streams), draws = records.on_device
-        return (None, plan), *changing, draws, tuple(streams), self.backend.imperfect
+            return (records.environment, None), *changing, records.draw_keys, given, self.backend.imperfect
+        (plan, *streams), draw_keys = records.on_device
+        return (None, plan), *changing, draw_keys, tuple(streams), self.backend.imperfect
 
     def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
         """Start to simulate a chunk; the device makes its own records."""

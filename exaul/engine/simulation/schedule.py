@@ -83,12 +83,12 @@ class TrialRecords(Saved):
         """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
         self.streams, self.trials = streams, trials
         self.record_stream = np.arange(len(trials), dtype=np.int32) % streams.stream_count
-        self.draws = uniforms.draw_keys(seed, trials, imperfect)
+        self.draw_keys = uniforms.draw_keys(seed, trials, imperfect)
         self.records_read = streams.no_records_read().astype(np.int64)  # of each pool, by the host
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
         """Make the records of the next chunk for compiled code; devices make their own."""
-        draw = partial(native.draws, self.draws.decision, chunk.block)
+        draw = partial(native.draw, self.draw_keys.decision, chunk.block)
         made = native.RecordBlocks(self.streams.stream_count, chunk.active.size, chunk.rounds, draw)
         native.fill(self.streams, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
         return made
@@ -98,8 +98,8 @@ class TrialRecords(Saved):
         """The records and the keys of the draws on the device, copied once for all simulations there."""
         import jax
 
-        streams, draws = jax.device_put((self.streams[1:], self.draws))
-        return Streams(self.streams.plan, *streams), draws
+        streams, keys = jax.device_put((self.streams[1:], self.draw_keys))
+        return Streams(self.streams.plan, *streams), keys
 
 
 class Questions(NamedTuple):
@@ -109,7 +109,7 @@ class Questions(NamedTuple):
     pool: AdaptivePool
     objective: Objective  # [B, ...], but ``choices`` [tunables]
     keys: Any  # of the environment's draws, two uint32 [trials]
-    draws: uniforms.Draws  # keys of the learner's draws
+    draw_keys: uniforms.Draws  # of the learner's draws
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:

@@ -225,7 +225,7 @@ def simulate_tiles(
     rates: Rates,
     copies: Copies,
     tally: CheckpointSums,
-    draws: bool = True,
+    reads_draws: bool = True,
 ) -> list[Future[Any]]:
     """Start to simulate B copies with states [B, width], as of ``NativeBackend.simulate``.
 
@@ -234,10 +234,10 @@ def simulate_tiles(
         precision: dtype of the weights and their sums.
         given: what the functions of ``compile_loop`` receive.
         state, made, rates, copies, tally: as of ``NativeBackend.simulate``.
-        draws: whether the learner reads uniforms, which take time to draw.
+        reads_draws: whether the learner reads uniforms, which take time to draw.
     """
     # drawn here: a thread of the pool that waited for the pool would deadlock
-    uniforms = made.draws if draws else np.broadcast_to(0.0, (len(state), made.cuts.shape[1]))
+    uniforms = made.draws if reads_draws else np.broadcast_to(0.0, (len(state), made.cuts.shape[1]))
     records = made.cuts, made.errors, uniforms, made.rounds
     every, group = rounds_between(rates, copies.eta_scale, precision)
 

@@ -31,8 +31,8 @@ def _draw(first, last, key_x, key_y, blocks, out):
                 out[u, k * BLOCK + i] = uniform((key_x[u], key_y[u]), np.uint32(blocks[k]), np.uint32(i))
 
 
-def draws(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Draw the uniforms of K blocks, the same bits as ``exaul.kernels.uniforms.draws``.
+def draw(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Draw the uniforms of K blocks, the same bits as ``exaul.kernels.uniforms.uniform``.
 
     ``key`` is that of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
@@ -137,7 +137,7 @@ def fill(
     """
     loop = _compile(streams.plan.choose_pool)
     pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
-    keys = *streams.draws, *streams.orders
+    keys = *streams.keys, *streams.orders
     given = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
 
     def some(first: int, last: int) -> None:

@@ -405,6 +405,7 @@ def test_the_log_is_one_for_inspect_and_sweep(collect, capsys, scores, monkeypat
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_keeps_what_is_in_flight_and_asks_no_more(stub, collect, capsys, sums, tmp_path, number):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if a shell runs the tests in the background
     sent = []
 
     def rule(body, before):

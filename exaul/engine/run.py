@@ -161,7 +161,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         "end": max(shard.manifest["end"] for shard in shards),
     }
     loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
-    if first.manifest["left_out"] is not None and "traces" not in loaded:
+    if manifests.over_traces(first.manifest) and "traces" not in loaded:
         raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
@@ -209,7 +209,7 @@ def finish(
         if executor is not None:
             _run_missing(prepared, opened, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
-            if manifest["left_out"] is not None:
+            if manifests.over_traces(manifest):
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
             _run_missing(prepared, opened, [number], min(size, largest_batch(source)), bar)
@@ -339,7 +339,7 @@ def describe(prepared: PreparedSweep) -> str:
     Of several traces, these are the needs of the largest that has not finished.
     """
     manifest, sources = prepared.manifest, prepared.sources
-    if manifest["left_out"] is None:
+    if not manifests.over_traces(manifest):
         return describe_needs(sources[0])
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers

@@ -30,6 +30,14 @@ share = Learner(feedback="bandit", rule=Own(Share))
 no_rates = mine._replace(rates=None, anytime=None)
 
 
+def test_rates_for_an_unknown_horizon_are_taken_where_there_are_no_others():
+    params = [
+        exaul.make(learner, ARMS, alpha=ALPHA, horizon=T, anytime=anytime)[1]
+        for learner, anytime in ((mine, True), (mine._replace(rates=None), False))
+    ]
+    np.testing.assert_array_equal(*(np.stack(each[2:]) for each in params))
+
+
 @jax.tree_util.register_static
 class Peeker(Share):
     """Abstains until it sees an error."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
-from exaul.engine.environments.adaptive import Adaptive, Objective, tunable_choices
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
 from exaul.engine.results.totals import Totals, totals_of
@@ -57,7 +57,7 @@ class Rollout(Saved):
         self,
         source: PreparedSource,
         learner: PreparedLearner,
-        records: Any,
+        given: TrialRecords | AdaptivePool,
         best: NDArray[np.int32] | None = None,
     ) -> None:
         """Prepare round 1.
@@ -65,7 +65,7 @@ class Rollout(Saved):
         Args:
             source: with the trials to simulate.
             learner: with its backend and cells.
-            records: ``TrialRecords``; or the ``AdaptivePool`` that an adaptive environment asks from.
+            given: the records; or the ``AdaptivePool`` that an adaptive environment asks from.
             best: [pairs x trials] the arms of least loss, which fixed arms read.
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
@@ -78,19 +78,21 @@ class Rollout(Saved):
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
-            self.asked = AskedRecords(copies, records, source.checkpoints)
+            assert isinstance(given, AdaptivePool)
+            self.asked = AskedRecords(copies, given, source.checkpoints)
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
-            records = Questions(environment, records, Objective(*objective), keys, draw_keys)
-        given = learner.backend, aimed, start, arms, records
+            records: Any = Questions(environment, given, Objective(*objective), keys, draw_keys)
+        else:
+            records = given
         if learner.on_host:
-            self.simulation: Any = CompiledSimulation(*given)
+            self.simulation: Any = CompiledSimulation(learner.backend, aimed, start, arms, records)
         else:
             from exaul.engine.simulation.rounds import RoundsSimulation  # which imports JAX
 
-            self.simulation = RoundsSimulation(*given)
+            self.simulation = RoundsSimulation(learner.backend, aimed, start, arms, records)
         self.checkpoints, points = source.checkpoints, len(source.checkpoints)
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``

@@ -221,7 +221,7 @@ def prepare_learner(
             JAX finds no device.
     """
     arms, horizon = len(grid), int(checkpoints[-1])
-    # a cell multiplies these: a step is its own factor
+    # each cell multiplies these by its factors; that of a step is the step, so that here it is 1
     eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)

@@ -50,7 +50,7 @@ def main(given: Mapping[str, Any]) -> int:
             show(*map(_describe, rows), shown)
             return 0
         counts, left = Counter[str](), 0  # left: audits that stay open, which the next page follows
-        while rows:
+        while rows and counts.total() < total:  # not for ever, on a service that goes on
             errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, rows)
             for row, error in zip(rows, asyncio.run(errors), strict=True):
                 if math.isnan(error):

@@ -377,8 +377,6 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
         "code": manifests.code_hashes(names) if hashed or sweep.out is not None else None,
         "versions": manifests.versions(),
         "device": manifests.device(),
-        "precision": sweep.precision,
-        "seed": sweep.seed,
         "start": start,
         "end": None,
     }

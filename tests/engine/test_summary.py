@@ -173,7 +173,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
 
 def test_theory_says_where_and_on_what():
     learners = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
-    manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
+    manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "configuration": {"precision": "float64"}}
     listed = [{"learner": name, "backend": where} for name, where in learners]
     said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on blocks; exp3-ix on rows"
     assert describe_backends(manifest, listed) == said

@@ -68,7 +68,7 @@ def describe_backends(manifest: Mapping[str, Any], learners: Sequence[Mapping[st
     for learner in learners:
         by_backend.setdefault(learner["backend"], []).append(learner["learner"])
     backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
-    return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
+    return join_lines(f"simulated on {manifest['device']}, {manifest['configuration']['precision']}: {backends}")
 
 
 def describe_warm_start(source: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "test lines": 20_664,
     "product tokens": 192_112,
     "test tokens": 193_957,
-    "engine and commands, lines": 9_815,
+    "engine and commands, lines": 9_813,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_508,
     "exaul/serving, lines": 4_580,

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.functional import make
+from exaul.engine.functional import check_precision, make
 from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.play import at_block
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
 GAMES = 4  # whose records differ
@@ -35,8 +36,9 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
 
     Raises:
         AssertionError: it breaks a contract; the sentence names it, and the game and the round.
-        BadInput: ``exaul.make`` refuses it.
+        BadInput: ``exaul.make`` refuses it, or JAX computes in float32.
     """
+    check_precision()
     made: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
         made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
@@ -57,13 +59,14 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         """Play with ``hidden`` [T] in place of the errors of rounds without an answer."""
 
         def step(state: Any, record: Any) -> Any:
-            cut, error, u, error_unseen = record
-            share = jnp.mean(jax.vmap(lambda u: learner.decide(state, params, cut, u)[1].answer)(shares))
-            state, decision = learner.decide(state, params, cut, u)
-            state = learner.learn(state, params, cut, decision, jnp.where(decision.answer, error, error_unseen))
+            t, cut, error, u, error_unseen = record
+            now, state = at_block(learner, params, state, t)
+            share = jnp.mean(jax.vmap(lambda u: learner.decide(state, now, cut, u)[1].answer)(shares))
+            state, decision = learner.decide(state, now, cut, u)
+            state = learner.learn(state, now, cut, decision, jnp.where(decision.answer, error, error_unseen))
             return state, (decision.answer, decision.P, share, state)
 
-        return jax.lax.scan(step, learner.init(params), (cuts, errors, uniforms, hidden))[1]
+        return jax.lax.scan(step, learner.init(params), (jnp.arange(len(cuts)), cuts, errors, uniforms, hidden))[1]
 
     games = jax.jit(jax.vmap(game))
     answers, P, share, states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, errors))

@@ -10,10 +10,10 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_113,
-    "test lines": 20_664,
-    "product tokens": 192_113,
-    "test tokens": 193_957,
+    "product lines": 26_114,
+    "test lines": 20_686,
+    "product tokens": 192_408,
+    "test tokens": 194_242,
     "engine and commands, lines": 9_813,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_508,

@@ -12,7 +12,6 @@ from exaul.commands.terminal import refuse, show, terminal_width
 from exaul.engine.checks import BadInput, Configuration, check_count, check_known, check_not_negative, setting
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
-from exaul.engine.manifest import over_traces
 from exaul.engine.progress import MODES
 from exaul.engine.results.text_table import format_table
 from exaul.engine.sweep import Sweep
@@ -88,7 +87,7 @@ def sweep(given: Mapping[str, Any]) -> int:
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
         return 0
-    if flags.theory and over_traces(prepared.manifest):
+    if flags.theory and prepared.manifest["left_out"] is not None:
         raise BadInput("theory: given, but a sweep over traces prints no regrets; `trials.csv` has them")
     if flags.dry_run:
         show(run.describe(prepared))

@@ -15,29 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import (
-    MOST,
-    BadInput,
-    check_count,
-    check_holds,
-    check_known,
-    check_not_negative,
-    check_positive,
-)
-from exaul.engine.environments.adaptive import (
-    Adaptive,
-    AdaptivePool,
-    Objective,
-    make_pool,
-    read_tunables,
-    tunable_choices,
-)
+from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
+from exaul.engine.environments import adaptive
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
 from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import (
+    FEEDBACK,
     Fixed,
     Learner,
     Own,
@@ -50,6 +37,8 @@ from exaul.kernels.learners.learner import (
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
+
+VMAP = "jax.vmap plays several"
 
 
 def make(
@@ -87,9 +76,10 @@ def make(
     Raises:
         BadInput: a number is out of range, the learner is unknown, or JAX computes in float32.
     """
-    _check_precision()
+    check_precision()
     name = learner if isinstance(learner, str) else "learner"
     learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
+    check_known("learner: feedback", (learner.feedback,), FEEDBACK)
     check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
     arms = (ARMS if grid is None else len(grid)) if arms is None else arms
     check_count("arms", arms, 2)
@@ -119,13 +109,14 @@ def make(
     if learner.rates is None and learner.anytime is None and not has_weights(learner):  # which may read none
         eta, gamma = (math.nan if x is None else x for x in (eta, gamma))
     if eta is None:
-        eta = _known("eta", None if rates is None else rates.eta)
+        eta = _known("eta", None if rates is None else rates.eta, horizon)
     if isinstance(learner.rule, Ranked):
-        counted = None if log is None else (compute_cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64))
+        counted = None if log is None else (cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64))
+        _check_range("errors", () if counted is None else counted[1], 0, 1)
         state, counts = start_of(learner.rule, arms, [alpha], counted)
         return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
-        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
+        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma, horizon)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
         return made, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
@@ -152,19 +143,9 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, there are fewer
             rates than blocks, or JAX computes in float32.
     """
-    _check_precision()
-    arms = getattr(learner, "arms", MOST)
-    shapes = [jnp.shape(x) for x in (cuts, errors, uniforms)]
-    is_game, vmap = len({*shapes}) == len(shapes[0]) == 1, "jax.vmap plays several"
-    check_holds("cuts, errors, uniforms", shapes, is_game, f"[T] each, of one game; {vmap}")
-    blocks, of_rates = -(-shapes[0][0] // BLOCK), jnp.shape(getattr(params, "eta", 0.0))
-    holds = of_rates == () or (len(of_rates) == 1 and of_rates[0] >= blocks)
-    check_holds("eta", of_rates, holds, f"[] or [{blocks}], of blocks of {BLOCK} rounds; {vmap}")
-    kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
-    check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
-    ranges = ("cuts", cuts, 1, arms - 1), ("errors", errors, 0, 1), ("uniforms", uniforms, 0, 1)
-    for given in ranges:
-        _check_range(*given)
+    _check_game(learner, cuts, errors, "uniforms", uniforms)
+    _check_params(params, len(cuts))
+    _check_range("uniforms", uniforms, 0, 1)
     return kernel.play(learner, params, jnp.asarray(cuts, jnp.int32), jnp.asarray(errors, jnp.float64), uniforms)
 
 
@@ -177,13 +158,35 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
         cuts, errors, answers: [T] each, of ``play``.
 
     Raises:
-        BadInput: JAX computes in float32.
+        BadInput: as of ``play``.
     """
-    _check_precision()
+    _check_game(learner, cuts, errors, "answers", answers)
+    kind = jnp.result_type(answers)
+    check_holds("answers", str(kind), kind == jnp.bool_, "bool, as exaul.play returns them")
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
-def _check_precision() -> None:
+def _check_game(learner: Any, cuts: Any, errors: Any, name: str, others: Any) -> None:
+    """Raise BadInput unless these are arrays [T] of one game, of which ``others`` has its own range."""
+    check_precision()
+    shapes = [jnp.shape(x) for x in (cuts, errors, others)]
+    is_game = len({*shapes}) == len(shapes[0]) == 1
+    check_holds(f"cuts, errors, {name}", shapes, is_game, f"[T] each, of one game; {VMAP}")
+    kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
+    check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
+    _check_range("cuts", cuts, 1, getattr(learner, "arms", math.inf) - 1)
+    _check_range("errors", errors, 0, 1)
+
+
+def _check_params(params: Any, horizon: int) -> None:
+    """Raise BadInput unless the rates of a learner are of one game, numbers or those of its blocks."""
+    blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
+    holds = shapes[0] == shapes[1] and (shapes[0] == () or (len(shapes[0]) == 1 and shapes[0][0] >= blocks))
+    check_holds("eta, gamma", shapes, holds, f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP}")
+
+
+def check_precision() -> None:
+    """Raise BadInput if JAX computes in float32."""
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise BadInput('JAX computes in float32; add after "import jax": jax.config.update("jax_enable_x64", True)')
 
@@ -214,11 +217,12 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
     counts = np.asarray(rounds)
-    check_holds("rounds", rounds, counts.dtype.kind == "i" and bool((counts >= 1).all()), "integers of at least 1")
+    check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
 
     if bounds is None:
         return np.full(counts.shape, math.nan)
+    _check_params(params, int(counts.max(initial=1)))
 
     def bound(t: int) -> float:
         lengths = block_lengths(t)
@@ -228,9 +232,10 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     return np.array([bound(int(t)) for t in counts.flat]).reshape(counts.shape)
 
 
-def _known(field: str, value: Any) -> Any:
+def _known(field: str, value: Any, horizon: int | None = None) -> Any:
     if value is None:
-        raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows")
+        how = ", or the horizon, from which it follows" if horizon is None else "; the learner has no such rate"
+        raise BadInput(f"{field}: not given; give it{how}")
     return value
 
 
@@ -280,7 +285,9 @@ class GamePool(NamedTuple):
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
     """Return the keys of a sweep's trials, by number or the first ``trials``."""
-    numbers = np.arange(trials) if isinstance(trials, int) else np.asarray(trials)
+    number: Any = trials if np.ndim(trials) == 0 else None
+    check_holds("trials", number, number is None or isinstance(number, int | np.integer), "an integer")
+    numbers = np.asarray(trials) if number is None else np.arange(number)
     streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
 
@@ -395,18 +402,22 @@ def environment(
         [np.asarray(x, np.float64) for x in (values if two else [values])] for values in (scores, errors)
     )
     wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {name} has that many sources"
-    check_holds("scores", len(scores), len(scores) == made.sources == len(errors), wanted)
+    check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
     grid = np.asarray(grid, np.float64)
+    for f, e in zip(scores, errors, strict=True):
+        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape == (f.size,), "[N] each")
+        cuts(grid, f)  # which checks both
+        _check_range("errors", e, 0, 1)
     texts = {key: str(value) for key, value in (tunables or {}).items()}
-    values = read_tunables(name, made, texts)
+    values = adaptive.read_tunables(name, made, texts)
     if isinstance(made, Oblivious):
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
         return ObliviousEnvironment(len(grid), streams.plan), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
-    records = make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
-    choices = tuple(tunable_choices(made, values).tolist())
+    records = adaptive.make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
+    choices = tuple(adaptive.tunable_choices(made, values).tolist())
     return AdaptiveEnvironment(len(grid), made, choices), GamePool(records, values)
 
 
@@ -430,7 +441,8 @@ def play_in(
         BadInput: the thresholds of the learner are not as many as those of the environment, or JAX computes in
             float32.
     """
-    _check_precision()
+    check_precision()
+    _check_params(params, horizon)
     arms, others = getattr(learner, "arms", environment.arms), environment.arms
     check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
     answers, cuts, errors = environment.play(learner, params, pool, key, horizon)

@@ -88,11 +88,6 @@ def module_hash(reference: str) -> str:
     return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])
 
 
-def over_traces(manifest: Mapping[str, Any]) -> bool:
-    """Return whether the sweep of a manifest is over traces: then it says how many were left out."""
-    return manifest["left_out"] is not None
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a results folder.
 
@@ -103,7 +98,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
-    if not manifest["sources"] or (len(manifest["sources"]) > 1 and not over_traces(manifest)):
+    if not manifest["sources"] or (len(manifest["sources"]) > 1 and manifest["left_out"] is None):
         raise BadInput(
             f"{path}: sources has {len(manifest['sources'])} entries; only sweeps over traces have several"
         )

@@ -107,15 +107,13 @@ def resume(
     return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
 
 
-def rerun(
-    path: str, out: str | None = None, *, trust: bool = False, progress: str = "quiet", save_every: float = 60
-) -> Result:
+def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: str = "quiet") -> Result:
     """Run the sweep of a folder again; the results are the same to the bit.
 
     Args:
         path: the folder of the first run.
         out: folder for the new results, or None.
-        trust, progress, save_every: as in ``resume``.
+        trust, progress: as in ``resume``.
 
     Raises:
         BadInput: as in ``resume``, or ``out`` cannot be used.
@@ -123,7 +121,7 @@ def rerun(
     saved = read_manifest(Path(path))
     prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
     check_unchanged(saved, prepared.manifest, "rerun")
-    return finish(prepared, progress=progress, save_every=save_every)
+    return finish(prepared, progress=progress)
 
 
 def merge(paths: Sequence[str], out: str | None = None) -> Result:
@@ -161,7 +159,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         "end": max(shard.manifest["end"] for shard in shards),
     }
     loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
-    if manifests.over_traces(first.manifest) and "traces" not in loaded:
+    if first.manifest["left_out"] is not None and "traces" not in loaded:
         raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
@@ -209,7 +207,7 @@ def finish(
         if executor is not None:
             _run_missing(prepared, opened, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
-            if manifests.over_traces(manifest):
+            if manifest["left_out"] is not None:  # over traces
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
             _run_missing(prepared, opened, [number], min(size, largest_batch(source)), bar)
@@ -339,7 +337,7 @@ def describe(prepared: PreparedSweep) -> str:
     Of several traces, these are the needs of the largest that has not finished.
     """
     manifest, sources = prepared.manifest, prepared.sources
-    if not manifests.over_traces(manifest):
+    if manifest["left_out"] is None:  # not over traces
         return describe_needs(sources[0])
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers

@@ -10,7 +10,6 @@ from exaul.engine import folder
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import RATES, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
@@ -20,7 +19,7 @@ CELL = ("source", "learner", "alpha", "lambda", *RATES)
 TWO_SIDED = 1.96  # the 97.5% quantile of a normal distribution
 
 
-def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Records] | None = None) -> Table:
+def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     """Fit the slope of log regret over log T, across sweeps whose learners are tuned to each T.
 
     Within one sweep the slope differs, because the rates at t < T are those of T.
@@ -29,7 +28,6 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
         sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for the table
             ``regret-scaling`` and its figure, the regret and its bound against T in logarithms.
         horizons: two or more T, in any order.
-        records: records in memory that replace the sweep's logs or sources, as of ``run``.
 
     Returns:
         A row per source, learner and cell (lambda is NaN if it is sqrt(T)): ``slope`` by least squares on the mean
@@ -44,7 +42,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
         raise BadInput(f"horizons: {list(horizons)} found; at least two are needed, each once")
     if sweep.out is not None:
         folder.check_output_folder(sweep.out)
-    tables = [run(replace(sweep, horizon=T, out=None), records).trials for T in sorted(horizons)]
+    tables = [run(replace(sweep, horizon=T, out=None)).trials for T in sorted(horizons)]
     if not sweep.lambdas:
         tables = [table.assign(**{"lambda": np.nan}) for table in tables]
     rows, points = list[dict[str, Any]](), list[dict[str, Any]]()

@@ -90,8 +90,8 @@ MADE = [  # a learner with its numbers
 ]
 ENVIRONMENTS = [  # name, number of logs, and more
     ("nothing", 1, {}, "^environment: 'nothing' is unknown"),
-    ("single-shift", 1, {}, r"^scores: 1 found; it must be 2 arrays"),
-    ("stochastic", 2, {}, r"^scores: 2 found; it must be 1 array,"),
+    ("single-shift", 1, {}, r"^scores, errors: .* must be 2 arrays"),
+    ("stochastic", 2, {}, r"^scores, errors: .* must be 1 array,"),
     ("stochastic", 1, {"tunables": {"groups": "score"}}, r"^tunables: stochastic has no tunable 'groups'"),
     ("adversary-history", 2, {"tunables": {"temperature": 9}}, r"^tunables: temperature=9 found"),
     ("adversary-omniscient", 2, {}, "^horizon: not given"),
@@ -127,6 +127,17 @@ def play(rates=1.0, **game):
     return exaul.play(learner, params._replace(eta=params.eta * rates), **GAME | game)
 
 
+def falling(horizon):
+    """A learner whose rates fall, and its numbers."""
+    return exaul.make("exaul", 20, alpha=0.1, horizon=horizon, anytime=True)
+
+
+def regret(**game):
+    """The regret of a game that was never answered."""
+    given = {"cuts": GAME["cuts"], "errors": GAME["errors"], "answers": GAME["cuts"] < 0}
+    return exaul.regret(*exaul.make("exaul", 20, alpha=0.1, horizon=300), **given | game)
+
+
 def in_float32(function):
     """Call a function where JAX computes in float32."""
     with jax.enable_x64(False):
@@ -146,7 +157,15 @@ CALLS = [
     *((partial(environment, *given), sentence) for *given, sentence in ENVIRONMENTS),
     *((partial(play, **{name: np.array(value)}), sentence) for name, value, sentence in PLAYED),
     (lambda: jax.jit(lambda cuts: play(cuts=cuts))(GAME["errors"]), "must be integers"),  # types are known
-    (lambda: play(np.ones(2), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta: \(2,\) found; it must be \[\] or"),
+    (
+        lambda: play(np.ones(2), **dict.fromkeys(GAME, np.ones(600, int))),
+        r"^eta, gamma: .* it must be \[\] each, or",
+    ),
+    (lambda: exaul.play(*falling(256), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta, gamma: .* or \[3\], of"),
+    (lambda: exaul.regret_bound(*falling(256), 600), r"^eta, gamma: .* or \[3\], of"),
+    (lambda: regret(answers=GAME["uniforms"]), "^answers: 'float64' found; it must be bool"),
+    (lambda: regret(errors=50 * GAME["errors"]), r"^errors: \[50.0\] found"),
+    (lambda: exaul.keys(0, 20.0), "^trials: 20.0 found; it must be an integer"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
     (partial(in_float32, lambda: make()), r'add .*: jax.config.update\("jax_enable_x64", True\)'),
     (lambda: exaul.grid("log", 10), "scores: not given; the grid log is made of them"),
@@ -156,7 +175,10 @@ CALLS = [
     (lambda: exaul.grid("uniform", 1), "^arms: 1 found"),
     (lambda: exaul.make("exaul", grid=[0, 1], alpha=0.1, horizon=9, log=([0.5], [1])), "does not start from"),
     (lambda: exaul.make("aci-rank-from-log", 40, alpha=0.1), "^log: not given, .*starts from one; give grid="),
-    (lambda: exaul.make(games.no_rates, alpha=0.1, horizon=9), "^eta: not given"),
+    (lambda: exaul.make(games.no_rates, alpha=0.1, horizon=9), "^eta: not given; give it; the learner has no such"),
+    (lambda: exaul.make(games.share._replace(feedback="Full"), alpha=0.1), "^learner: feedback: 'Full' is unknown"),
+    (lambda: exaul.make("aci-rank", grid=[0, 1], alpha=0.1, log=([0.5], [2])), r"^errors: \[2.0\] found"),
+    (lambda: exaul.environment("replay", [0.5, 0.6], [1.0], [0, 1]), "^scores, errors: "),
     *((partial(regret_scaling, Sweep(), x), r"^horizons: ") for x in ([], [100], [100, 100])),
     # a sweep is data: what it names is looked up when it is prepared
     (partial(prepare, Sweep(**SMALL | {"learners": ("absent:mine",)})), "'absent:mine' cannot be imported"),

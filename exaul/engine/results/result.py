@@ -15,7 +15,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
-from exaul.engine.manifest import over_traces, read_finished
+from exaul.engine.manifest import read_finished
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
@@ -79,9 +79,8 @@ class Result:
         """The means over trials, with what each source can answer; None unless the sweep is over traces."""
         if "traces" in self.loaded:
             return traces_table(self.trials, self.loaded["traces"])
-        if not over_traces(self.manifest):
-            return None
-        return traces_table(self.trials, files.Table(self._of_sources()))
+        over_traces = self.manifest["left_out"] is not None
+        return traces_table(self.trials, files.Table(self._of_sources())) if over_traces else None
 
     @property
     def lemma_holds(self) -> bool:

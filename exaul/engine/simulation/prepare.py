@@ -128,7 +128,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     all_records = _load_records(sweep, environment, records)
     loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
-    checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
+    points, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     if log is not None and sweep.grid == LOG_GRID:
@@ -143,9 +143,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
 
     def ready_learner(name: str) -> PreparedLearner:
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(
-                sweep, name, learners[name], checkpoints, environment, alpha, lam, grid, logs[name]
-            )
+            return prepare_learner(sweep, name, learners[name], points, environment, alpha, lam, grid, logs[name])
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
@@ -160,7 +158,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
         learners=tuple(ready),
         horizon=horizon,
-        checkpoints=checkpoints,
+        checkpoints=points,
         grid=grid,
         all_records=all_records,
         records=loaded,

@@ -113,9 +113,10 @@ class Questions(NamedTuple):
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
-    """Select the rates of blocks [K] from those of the horizon; a missing rate becomes 0."""
+    """Select the rates of blocks [K] from those of the horizon; gamma is 0 if there is eta alone."""
     # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
-    return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))
+    eta, gamma = (x[np.minimum(blocks, len(x) - 1)] for x in rates)
+    return Rates(eta, np.where(np.isnan(eta), gamma, np.nan_to_num(gamma)))
 
 
 def blocks_per_chunk(width: int, on_host: bool = True) -> int:

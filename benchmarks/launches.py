@@ -49,10 +49,8 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
 
     topology = topologies.get_topology_desc(chip, "cuda", target_config=CHIPS[chip], topology="1x1x1")
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
-    horizon, checkpoints = BLOCKS * BLOCK, (BLOCKS,)
-    sweep = Sweep(
-        learners=(learner,), backend=backend, trials=copies, arms=arms, horizon=horizon, checkpoints=checkpoints
-    )
+    sizes: Any = {"trials": copies, "arms": arms, "horizon": BLOCKS * BLOCK, "checkpoints": (BLOCKS,)}
+    sweep = Sweep(learners=(learner,), backend=backend, **sizes)
     ready = prepare(sweep)
     (prepared,) = ready.learners
     chunk = next(make_chunks(ready.checkpoints, copies))

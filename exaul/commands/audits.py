@@ -43,8 +43,8 @@ def main(given: Mapping[str, Any]) -> int:
     config = AuditsFlags(**given)
     from exaul.serving.http.audits import MOST, errors_by_model, open_queue
 
-    with open_queue(config.where, config.token_variable) as queue:
-        total, rows = queue.page(0)
+    with open_queue(config.where, config.token_variable) as (page, judge):
+        total, rows = page(0)
         if config.judge_model is None:
             shown = f"{total} open audits" + (f", the oldest {MOST} above" if total > MOST else "")
             show(*map(_describe, rows), shown)
@@ -56,14 +56,15 @@ def main(given: Mapping[str, Any]) -> int:
                 if math.isnan(error):
                     counts["no text is kept" if row["text"] is None else "no clear verdict"] += 1
                     left += 1
-                elif (outcome := queue.judge(row["id"], error)) == "counted":
+                elif (outcome := judge(row["id"], error)) == "counted":
                     counts["wrong" if error else "right"] += 1
                 else:
                     counts[outcome] += 1
-            _, rows = queue.page(left)
+            _, rows = page(left)
     each = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
-    judged = counts["right"] + counts["wrong"]
-    show(f"{config.judge_model} judged {judged} of {total} open audits ({each or 'none'})")
+    show(
+        f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({each or 'none'})"
+    )
     return 0
 
 

@@ -1,6 +1,7 @@
 """``exaul serve``: decide and learn over HTTP, for programs in any language."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -29,6 +30,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.serving.http.gateway import add_gateway, warning_of
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     configuration = fields_given(AbstainersConfiguration, given)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file

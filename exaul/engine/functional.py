@@ -5,6 +5,7 @@
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -109,14 +110,14 @@ def make(
     if learner.rates is None and learner.anytime is None and not has_weights(learner):  # which may read none
         eta, gamma = (math.nan if x is None else x for x in (eta, gamma))
     if eta is None:
-        eta = _known("eta", None if rates is None else rates.eta, horizon)
+        eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
         counted = None if log is None else (cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64))
         _check_range("errors", () if counted is None else counted[1], 0, 1)
         state, counts = start_of(learner.rule, arms, [alpha], counted)
         return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
-        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma, horizon)
+        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
         return made, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
@@ -232,10 +233,9 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     return np.array([bound(int(t)) for t in counts.flat]).reshape(counts.shape)
 
 
-def _known(field: str, value: Any, horizon: int | None = None) -> Any:
+def _known(field: str, value: Any) -> Any:
     if value is None:
-        how = ", or the horizon, from which it follows" if horizon is None else "; the learner has no such rate"
-        raise BadInput(f"{field}: not given; give it{how}")
+        raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows if there are rates")
     return value
 
 
@@ -285,9 +285,8 @@ class GamePool(NamedTuple):
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
     """Return the keys of a sweep's trials, by number or the first ``trials``."""
-    number: Any = trials if np.ndim(trials) == 0 else None
-    check_holds("trials", number, number is None or isinstance(number, int | np.integer), "an integer")
-    numbers = np.asarray(trials) if number is None else np.arange(number)
+    numbers = np.asarray(trials)
+    numbers = numbers if numbers.ndim else np.arange(operator.index(numbers.item()))
     streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
 
@@ -405,7 +404,7 @@ def environment(
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
     grid = np.asarray(grid, np.float64)
     for f, e in zip(scores, errors, strict=True):
-        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape == (f.size,), "[N] each")
+        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape, "of one shape")
         cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
     texts = {key: str(value) for key, value in (tunables or {}).items()}

@@ -414,12 +414,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
 def _describe(source: PreparedSource) -> dict[str, Any]:
     """Return the entry of a source in the manifest."""
     learners = [
-        {
-            "learner": learner.name,
-            "backend": learner.backend_name,
-            "feedback": learner.definition.feedback,
-        }
-        for learner in source.learners
+        {"learner": x.name, "backend": x.backend_name, "feedback": x.definition.feedback} for x in source.learners
     ]
     return {
         "name": source.name,

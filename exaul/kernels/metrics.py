@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from exaul.kernels.game import GRIDS, compute_cuts
 
 Floats = NDArray[np.float64]
+Z = 1.959964  # quantile of the normal distribution for 95% intervals
 
 
 def loss(
@@ -102,3 +103,13 @@ def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) ->
     """Compute ``best_coverage`` by name: of all thresholds first, then of each named grid, H = ``arms`` >= 2."""
     grids = {"all thresholds": every_threshold(scores)} | {name: make(arms, scores) for name, make in GRIDS.items()}
     return {name: best_coverage(grid, scores, errors, alpha) for name, grid in grids.items()}
+
+
+def wilson_interval(share: float, count: float) -> list[float]:
+    """Return the 95% Wilson score interval of a share of ``count`` random events; NaN if there are none."""
+    if not count:
+        return [np.nan, np.nan]
+    weight = Z * Z / count
+    center = (share + weight / 2) / (1 + weight)
+    half = Z / (1 + weight) * np.sqrt((share * (1 - share) + weight / 4) / count)
+    return [max(0.0, center - half), min(1.0, center + half)]

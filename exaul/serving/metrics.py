@@ -37,8 +37,7 @@ class ServiceMetrics:
         self._alphas = gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"])
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
-        text = "Seconds of the calls to the gateway's model for an answer"
-        self.upstream_seconds = seconds("exaul_upstream_seconds", text)
+        self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         for reply in ON_ERROR:
             self.failures.labels(reply)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import check_holds, check_known
+from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry
@@ -23,7 +24,6 @@ LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
 LONGEST = 4000  # characters of a question and an answer in memory, for the latest decisions
 READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
-Z = 1.959964  # quantile of the normal distribution for 95% intervals
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
 
@@ -194,16 +194,6 @@ def decision_of(entry: JournalEntry) -> AbstainerDecision:
     """Return the decision of an entry; in shadow mode, to answer."""
     answered, probability = (1, 1.0) if entry.kind == SHOWN else (entry.answered, entry.probability or 0.0)
     return AbstainerDecision(entry.id, bool(answered), probability, bool(entry.audit))
-
-
-def wilson_interval(share: float, count: float) -> list[float]:
-    """Return the 95% Wilson score interval of a share of ``count`` random events; NaN if there are none."""
-    if not count:
-        return [math.nan, math.nan]
-    weight = Z * Z / count
-    center = (share + weight / 2) / (1 + weight)
-    half = Z / (1 + weight) * math.sqrt((share * (1 - share) + weight / 4) / count)
-    return [max(0.0, center - half), min(1.0, center + half)]
 
 
 def for_json(value: Any, secret: str = "") -> Any:

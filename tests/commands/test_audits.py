@@ -1,6 +1,7 @@
 """``exaul audits``: of a running service and of a file, printed and judged by a model."""
 
 import pytest
+from starlette.responses import JSONResponse
 
 from exaul.commands.main import main
 from exaul.serving.service import Service
@@ -43,10 +44,12 @@ def test_open_audits_are_printed(journal, capsys):
 
 
 @pytest.mark.parametrize("page", [1, 2, 100])
-def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch, page):
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch, page, refuses):
     """What it does not say, and what has no text, stays open, and does not hide the audits after it."""
     monkeypatch.setattr("exaul.serving.http.audits.MOST", page)
-    stub.rule = judge
+    refusal = JSONResponse({}, 400)  # as of a filter
+    stub.rule = lambda asked, before: refusal if refuses and "42" in str(asked) else judge(asked, before)
     argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]
     assert main(argv) == 0
     said = "large judged 2 of 4 open audits (no clear verdict: 1, no text is kept: 1, right: 1, wrong: 1)"
@@ -71,6 +74,11 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         assert printed.strip() == "large judged 2 of 2 open audits (right: 2)"
         assert client.service.figures()["observed"] == 2
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
+
+
+def test_another_program_is_no_service(stub, capsys):
+    address = stub.url.removesuffix("/v1")
+    assert f"{address}: no reply of a service" in refusal_of(["audits", address], capsys)
 
 
 @pytest.mark.parametrize(

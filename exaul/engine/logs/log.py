@@ -92,8 +92,11 @@ class SelectedRows(NamedTuple):
             cell = self.columns[name][row]
             value = values[i] = parse(cell)
             if math.isnan(value) and not (drop and is_missing(cell)):
-                hint = scale_hint(cell) if parse is parse_score else ""
-                raise BadInput(f"{self.path}, row {self.rows[row]}: {_unreadable(name, cell)}{hint}")
+                where, hint = f"{self.path}, row {self.rows[row]}", scale_hint(cell) if parse is parse_score else ""
+                if is_missing(cell):
+                    hint = "in [0, 1] (use --drop-missing to leave out such rows)"
+                    raise BadInput(f"{where}: {name} is empty; it must be {hint}")
+                raise BadInput(f"{where}: {name} is {quote(text_of(cell))}; it must be a number in [0, 1]{hint}")
         return values
 
     def errors(self, label: tuple[str, bool], drop: bool) -> NDArray[np.float64]:
@@ -280,12 +283,6 @@ def parse_label(value: Any) -> float:
 def text_of(value: Any) -> str:
     """Return a cell as the text that selections are compared with."""
     return "" if is_missing(value) else str(value)
-
-
-def _unreadable(name: str, value: Any) -> str:
-    if is_missing(value):
-        return f"{name} is empty; it must be in [0, 1] (use --drop-missing to leave out such rows)"
-    return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
 
 
 def scale_hint(cell: Any) -> str:

@@ -101,7 +101,8 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
-    least, cautions = least_alpha(source), _cautions(source)
+    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < SHORT else None
+    least, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
         best = answerable(source.scores, source.errors, alpha)
@@ -211,12 +212,6 @@ def describe_range(row: Any, name: str) -> str:
         return "-"
     mean, low, high = (f"{100 * row[f'{name}{x}']:.1f}" for x in ("", "_q05", "_q95"))
     return f"{mean}% ({low} to {high})"
-
-
-def _cautions(source: Records) -> list[str]:
-    """Return what makes the advice less sure, whatever alpha is."""
-    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < SHORT else None
-    return [text for text in (short, find_drift(source.scores, source.errors)) if text]
 
 
 def _apart(row: dict[str, Any]) -> list[str]:

@@ -75,6 +75,7 @@ class Rollout(Saved):
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
+        records: Any = given
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
@@ -84,9 +85,7 @@ class Rollout(Saved):
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
-            records: Any = Questions(environment, given, Objective(*objective), keys, draw_keys)
-        else:
-            records = given
+            records = Questions(environment, given, Objective(*objective), keys, draw_keys)
         if learner.on_host:
             self.simulation: Any = CompiledSimulation(learner.backend, aimed, start, arms, records)
         else:

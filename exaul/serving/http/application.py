@@ -24,7 +24,6 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.http.bodies import (
-    FALLBACK,
     Accepted,
     DecideBody,
     DecideReply,
@@ -34,7 +33,7 @@ from exaul.serving.http.bodies import (
 )
 from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
-from exaul.serving.http.settings import Tokens
+from exaul.serving.http.settings import FALLBACK, Tokens
 from exaul.serving.metrics import ON_ERROR
 from exaul.serving.service import Service, decision_of, for_json
 

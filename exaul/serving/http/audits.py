@@ -3,10 +3,10 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx2
 
@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
 from exaul.serving.http.errors import CompletionFailed
-from exaul.serving.http.upstream import Upstream
+from exaul.serving.http.upstream import BodyRefused, Upstream
 from exaul.serving.service import Service
 
 MOST = 100  # audits at a time, the oldest first
@@ -22,16 +22,12 @@ TIMEOUT_SECONDS = 60.0  # of a request to the service, and of a call to the mode
 CONCURRENT = 8  # calls to the model
 
 
-class Queue(NamedTuple):
-    """The open audits of a service."""
-
-    page: Callable[[int], tuple[int, list[dict[str, Any]]]]  # as ``Service.audits``, from a number on
-    judge: Callable[[str, float], str]  # gives the verdict on an id, 1 if wrong, and returns the outcome
-
-
 @contextmanager
-def open_queue(where: str, token: str | None) -> Iterator[Queue]:
-    """Yield the open audits of a running service, or of the file of one that is stopped.
+def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], Any], Callable[[str, float], str]]]:
+    """Yield two functions for the open audits of a running service, or of the file of one that is stopped.
+
+    ``page(offset)`` is ``Service.audits``, MOST at a time; ``judge(id, error)`` gives a verdict, 1 if wrong, and
+    returns the outcome.
 
     Args:
         where: its address, or its file.
@@ -42,38 +38,32 @@ def open_queue(where: str, token: str | None) -> Iterator[Queue]:
     """
     if not where.startswith(("http://", "https://")):
         check_holds("where", where, Path(where).is_file(), "an address or a journal")
-        service = Service(where, retain_days=1e6)  # the service deletes old texts, not this command
-        try:
-            yield Queue(partial(service.audits, MOST), service.feedback)
-        finally:
-            service.close()
+        with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
+            yield partial(service.audits, MOST), service.feedback
         return
     address = as_address("where", where)
     headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
     with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
 
-        def exchange(method: str, **options: Any) -> Any:
+        def exchange(method: str, *names: str, **options: Any) -> list[Any]:
+            """Return some fields of the reply."""
             try:
                 reply = client.request(method, f"{address}/v1/audits", **options)
                 body = reply.json()
-            except (httpx2.HTTPError, ValueError) as error:
+                if reply.is_success:
+                    return [body[name] for name in names]
+            except (httpx2.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
                 raise BadInput(f"{address}: no reply of a service ({type(error).__name__})") from error
-            if not reply.is_success:
-                raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
-            return body
+            raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
 
-        def page(offset: int) -> tuple[int, list[dict[str, Any]]]:
-            body = exchange("GET", params={"limit": MOST, "offset": offset})
-            return body["total"], body["audits"]
-
-        def judge(id: str, error: float) -> str:
-            return str(exchange("POST", json={"id": id, "error": error})["reason"])
-
-        yield Queue(page, judge)
+        yield (
+            lambda offset: exchange("GET", "total", "audits", params={"limit": MOST, "offset": offset}),
+            lambda id, error: exchange("POST", "reason", json={"id": id, "error": error})[0],
+        )
 
 
 async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list[dict[str, Any]]) -> list[float]:
-    """Return 1 for each answer that a model calls wrong, 0 for right, NaN if it does not say, or has no text.
+    """Return 1 for each answer that a model calls wrong, 0 for right, NaN if it does not say, fails or has no text.
 
     Args:
         model: that judges.
@@ -82,20 +72,26 @@ async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list
         rows: as of ``Service.audits``.
 
     Raises:
-        BadInput: the endpoint cannot be asked.
+        BadInput: the endpoint cannot be asked, or fails for all of them.
     """
     upstream, limit = Upstream(endpoint, key, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
+    failures = list[CompletionFailed]()
 
     async def judged(row: Mapping[str, Any]) -> float:
         if row["text"] is None:
             return math.nan
         async with limit:
-            ask = partial(upstream.reply, {})
-            return await error_of(ask, model, row["question"], row["text"])
+            try:
+                return await error_of(partial(upstream.reply, {}), model, row["question"], row["text"])
+            except CompletionFailed as error:
+                if not isinstance(error, BodyRefused):
+                    failures.append(error)
+                return math.nan
 
     try:
-        return list(await asyncio.gather(*map(judged, rows)))
-    except CompletionFailed as error:
-        raise BadInput(f"endpoint: {error}") from error
+        errors = list(await asyncio.gather(*map(judged, rows)))
     finally:
         await upstream.close()
+    if len(failures) == sum(row["text"] is not None for row in rows) > 0:
+        raise BadInput(f"endpoint: {failures[0]}")
+    return errors

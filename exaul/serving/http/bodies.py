@@ -20,7 +20,6 @@ from exaul.serving.abstainer import as_error, as_score, as_text
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
 PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
-FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
 LONGEST_TEXT = 256  # characters of an id or a key
 
 

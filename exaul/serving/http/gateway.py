@@ -25,10 +25,10 @@ from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
-from exaul.serving.http.bodies import FALLBACK, LONGEST_TEXT, PREFIX
+from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
-from exaul.serving.http.settings import WITHHELD, GatewayFlags
+from exaul.serving.http.settings import FALLBACK, WITHHELD, GatewayFlags
 from exaul.serving.http.upstream import ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import resource
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from exaul.engine.checks import BadInput, quote
 from exaul.serving.http.errors import error_reply
 
-CONNECTIONS = 512  # open at a time; requests on further ones get status 503
+CONNECTIONS = 512  # open at a time; requests on as many further ones get status 503, and more are closed at once
 HEAD_BYTES = 16 * 1024  # of the request line and the headers
 HEAD_SECONDS = 10  # from the connection or the previous reply until the head is complete
 SHUTDOWN_SECONDS = 20  # for requests in progress to finish; Kubernetes kills after 30
@@ -29,9 +30,11 @@ class TimedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Start the timer, which uvicorn does after the first reply; of too many connections, refuse this one."""
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:  # uvicorn's own limit refuses requests on all, in plain text
-            sentence = f"{CONNECTIONS} connections are open; repeat the request later."
-            self.app = error_reply(503, sentence, headers={"Connection": "close"})
+        transport.max_size = HEAD_BYTES  # type: ignore[attr-defined]  # read at once; h11 parses it without a pause
+        if len(self.connections) > 2 * CONNECTIONS:
+            transport.abort()
+        elif len(self.connections) > CONNECTIONS:  # uvicorn's own limit refuses requests on all, in plain text
+            self.app = error_reply(503, "Too many connections; repeat later.", headers={"Connection": "close"})
         self.timeout_keep_alive_task = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
@@ -81,6 +84,9 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(ValueError, OSError):  # often 1,024 files may be open, which are too few
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         await super().startup(sockets)
         if self.started:
             self._on_started()

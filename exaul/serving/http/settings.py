@@ -30,6 +30,7 @@ RULES = "answer", "abstain", "error"  # for what is not decided
 KEYS = "fixed", "token", "model", "header"
 MOST_SAMPLES = 64
 SCOPES = "ask", "decide", "feedback", "read", "metrics", "keys", "audit", "pass"
+FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
 VARIABLE = "env:"  # prefix of the name of an environment variable
 log = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")
@@ -251,6 +252,8 @@ def _read_tokens(source: str) -> dict[bytes, Grant]:
         tokens[token.encode()] = Grant(scopes, *key)
         if not scopes <= set(SCOPES):  # the first word may be the token: never print it
             raise BadInput(f"{where}: the scopes must be of {', '.join(SCOPES)}")
+        if key and (scopes & {"audit", "read"} or key[0].endswith(FALLBACK)):
+            raise BadInput(f"{where}: a key is not for the scopes audit and read, and must not end in {FALLBACK}")
     if not tokens:
         raise BadInput(f"{source}: no token; at least one is needed")
     return tokens

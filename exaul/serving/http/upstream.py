@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx2
 from starlette.responses import Response
 
+from exaul.llm.calls import CallRefused
 from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
@@ -25,6 +26,11 @@ SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"
 UNAUTHORIZED = 401, 403, 407
+REFUSED = 400, 413, 422  # statuses of a body that the endpoint does not take
+
+
+class BodyRefused(CompletionFailed, CallRefused):
+    """The endpoint does not take the body of a request; a scorer may try another."""
 
 
 class Upstream:
@@ -137,11 +143,12 @@ class Upstream:
         if status in UNAUTHORIZED and (self._key is not None or self._secured):
             # the client has no part in it; messages may quote parts of the key
             return CompletionFailed(502, f"{message}: it refused the gateway's key")
-        with suppress(ValueError, RecursionError):
-            fields = _error_fields(self._parsed(body))
+        with suppress(ValueError, RecursionError):  # a long one would hold up all clients
+            fields = _error_fields(self._parsed(body[:SHORT_REPLY]))
         if not 400 <= status < 600:
             return CompletionFailed(502, message, **fields)
-        return CompletionFailed(status, message, retry_after(wait), False, **fields)
+        kind = BodyRefused if status in REFUSED else CompletionFailed
+        return kind(status, message, retry_after(wait), False, **fields)
 
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is none."""

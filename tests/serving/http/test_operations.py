@@ -31,7 +31,7 @@ def test_limits():
     for part in (
         f"| {server.HEAD_BYTES // 1024} KiB, and what arrives with it at once; {server.HEAD_SECONDS} s |",
         f"| {guard.BODY_BYTES // 2**20} MiB, {guard.BODY_SECONDS:g} s |",
-        f"| {server.CONNECTIONS}; requests on further ones",
+        f"| {server.CONNECTIONS}; requests on as many further ones",
         f"| {upstream.MOST_CALLS} |",
         f"(SIGTERM) | {server.SHUTDOWN_SECONDS} s |",
     ):

@@ -7,8 +7,9 @@ import time
 import pytest
 from fastapi import FastAPI
 
+from exaul.kernels.metrics import wilson_interval
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import LATEST, wilson_interval
+from exaul.serving.service import LATEST
 from tests.serving.http.apps import EASY, serving
 from tests.serving.http.browser import Browser
 

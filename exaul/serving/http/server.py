@@ -30,7 +30,8 @@ class TimedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Start the timer, which uvicorn does after the first reply; of too many connections, refuse this one."""
         super().connection_made(transport)
-        transport.max_size = HEAD_BYTES  # type: ignore[attr-defined]  # read at once; h11 parses it without a pause
+        with contextlib.suppress(AttributeError):  # of other loops than asyncio's
+            transport.max_size = HEAD_BYTES  # type: ignore[attr-defined]  # read at once, and parsed without a pause
         if len(self.connections) > 2 * CONNECTIONS:
             transport.abort()
         elif len(self.connections) > CONNECTIONS:  # uvicorn's own limit refuses requests on all, in plain text

@@ -75,13 +75,13 @@ def compile_for(compiled: Function, word: Function, real: Function) -> tuple[Fun
     return threefry, uniform
 
 
+def _word(x: Any) -> Any:
+    return x if hasattr(x, "dtype") else np.uint32(x)
+
+
 # For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are uniforms in [0, 1) of rounds of a block; a key
 # is two uint32 arrays, as of ``trial_keys``; all arrays broadcast.
-threefry, uniform = compile_for(
-    lambda function: function,
-    lambda x: x if hasattr(x, "dtype") else np.uint32(x),
-    lambda x: x.astype(np.float64),
-)
+threefry, uniform = compile_for(lambda function: function, _word, lambda x: x.astype(np.float64))
 
 
 # a number that no trial has (trials are below 2**31), for draws that all trials share

@@ -96,8 +96,8 @@ class PreparedSource:
         cell, trials = self.cell_of_copies(learner), len(self.trials)
         pair = learner.cells.pair[cell]
         trial = np.tile(np.arange(trials, dtype=np.int32), len(learner.cells.pair))
-        environment, own = self.environment, np.arange(len(trial), dtype=np.int32)
-        stream = own if isinstance(environment, Adaptive) else trial * np.int32(environment.shuffled)
+        environment, copy = self.environment, np.arange(len(trial), dtype=np.int32)
+        stream = copy if isinstance(environment, Adaptive) else trial * np.int32(environment.shuffled)
         return Copies(
             self.alpha[pair],
             self.answer_cost[pair],

@@ -260,8 +260,10 @@ class Abstainer:
             holds at all times at once; NaN without audits or answers).
         """
         with self._lock:
+            self._expire()
             sums = self._sums
             observed, wrong = sums.observed, sums.observed_errors
+            unproven = wrong + self._audited - observed
             return {
                 "questions": int(sums.questions),
                 "answers": self._answers,
@@ -277,9 +279,7 @@ class Abstainer:
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),
                 "feedback_risk_bound": self._risk_bound(sums),
-                "fdr_limit": limit_of(
-                    self.config, wrong + self._audited - observed, self._answers, self._withdrawn
-                ),
+                "fdr_limit": limit_of(self.config, unproven, self._answers, self._withdrawn),
             }
 
     def state(self) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_111,
-    "test lines": 20_699,
+    "test lines": 20_704,
     "product tokens": 192_478,
-    "test tokens": 194_330,
+    "test tokens": 194_391,
     "engine and commands, lines": 9_801,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_519,

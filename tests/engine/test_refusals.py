@@ -163,6 +163,7 @@ CALLS = [
     ),
     (lambda: exaul.play(*falling(256), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta, gamma: .* or \[3\], of"),
     (lambda: exaul.regret_bound(*falling(256), 600), r"^eta, gamma: .* or \[3\], of"),
+    (lambda: exaul.play_in(*falling(256), None, None, None, 600), r"^eta, gamma: .* or \[3\], of"),
     (lambda: regret(answers=GAME["uniforms"]), "^answers: 'float64' found; it must be bool"),
     (lambda: regret(errors=50 * GAME["errors"]), r"^errors: \[50.0\] found"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),

@@ -371,6 +371,10 @@ def test_with_too_many_connections_requests_get_503(monkeypatch, fresh):
         clients = [connected(port, request("/hold")) for _ in range(8)]
         until(lambda: fresh.events.count("held") == 8)
         assert refusal(exchange(port, request())) == 503
+        idle = [connected(port) for _ in range(8)]
+        assert exchange(port, request()) == b""  # closed at once
+        for client in idle:
+            client.close()
         fresh.release.set()
         assert [parsed(received(client))[2] for client in clients] == [b"held"] * 8
         assert parsed(exchange(port, request()))[0] == 200

@@ -18,7 +18,7 @@ from exaul.kernels.native.compile import compiled, outermost
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
 NARROWEST = 8  # copies of a tile with own records, at least (chosen)
-WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
+WIDEST = 32, 64  # copies of a tile: where each has a tree of its own, and where not (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
 PART = 32  # streams of a task for one thread (chosen)
 PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
@@ -194,10 +194,11 @@ def tree_sizes(arms: int) -> tuple[int, int]:
     return 1 << depth, depth
 
 
-def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share: bool) -> list[Tile]:
+def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
     """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come.
 
-    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds.
+    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds. A tile
+    has at most as many copies as is ``widest``, one number; or two, for own and for shared records.
     """
     made = []
     # sorted: the copies of a tile read few streams, and no comparison of all copies with each stream is needed
@@ -205,13 +206,13 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share
     for number in np.unique(group):
         copies = by_stream[group[by_stream] == number]
         stream = record_stream[copies]
-        shares = can_share & (np.bincount(stream)[stream] >= SHARED)
+        shares = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
         others, order = copies[~shares], copies[shares]
-        width = min(WIDEST[0], max(NARROWEST, -(-len(others) // available())))
+        width = min(widest[0], max(NARROWEST, -(-len(others) // available())))
         made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
         together = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1) if order.size else []
         for x in together:
-            width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
+            width = min(widest[-1], -(-len(x) // (available() if len(together) == 1 else 1)))
             made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
     return made
 
@@ -253,7 +254,10 @@ def simulate_tiles(
         ):
             to[..., numbers] = part_of
 
-    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, group, len(loops) > 1)]
+    return [
+        threads().submit(run, tile)
+        for tile in tiles(copies.record_stream, group, [WIDEST[x.by_arm] for x in loops])
+    ]
 
 
 def rounds_between(

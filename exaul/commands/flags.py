@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST, BadInput, meant, shorten, typed
+from exaul.engine.checks import LONGEST, BadInput, meant, number, shorten, typed
 
 GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
@@ -92,7 +92,7 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         how: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        how |= {"nargs": "+" if several else None, "type": _number if hint is float else hint}
+        how |= {"nargs": "+" if several else None, "type": number if hint is float else hint}
         group.add_argument(flag, help=text, **how)
         if several and name.endswith("s") and name[:-1] not in known:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **how)
@@ -101,11 +101,3 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
 def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given values that are fields of a configuration."""
     return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
-
-
-def _number(text: str) -> float:
-    """Return a number; 5% is .05."""
-    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-
-
-_number.__name__ = "float"  # in argparse's errors

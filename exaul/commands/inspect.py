@@ -1,10 +1,8 @@
 """``exaul inspect``: describe a log before a sweep."""
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, replace
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
-from exaul.engine.results.text_table import COMMAND, format_table
+from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.game import ARMS
 from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation
 
@@ -60,7 +58,7 @@ def main(given: Mapping[str, Any]) -> int:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)
-    words = _typed_log(config, config.log, config.score)
+    words = _typed_log(config, config.log, config.score, records)
     findings = diagnose(words, categories(config.log, config), records, places, config.alphas)
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
@@ -171,8 +169,8 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
         return ""
     logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
     return (
-        f"at alpha = {alpha:g} the evenly spaced thresholds that a sweep takes by default answer at most "
-        f"{each['uniform']:.1%}: use --warm-start, which takes the scores of a log as thresholds{logit}"
+        f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
+        f"{each['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
     )
 
 
@@ -184,7 +182,7 @@ def _compare(config: Inspect, title: str) -> None:
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
             shares, records = _by_grid(config, trace.records), trace.records
-            inspected.append(_typed_log(config, trace.log, trace.score))
+            inspected.append(_typed_log(config, trace.log, trace.score, records))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
                 "trace": records.name,
@@ -208,9 +206,10 @@ def _compare(config: Inspect, title: str) -> None:
     left_out = len(lines) - len(shown)
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        chosen = lines[order[0]][title]
-        command = typed("sweep", "--logs", config.log, "--score", chosen, "--warm-start", "0.5")
-        advice = f"over these alphas, {join_lines(chosen)} answers most:\n{COMMAND}{join_lines(command)}"
+        command = typed("sweep", "--logs", *inspected[order[0]], "--warm-start", "0.5")
+        scored, most = rows[order[0]]["records"], max(row["records"] for row in rows)
+        part = f" (of the {scored:,} rows that have it; another score has {most:,})" if scored < most else ""
+        advice = f"over these alphas, {join_lines(lines[order[0]][title])} answers most{part}:\n{COMMAND}{command}"
         if not totals[order[0]] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
@@ -221,16 +220,9 @@ def _compare(config: Inspect, title: str) -> None:
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
-        *(f"{len(grids)} of {len(shown)}, such as {join_lines(name)}: {grids[name]}" for name in list(grids)[:1]),
+        *(f"on {len(grids)} of {len(shown)}, such as {join_lines(x)}: {grids[x]}" for x in list(grids)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
-
-
-def shared_start(names: Sequence[str]) -> str:
-    """Return with what all names of traces begin, up to a colon, comma or =; empty if a name is no longer."""
-    parts = zip(*(re.findall(r"[^:,=]*[:,=]", name) for name in names), strict=False)
-    start = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
-    return start if all(len(name) > len(start) for name in names) else ""
 
 
 def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
@@ -258,11 +250,11 @@ def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]
     return {x: coverage_by_grid(ARMS, scores, errors, x) if len(scores) else nothing for x in config.alphas}
 
 
-def _typed_log(config: Inspect, log: str, score: str) -> list[str]:
+def _typed_log(config: Inspect, log: str, score: str, records: Records) -> list[str]:
     """Return a log and the flags of its columns, as they are typed."""
     columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
     flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
-    return [log, *flags, *(["--drop-missing"] if config.drop_missing else [])]
+    return [log, *flags, *(["--drop-missing"] if config.drop_missing or records.dropped else [])]
 
 
 COMMANDS = {"inspect": Command((Inspect,), main)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
-from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting, shorten
 from exaul.engine.logs.log import Layout
 
 
@@ -32,7 +32,7 @@ class JournalStart(Layout):
     """The key to begin anew. Every field is a flag of ``exaul journal start``."""
 
     path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
-    key: str = setting("", "the key to begin anew", "KEY")
+    key: str | None = setting(None, "the key to begin anew (required); '' is that of a service without keys", "KEY")
     warm_start: str | None = setting(None, "log to start from; without one, it starts from nothing", "LOG")
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
 
@@ -47,7 +47,7 @@ def verify(given: Mapping[str, Any]) -> int:
         keys.add(entry.key)
         count[entry.kind] += 1
         differ[entry.kind == SNAPSHOT] += [] if same else [entry.seq]
-    lines = [f"{count.total()} entries of {len(keys)} keys; {count[DECIDE]} decisions"]
+    lines = [f"{count.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {count[DECIDE]} decisions"]
     for what, numbers in (("decisions", differ[False]), ("snapshots", differ[True])):
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
         lines.append(f"same {what}: {verdict}")
@@ -70,7 +70,7 @@ def export(given: Mapping[str, Any]) -> int:
     if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     write_beside(Path(config.out), lambda path: files.save(files.Table(rows), path))
-    print(f"{len(rows)} of {len(answers)} answers have feedback: {config.out}")
+    print(f"{len(rows):,} answers with feedback, of {len(answers):,} decisions: {config.out}")
     return 0
 
 
@@ -81,8 +81,13 @@ def start(given: Mapping[str, Any]) -> int:
     config = JournalStart(**given)
     check_holds("path", config.path, Path(config.path).exists(), "that of a journal")
     with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
+        keys = abstainers.all_keys()
+        if config.key is None:
+            known = shorten(", ".join(map(quote, keys)))
+            raise BadInput(f"key: missing; --key names the one to begin anew, of {known}")
         started = abstainers.begin(config.key, config.alpha, config.warm_start)
-    show(f"key {quote(config.key)} begins anew{': ' * bool(started)}{started}")
+    how = "begins anew" if config.key in keys else "is new"
+    show(f"key {quote(config.key)} {how}: {started or 'it starts from nothing'}")
     return 0
 
 

@@ -134,11 +134,11 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         start = "without a log" if plan.warm_start is None else "from the log"
         folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha, start)})
     show(
-        f"Audit each answer with probability {probability:.4g} (`--audit {probability:.4g}`).",
+        f"Audit each answer with probability {probability:.4g} (--audit {probability:.4g}).",
         format_table(rows, terminal_width(), kept=4),
-        f"So much do audits prove of all answers with probability 1 - {plan.delta}, if a share {plan.coverage} of "
-        f"the questions is answered (`--coverage`), a share {plan.alpha} of the answers is wrong, and each audit "
-        "has a result. An audit without one counts as wrong.",
+        f"With probability 1 - {plan.delta}, the FDR of all answers is at most this, if a share {plan.coverage} of "
+        f"the questions is answered (--coverage), a share {plan.alpha} of the answers is wrong, and each audit has "
+        "a result. An audit without one counts as wrong.",
         "" if plan.out is None else f"figure and table: {plan.out}",
     )
 

@@ -1,6 +1,7 @@
 """``exaul serve``: decide and learn over HTTP, for programs in any language."""
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 OF_SERVER = "state", "host", "port", "keys"  # the others are arguments of ``app``, without ``log_``
-BEGUN = "it began with another log or alpha, and goes on; to begin it anew, stop and run: exaul journal start"
+BEGUN = "it began with another log or alpha, and keeps what it has learned; exaul journal start begins it anew"
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
-COLD = "most answers are withheld at first; --warm-start LOG, or first --shadow, spares your users that"
+COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
@@ -30,6 +31,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.serving.http.gateway import add_gateway, warning_of
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
+    logging.basicConfig(format="exaul: %(message)s")  # warnings and errors, to stderr
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     configuration = fields_given(AbstainersConfiguration, given)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None

@@ -159,6 +159,11 @@ def check_installed(names: Iterable[str], advice: str) -> None:
         raise BadInput(f"{', '.join(missing)}: not installed; {advice}")
 
 
+def number(text: str) -> float:
+    """Return a number; 5% is .05. Raise ValueError if it is none."""
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
 def typed(*arguments: str) -> str:
     """Return ``exaul`` with some arguments as it was called in this process, quoted for a shell."""
     called = Path(sys.argv[0])

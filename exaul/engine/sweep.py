@@ -14,6 +14,7 @@ from exaul.engine.checks import (
     check_known,
     check_not_negative,
     check_positive,
+    number,
     quote,
     setting,
 )
@@ -142,7 +143,7 @@ class Sweep(FeedbackFlags, Layout):
     def warm_fraction(self) -> float | None:
         """The fraction of the records from which learners start; None if there is none, or a log is named."""
         try:
-            return None if self.warm_start is None else float(self.warm_start)
+            return None if self.warm_start is None else number(str(self.warm_start))
         except ValueError:
             return None
 
@@ -223,7 +224,7 @@ class Sweep(FeedbackFlags, Layout):
                 raise BadInput(f"{name}: given together with {by_hand}; {reason}; choose one of the two")
         fraction = self.warm_fraction
         allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
-        check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1), such as 0.5")
+        check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1), such as 0.5 or 50%")
 
     def _check_shard(self) -> None:
         if self.shard is None:

@@ -36,7 +36,7 @@ class AbstainersConfiguration(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1")
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
         check_known("learner", (self.learner,), LEARNERS)
         check_count("expires", self.expires)
         if self.horizon is not None:

@@ -381,4 +381,5 @@ def _check_same(path: Path, given: dict[str, Any], config: AbstainerConfiguratio
         if name == "seed" and value not in (None, known):
             raise BadInput(f"seed: {value} found; {path} was begun with another")
         if name != "seed" and value != known:
-            raise BadInput(f"{name}: {quote(value)} found; {path} was begun with {quote(known)}")
+            begun = f"{path} was begun with {'none' if known is None else quote(known)}"
+            raise BadInput(f"{name}: {quote(value)} found; {begun}, which stays; another takes a new file")

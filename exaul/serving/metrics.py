@@ -38,9 +38,12 @@ class ServiceMetrics:
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
         self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
+        self.upstream_failures = counter("exaul_upstream_failures", "Calls of the model that failed", ["status"])
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         for reply in ON_ERROR:
             self.failures.labels(reply)
+        for status in (502, 503, 504):
+            self.upstream_failures.labels(status)
         # of the gateway, whose keys and reasons no client can make up
         self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["key", "reason"])
         self.keys = dict[str, None]()  # with a label of their own, in order

@@ -84,7 +84,7 @@ def test_another_program_is_no_service(stub, capsys):
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
-        (["none"], "where: 'none' found; it must be an address or a journal"),
+        (["none"], "where: 'none' found; it must be http://HOST:PORT or a journal"),
         (["http://127.0.0.1:P"], "where: http://127.0.0.1:P is not an address (Invalid port"),
         (["http://127.0.0.1:9"], "http://127.0.0.1:9: no reply of a service (ConnectError)"),
         (["FILE", "--judge-model", "m"], "judge_model, endpoint: one of the two is missing"),

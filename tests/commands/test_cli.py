@@ -109,7 +109,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     said = "at alpha = 0.05 a threshold answers less than 5%; a sweep advises no learner there"
     assert said in output_of(["inspect", str(path)], capsys)
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
-    said = "at alpha = 0.01 the evenly spaced thresholds that a sweep takes by default answer at most 0.0%: use"
+    said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
     assert said in output_of(["inspect", str(path)], capsys)
     assert f"1 of 1, such as hard: {said}" in output_of(["inspect", str(path), "--each", "none"], capsys)
 
@@ -151,7 +151,7 @@ def test_another_grid_is_named_where_the_default_one_loses_answers():
     assert inspection.recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
     loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
     text = inspection.recommend_grid(loses)
-    begin = "at alpha = 0.1 the evenly spaced thresholds that a sweep takes by default answer at most 20.0%: use"
+    begin = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 20.0% at best: add"
     assert text.startswith(begin)
     assert text.endswith("or --grid logit (50.0%)")
     assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})

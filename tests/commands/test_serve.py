@@ -104,7 +104,7 @@ def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
         tokens.write_text(f"write {old}\n")
         running.send_signal(signal.SIGHUP)
         line = running.stderr.readline()
-        assert line.startswith("the tokens stay as they were: tokens, line 1: the scopes must be of ")
+        assert line.startswith("exaul: the tokens stay as they were: tokens, line 1: the scopes must be of ")
         assert status_of(new) == 200
         running.send_signal(signal.SIGINT)
         assert "".join(running.communicate(timeout=10)) == ""  # some .5 s: nothing is waited for
@@ -167,7 +167,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):
-    warning = "exaul: new keys: most answers are withheld at first; --warm-start LOG"
+    warning = "exaul: new keys: without a log, most answers are withheld at first; --warm-start LOG"
     for warned in (True, False):  # not once there are keys
         said, _ = begun()
         assert [line.startswith(warning) for line in said[:1]] == [True] * warned

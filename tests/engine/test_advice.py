@@ -91,12 +91,7 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
-    assert text.splitlines() == [
-        "at alpha = 0.1: use aci-rank, started from a log of your model",
-        "in a program: Abstainer(alpha=..., warm_start=LOG)",
-        "as a service: exaul serve --warm-start LOG",
-    ]
-    assert "on your own log:" in advice.describe(table, is_log=False)
+    assert text == "at alpha = 0.1: use aci-rank, started from a log of your model"
     head, *lines = (
         re.split("  +", line) for line in advice.describe_halves(table, True).split("\n\n")[1].splitlines()
     )

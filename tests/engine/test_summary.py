@@ -168,7 +168,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert f"proven limit of wrong above target{limits}: of its answers, at most" in said
+        assert f"this number are wrong, whatever the questions and their order{limits} (" in said
 
 
 def test_theory_says_where_and_on_what():

@@ -106,7 +106,7 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     result = run(Sweep(logs="logs", out="out", **game))
     assert result.traces.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
     assert files.load(Path("out/advice.csv"))["advised"].tolist() == [1, 0, 0, 0]
-    assert "to use at alpha = 0.3: aci-rank on 1, none on 1 of 2" in result.summary()
+    assert "to use at alpha = 0.3, of 2 traces: aci-rank on 1 (a), none on 1" in result.summary()
 
 
 def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):

@@ -149,7 +149,7 @@ def test_a_copy_that_nobody_may_write_is_verified(tmp_path, capsys):
         assert verify(path) == 0
     finally:
         tmp_path.chmod(0o700)
-    assert "101 entries of 1 keys; 100 decisions\nsame decisions: yes" in capsys.readouterr().out
+    assert "101 entries of 1 key; 100 decisions\nsame decisions: yes" in capsys.readouterr().out
 
 
 def decisions(one, scores, **key):
@@ -207,7 +207,9 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
                 assert abstainers.feedback(decision.id, score < 0.1) == first.feedback(alone.id, score < 0.1)
             elif decision.audit:
                 open_id = decision.id
-    assert "starts by answering" in output_of(["journal", "start", str(path), "--warm-start", LOG], capsys)
+    assert "starts by answering" in output_of(
+        ["journal", "start", str(path), "--key", "", "--warm-start", LOG], capsys
+    )
     for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
             seq = abstainers.latest_entries(1, START, key="")[0].seq
@@ -226,7 +228,14 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             assert both["fdr_limit"] == abstainers.fdr_limit()
             assert both["fdr_observed"] == pytest.approx(both["wrong"] / both["observed"])
     assert verify(path) == 0
-    assert main(["journal", "start", str(path), "--alpha", "2"]) == 2
+    assert main(["journal", "start", str(path), "--key", "", "--alpha", "2"]) == 2
+    capsys.readouterr()
+    assert main(["journal", "start", str(path), "--alpha", "0.2"]) == 2  # it forgets what a key has learned
+    assert capsys.readouterr().err == "exaul: key: missing; --key names the one to begin anew, of ''\n"
+    assert (
+        output_of(["journal", "start", str(path), "--key", "b"], capsys)
+        == "key 'b' is new: it starts from nothing\n"
+    )
 
 
 def test_what_sqlite_would_change_is_stored_as_it_returns(tmp_path):

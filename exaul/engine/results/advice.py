@@ -8,6 +8,7 @@ over random halves or, if that is larger, the FDR in the order of the log. Nothi
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records
+from exaul.engine.logs.log import Layout, Records
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.text_table import COMMAND, format_table
+from exaul.engine.sweep import Sweep
 from exaul.kernels import native
 from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
@@ -144,13 +146,12 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, step: str = "", is_log: bool = True, limits: Sequence[str] = ()) -> str:
-    """Return the advice as text: a sentence per source and alpha, then cautions, limits, and what to do next.
+def describe(table: Table, step: str = "", limits: Sequence[str] = ()) -> str:
+    """Return the advice as text: a sentence per source and alpha, then cautions and limits; empty without rows.
 
     Args:
         table: as of ``advice_table``.
         step: of the learner, if the sweep has several.
-        is_log: whether the sources are logs of the user.
         limits: what is proven of the advised learner, as of ``describe_limits``.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
@@ -160,15 +161,28 @@ def describe(table: Table, step: str = "", is_log: bool = True, limits: Sequence
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
-    if table.empty:
-        return ""
-    lines += limits
+    return "\n".join([*lines, *limits])
+
+
+def describe_use(sweep: Sweep, alphas: Sequence[float], is_log: bool) -> str:
+    """Return how to use ``aci-rank`` at the first of the alphas at which it is advised; or how to try a log."""
     if not is_log:
-        lines.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
-    elif table["advised"].any():
-        lines.append("in a program: Abstainer(alpha=..., warm_start=LOG)")
-        lines.append("as a service: exaul serve --warm-start LOG")
-    return "\n".join(lines)
+        return f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}"
+    if not alphas:
+        return ""
+    log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
+    given = {field.name: getattr(sweep, field.name) for field in fields(Layout)}
+    columns = {name: value for name, value in given.items() if value != getattr(Layout(), name)}
+    arguments = {"alpha": alphas[0], "warm_start": log} | columns
+    flags = ["--alpha", f"{alphas[0]:g}", "--warm-start", log]
+    for name, value in columns.items():
+        flags += [f"--log-{name.replace('_', '-')}", *([value] if isinstance(value, str) else [])]
+    program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return (
+        f"in a program:\n{COMMAND}Abstainer({program})\n"
+        "as a service, which --upstream URL puts in front of a model:\n"
+        f"{COMMAND}{typed('serve', *flags, '--state', 'state.sqlite')}"
+    )
 
 
 def describe_halves(table: Table, is_perfect: bool, width: int | None = None) -> str:
@@ -178,8 +192,8 @@ def describe_halves(table: Table, is_perfect: bool, width: int | None = None) ->
     """
     unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
     title = (
-        "on questions not seen before: each line starts from a random half of the log and plays the other half "
-        f"(mean of {HALVES} halves, and 5% to 95% of them){unlike}"
+        f"the advice rests on {HALVES} random halves of the log: each line starts from one half and plays the "
+        f"other, which it has not seen (mean, and 5% to 95% of the halves){unlike}"
     )
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}

@@ -22,7 +22,7 @@ from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import NOTHING, with_rates
+from exaul.engine.results.text_table import NOTHING, cut, shared_start, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -55,7 +55,7 @@ _LISTED = 8  # most names in this list
 _NAMED = 48  # most dots in a figure with a name beside each; beyond that there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # most ticks at values that were measured
-MAPPED = 40  # most traces in the map of traces and learners
+MAPPED, LONGEST = 40, 40  # most traces in the map of traces and learners, and characters of a name
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret (loss above the best threshold's)"
@@ -108,6 +108,9 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING
     """
     figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
     named = len(panels) * trials["learner"].nunique() <= _NAMED
+    shares = 1 - trials.groupby([*_PANEL, "learner"])["inefficiency"].mean()
+    low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
+    margin = max(0.15 * (high - low), 0.03)
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
         ringed = next((name for name in rows["learner"] if name.partition(", ")[0] == advised.get(alpha)), None)
@@ -121,9 +124,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING
                 dots[plain(name)] = fdr, answered
                 if name == ringed:
                     axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
-        ends = [share for _, share in dots.values()] or [0.0, 1.0]
-        margin = max(0.15 * (max(ends) - min(ends)), 0.03)
-        axes.set(ylim=(max(min(ends) - margin, 0), max(ends) + margin), xlabel=FDR)
+        axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
         in_percent(axes.xaxis, axes.yaxis)
         if named:
@@ -310,8 +311,10 @@ def traces_by_learner(table: Table) -> Figure:
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
     traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
     shown = traces[:MAPPED]
+    start = shared_start(shown)
+    names = [plain(cut(name.removeprefix(start), LONGEST)) for name in shown]
     figure, panels = panel_grid(table, "", by=["alpha"])
-    longest = max(len(name[:40]) for name in shown)
+    longest = max(map(len, names))
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
     figure.set_figwidth(1 + 0.06 * longest + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
     for axes, rows in panels:
@@ -324,11 +327,12 @@ def traces_by_learner(table: Table) -> Figure:
             if held[y, x] < 1:
                 axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
-        axes.set_yticks(range(len(shown)), [plain(name[:40]) for name in shown], fontsize=7)
+        axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.label_outer()  # all panels have the same traces
     left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     at = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
     note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {NEAR:.0%}{left}"
+    note += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, note)
     return figure
 
@@ -389,7 +393,7 @@ def limits_over_weeks(table: Table, alpha: float, start: str) -> Figure:
         axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
     axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
     # the first limits may be so large that they say little
-    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.0)))
+    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
     axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
     in_percent(axes.yaxis)
     add_legend(figure, panels, f"guarantee of aci-rank, {start}, if each answer is rated at once")
@@ -420,7 +424,7 @@ def _styles() -> Iterator[dict[str, Any]]:
 
 def _named(column: str, value: Any) -> str:
     if column in ("alpha", "lambda"):
-        return f"$\\{column}$ = {_short(value)}"
+        return f"$\\{column}$ = {f'{100 * value:.4g}%' if column == 'alpha' else _short(value)}"
     return plain(str(value))
 
 
@@ -482,4 +486,5 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
         handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
     )
     wide = int(20 * figure.get_figwidth())
-    figure.supxlabel("\n".join(fill(line, wide) for line in note.split("\n")), fontsize=7, color="#444444")
+    lines = [fill(line, wide, break_on_hyphens=False) for line in note.split("\n")]
+    figure.supxlabel("\n".join(lines), fontsize=7, color="#444444")

@@ -124,7 +124,9 @@ class Result:
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
         limits = summary.describe_limits(trials, advised, condition)
-        parts.append(advice.describe(self.advice, self._step, is_log, limits))
+        parts.append(advice.describe(self.advice, self._step, limits))
+        if not self.advice.empty:
+            parts.append(advice.describe_use(sweep, list(best), is_log))
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best

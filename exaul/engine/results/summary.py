@@ -14,7 +14,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, with_rates
+from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, best_coverage
@@ -88,6 +88,7 @@ CELL = "learner", "alpha", "lambda"
 TAIL = 0.025  # of a 95% interval
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
+NAMED = 8  # most traces to name (chosen)
 ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
 EXCESS = "proven limit of\nwrong above target"
@@ -133,8 +134,8 @@ def summarize(
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if starred else []
     if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # it may be too narrow
-        meaning = f"of its answers, at most the share alpha and this number more are wrong, {ALWAYS}"
-        legend.append(f"{EXCESS.replace(chr(10), ' ')}{condition}: {meaning}; -: nothing shown, or nothing proven")
+        meaning = f"at most alpha x its answers + this number are wrong, {ALWAYS}{condition}"
+        legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or nothing proven)")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
@@ -287,7 +288,8 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         }
         lines.append(cell | row)
     meanings = {
-        "of answerable": "share answered, divided by what the best such threshold answers (mean over traces)",
+        "of answerable": "share answered, divided by what the best such threshold answers, and 100% where more is "
+        "answered (mean over traces)",
         f"FDR<=alpha+{NEAR:g}": "share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
@@ -298,11 +300,15 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
 
 
 def advise_traces(table: Table) -> str:
-    """Return, per alpha, on how many traces each learner is advised."""
-    lines = []
+    """Return, per alpha, on how many traces each learner is advised, and on which, if they are few."""
+    lines, start = list[str](), shared_start(table["trace"].unique())
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
-        each = ", ".join(f"{name} on {count}" for name, count in rows["advised"].value_counts().items())
-        lines.append(f"to use at alpha = {alpha:g}: {each} of {len(rows)}")
+        each = list[str]()
+        for name, chosen in rows.groupby("advised"):
+            few = name != NONE and len(chosen) <= NAMED
+            which = f" ({join_lines('; '.join(x.removeprefix(start) for x in chosen['trace']))})" if few else ""
+            each.append(f"{name} on {len(chosen)}{which}")
+        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(each)}")
     return "\n".join(lines)
 
 

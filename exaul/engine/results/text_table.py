@@ -4,9 +4,11 @@ Texts are first padded: each wide character, such as a Chinese one, is followed 
 padded text is the number of terminal cells that it takes.
 """
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # which imports pandas
 
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
-SHORT = 24  # cells (chosen): a longer name is cut before a column is left out
+SHORT = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -63,15 +65,14 @@ def format_table(
         for title, texts in columns.items()
     ]
     sizes = [max(map(len, texts)) for texts in padded]
-    count = len(sizes)
-    # a long name is cut before a column is left out
-    while _is_wide([*(min(x, SHORT) for x in sizes[:names]), *sizes[names:count]], width) and count > kept:
+    count, short = len(sizes), [_shortest(texts) for texts in padded[:names]]
+    while _is_wide([*short, *sizes[names:count]], width) and count > kept:
         count -= 1
     sizes = sizes[:count]
     while _is_wide(sizes, width) and max(sizes[:names]) > 1:
         sizes[sizes.index(max(sizes[:names]))] -= 1
     aligned = [
-        [f"{_cut(text, size):<{size}}" if n < names else f"{text:>{size}}" for text in texts]
+        [f"{cut(text, size):<{size}}" if n < names else f"{text:>{size}}" for text in texts]
         for n, (texts, size) in enumerate(zip(padded, sizes, strict=False))
     ]
     parts = ["\n".join(GAP.join(line).rstrip().replace(FILLER, "") for line in zip(*aligned, strict=True))]
@@ -80,6 +81,13 @@ def format_table(
         parts.append(f"a wider terminal, or a pipe, also shows: {left_out}")
     explained = [f"{' '.join(title.split())}: {meanings[title]}" for title in titles[:count] if title in meanings]
     return wrap("\n\n".join([*parts, *(["\n".join(explained)] if explained else [])]), width)
+
+
+def shared_start(names: Sequence[str]) -> str:
+    """Return with what all names of traces begin, up to a colon, comma or =; empty if a name is no longer."""
+    parts = zip(*(re.findall(r"[^:,=]*[:,=]", name) for name in names), strict=False)
+    start = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
+    return start if all(len(name) > len(start) for name in names) else ""
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:
@@ -123,7 +131,14 @@ def _pad(text: str) -> str:
     return "".join(c + FILLER if unicodedata.east_asian_width(c) in "WF" else c for c in join_lines(text))
 
 
-def _cut(padded: str, size: int) -> str:
+def _shortest(padded: Sequence[str]) -> int:
+    """Return how long a column of names must be, so that names which differ are cut to texts that differ."""
+    longest = max(map(len, padded))
+    sizes = (x for x in range(SHORT, longest) if len({cut(text, x) for text in padded}) == len(set(padded)))
+    return next(sizes, longest)
+
+
+def cut(padded: str, size: int) -> str:
     """Cut the middle of a name: its start and its end tell it apart."""
     if len(padded) <= size:
         return padded

@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
 from exaul.serving.http.errors import CompletionFailed
-from exaul.serving.http.upstream import BodyRefused, Upstream
+from exaul.serving.http.upstream import UNAUTHORIZED, BodyRefused, Upstream
 from exaul.serving.service import Service
 
 MOST = 100  # audits at a time, the oldest first
@@ -37,7 +37,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
         BadInput: it cannot be used.
     """
     if not where.startswith(("http://", "https://")):
-        check_holds("where", where, Path(where).is_file(), "an address or a journal")
+        check_holds("where", where, Path(where).is_file(), "http://HOST:PORT or a journal")
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
             yield partial(service.audits, MOST), service.feedback
         return
@@ -54,7 +54,9 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
                     return [body[name] for name in names]
             except (httpx2.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
                 raise BadInput(f"{address}: no reply of a service ({type(error).__name__})") from error
-            raise BadInput(f"{address}: {shorten(join_lines(str(body)))}")
+            said = body.get("error", {}).get("message") if isinstance(body, dict) else body
+            needs = "; --token-variable names one with the scope audit" if reply.status_code in UNAUTHORIZED else ""
+            raise BadInput(f"{address}: {shorten(join_lines(str(said)))}{needs}")
 
         yield (
             lambda offset: exchange("GET", "total", "audits", params={"limit": MOST, "offset": offset}),

@@ -68,6 +68,8 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     state = application.state
     if flags.key == "token" and state.tokens is None:
         raise BadInput("tokens: missing; --key token requires them, with a key for each")
+    if flags.key == "header" and not state.keys:
+        raise BadInput("keys: missing; --key header requires --keys, a file of those that clients may name")
     gateway = Gateway(state, flags)
     upstream, allowed = gateway.upstream, [require("ask", "decide")]
 
@@ -108,6 +110,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
 async def warning_of(flags: GatewayFlags) -> str | None:
     """Ask the endpoint a question. Return a sentence if the answer has no score, or if there is none."""
+    without = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
         async with asyncio.timeout(PROBE_SECONDS):
@@ -115,9 +118,12 @@ async def warning_of(flags: GatewayFlags) -> str | None:
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             if await probe(scorer, model, partial(upstream.reply, headers)):
                 return None
-        trouble = f"the answers of {join_lines(model)} have none, so that they are not decided"
+        trouble = f"the answers of {join_lines(model)} have none, and so all are {without[flags.without_score]}; "
+        trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a scorer of the user, too
         trouble = f"a first question failed ({shorten(join_lines(str(error))) or type(error).__name__})"
+        if getattr(error, "status", 0) == 404 and not flags.upstream.endswith("/v1"):
+            trouble += "; most addresses end in /v1"
     finally:
         await upstream.close()
     return f"--score {flags.score}: {trouble}"
@@ -246,8 +252,14 @@ class Gateway:
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
             request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
-        with self._state.metrics.upstream_seconds.time():
-            completion = await upstream.complete(request, chat.headers)
+        try:
+            with self._state.metrics.upstream_seconds.time():
+                completion = await upstream.complete(request, chat.headers)
+        except CompletionFailed as failure:
+            self._state.metrics.upstream_failures.labels(failure.status).inc()
+            if failure.status >= 500:  # else it is the client's request; a message may quote its question
+                log.warning("the model did not answer: the client gets status %d", failure.status)
+            raise
         text, reason = completions.answer_of(completion)
         if not reason:  # what is shown is what is scored, without thoughts before it
             message = completion["choices"][0]["message"] | {"content": text}

@@ -18,6 +18,7 @@ from exaul.engine.checks import (
     check_known,
     check_positive,
     join_lines,
+    meant,
     quote,
     setting,
 )
@@ -63,6 +64,7 @@ class ServeFlags(Configuration):
     log_score: str = setting("score", "column of the scores in these logs", "COL")
     log_correct: str | None = setting(None, "column where 1 is right (default: correct or error)", "COL")
     log_error: str | None = setting(None, "column where 1 is wrong, in place of it", "COL")
+    log_drop_missing: bool = setting(False, "leave out rows of these logs with an empty score or label")
     keys: str | None = setting(None, "TOML file with the alpha and warm_start of some keys: [NAME]", "FILE")
     shadow: bool = setting(False, "show every answer, and keep scores and feedback for a later start")
     texts: str | None = setting(
@@ -251,7 +253,7 @@ def _read_tokens(source: str) -> dict[bytes, Grant]:
         scopes = frozenset(names.split(","))
         tokens[token.encode()] = Grant(scopes, *key)
         if not scopes <= set(SCOPES):  # the first word may be the token: never print it
-            raise BadInput(f"{where}: the scopes must be of {', '.join(SCOPES)}")
+            raise BadInput(f"{where}: the scopes must be of {', '.join(SCOPES)}{meant(scopes, SCOPES)}")
         if key and (scopes & {"audit", "read"} or key[0].endswith(FALLBACK)):
             raise BadInput(f"{where}: a key is not for the scopes audit and read, and must not end in {FALLBACK}")
     if not tokens:

@@ -40,8 +40,8 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
     titles = [axes.get_title() for axes in drawn]
-    assert "0.01" in titles[0]
-    assert "0.9" in titles[-1]
+    assert "1%" in titles[0]
+    assert "90%" in titles[-1]
     (text,) = [text.get_text() for text in figure.axes[-1].texts]
     assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
@@ -125,8 +125,8 @@ def test_what_was_asked_names_its_cell():
     row = {**dict.fromkeys(RATES, np.nan), **dict.fromkeys(kinds, 0.5), "learner": "exaul", "environment": "e"}
     one = files.Table([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
-    assert "$\\alpha$ = 0.1, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
-    assert "the first $\\alpha$ = 0.1, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
+    assert "$\\alpha$ = 10%, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
+    assert "the first $\\alpha$ = 10%, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
 
 
 def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):

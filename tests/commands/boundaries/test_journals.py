@@ -179,7 +179,7 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys, refused):
     assert main(["journal", "export", "state", "rated.csv"]) == 0
     _, columns = files.read(Path("rated.csv"), ["key"])
     assert "a\rb" in columns["key"]
-    assert f"{len(columns['key'])} of 141 answers have feedback" in capsys.readouterr().out
+    assert f"{len(columns['key'])} answers with feedback, of 141 decisions" in capsys.readouterr().out
     refused(["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
     refused(["journal", "verify", "none"], "none")
 

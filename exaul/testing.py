@@ -21,6 +21,8 @@ ROUND_OFF = 1e-9
 def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, seed: int = 0) -> None:
     """Play games with a learner, and fail if it breaks a contract of all learners.
 
+    - JAX can trace it: the object is static (``jax.tree_util.register_static``), and a decision has ``answer``, a
+      bool [], and ``P``, a float [].
     - A sweep can begin it: ``init`` of your own class reads no ``params``, which have no numbers there.
     - It does not read the error of a round without an answer, unless its feedback is ``full``.
     - P is in [0, 1], and it answers that share of uniforms: so its draw is that of its P.
@@ -44,6 +46,8 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
     learner, params = made
+    if jax.tree.leaves(learner):
+        raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")
     if isinstance(mine, Learner) and isinstance(mine.rule, Own):
         try:
             learner.init(None)
@@ -69,7 +73,14 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         return jax.lax.scan(step, learner.init(params), (jnp.arange(len(cuts)), cuts, errors, uniforms, hidden))[1]
 
     games = jax.jit(jax.vmap(game))
-    answers, P, share, states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, errors))
+    try:
+        played = games(cuts, errors, uniforms, errors)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise AssertionError(f"JAX cannot play it ({reason})") from error
+    answers, P, share, states = jax.tree.map(np.asarray, played)
+    if (answers.dtype, P.dtype.kind) != (np.bool_, "f") or not answers.shape == P.shape == cuts.shape:
+        raise AssertionError(f"answer is {answers.dtype} and P {P.dtype}; they must be a bool [] and a float []")
     _expect(~(P >= -ROUND_OFF) | ~(P <= 1 + ROUND_OFF), "P is not in [0, 1]", P)
     _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
     for x in jax.tree.leaves(states):

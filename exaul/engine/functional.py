@@ -16,10 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
+from exaul.engine.checks import (
+    MOST,
+    BadInput,
+    check_count,
+    check_holds,
+    check_known,
+    check_not_negative,
+    check_positive,
+)
 from exaul.engine.environments import adaptive
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
@@ -82,8 +91,10 @@ def make(
     learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
     check_known("learner: feedback", (learner.feedback,), FEEDBACK)
     check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
-    arms = (ARMS if grid is None else len(grid)) if arms is None else arms
+    thresholds = ARMS if grid is None else len(grid)
+    arms = thresholds if arms is None else arms
     check_count("arms", arms, 2)
+    check_holds("arms", arms, grid is None or arms == thresholds, f"{thresholds}, as many as the grid has")
     check_count("horizon", horizon)
     check_holds("alpha", alpha, isinstance(alpha, Real) and 0 < alpha < 1, "a number in (0, 1)")
     check_not_negative("lam", lam)
@@ -91,10 +102,15 @@ def make(
     check_not_negative("gamma", gamma)
     if name == registry.FROM_LOG and log is None:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
-    if log is not None and (grid is None or len(grid) != arms):
+    if log is not None and grid is None:
         raise BadInput("log: given without grid; its scores need the thresholds")
     if log is not None and getattr(learner.rule, "fit", None) is None:
         raise BadInput(f"log: given, but {name} does not start from a log")
+    is_fixed, own = isinstance(learner.rule, Fixed), None if learner.rates is None else learner.rates(1, arms)
+    lacks_gamma = is_fixed or (own is not None and own.gamma is None)
+    for field, value, lacks in (("eta", eta, is_fixed), ("gamma", gamma, lacks_gamma)):
+        if value is not None and lacks:
+            raise BadInput(f"{field}: given, but {name} has none")
     rates = None if horizon is None or learner.rates is None else learner.rates(horizon, arms)
     if learner.anytime is not None and (anytime or (learner.rates is None and horizon is not None)):
         rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
@@ -105,15 +121,19 @@ def make(
     made = make_learner(learner, arms, Rows)
     if isinstance(learner.rule, Fixed):
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if rates is None and isinstance(learner.rule, Ranked) and learner.rates is not None:
-        rates = learner.rates(1, arms)  # a step depends on no horizon
+    if rates is None and isinstance(learner.rule, Ranked):
+        rates = own  # a step depends on no horizon
     if learner.rates is None and learner.anytime is None and not has_weights(learner):  # which may read none
         eta, gamma = (math.nan if x is None else x for x in (eta, gamma))
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
         counted = None if log is None else (cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64))
-        _check_range("errors", () if counted is None else counted[1], 0, 1)
+        if counted is not None:
+            check_holds(
+                "log", [len(x) for x in counted], len(counted[0]) == len(counted[1]), "of two equal lengths"
+            )
+            _check_range("errors", counted[1], 0, 1)
         state, counts = start_of(learner.rule, arms, [alpha], counted)
         return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
@@ -141,13 +161,13 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         [T] bool, the rounds that were answered.
 
     Raises:
-        BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, there are fewer
-            rates than blocks, or JAX computes in float32.
+        BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, the params are not
+            of this learner or have not as many rates as blocks, or JAX computes in float32.
     """
-    _check_game(learner, cuts, errors, "uniforms", uniforms)
-    _check_params(params, len(cuts))
+    cuts, errors, uniforms = _check_game(learner, cuts, errors, "uniforms", uniforms)
+    _check_params(learner, params, len(cuts))
     _check_range("uniforms", uniforms, 0, 1)
-    return kernel.play(learner, params, jnp.asarray(cuts, jnp.int32), jnp.asarray(errors, jnp.float64), uniforms)
+    return kernel.play(learner, params, cuts.astype(jnp.int32), errors.astype(jnp.float64), uniforms)
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
@@ -161,28 +181,39 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     Raises:
         BadInput: as of ``play``.
     """
-    _check_game(learner, cuts, errors, "answers", answers)
-    kind = jnp.result_type(answers)
-    check_holds("answers", str(kind), kind == jnp.bool_, "bool, as exaul.play returns them")
+    cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
+    check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
-def _check_game(learner: Any, cuts: Any, errors: Any, name: str, others: Any) -> None:
-    """Raise BadInput unless these are arrays [T] of one game, of which ``others`` has its own range."""
+def _check_game(learner: Any, cuts: Any, errors: Any, name: str, others: Any) -> list[Any]:
+    """Return the arrays [T] of one game, of which ``others`` has its own range; BadInput if they are none."""
     check_precision()
-    shapes = [jnp.shape(x) for x in (cuts, errors, others)]
+    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in (cuts, errors, others)]
+    shapes = [x.shape for x in arrays]
     is_game = len({*shapes}) == len(shapes[0]) == 1
     check_holds(f"cuts, errors, {name}", shapes, is_game, f"[T] each, of one game; {VMAP}")
-    kind, allowed = jnp.result_type(cuts), "integers, as exaul.cuts(grid, scores) returns them"
+    kind, allowed = arrays[0].dtype, "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
-    _check_range("cuts", cuts, 1, getattr(learner, "arms", math.inf) - 1)
-    _check_range("errors", errors, 0, 1)
+    _check_range("cuts", arrays[0], 1, getattr(learner, "arms", math.inf) - 1)
+    _check_range("errors", arrays[1], 0, 1)
+    return arrays
 
 
-def _check_params(params: Any, horizon: int) -> None:
-    """Raise BadInput unless the rates of a learner are of one game, numbers or those of its blocks."""
+def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True) -> None:
+    """Raise BadInput unless these are the numbers of a learner, in one game of T rounds, or of more.
+
+    Rates may be those of its blocks; ``is_whole``: of all.
+    """
+    rule, kinds = getattr(getattr(learner, "definition", None), "rule", None), {Fixed: FixedParams, Own: RuleParams}
+    kind = (kinds | {Ranked: RankedParams}).get(type(rule), type(params) if rule is None else Params)
+    check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
+    ranges = {"lam": math.inf, "eta": math.inf, "gamma": math.inf} if kind is Params else {}
+    for name, most in ({"alpha": 1, "step": 1} | ranges).items():  # your own class may read no rates, which are NaN
+        _check_range(name, getattr(params, name, ()), 0, most)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
-    holds = shapes[0] == shapes[1] and (shapes[0] == () or (len(shapes[0]) == 1 and shapes[0][0] >= blocks))
+    are_blocks = len(shapes[0]) == 1 and (shapes[0][0] == blocks or (shapes[0][0] > blocks and not is_whole))
+    holds = shapes[0] == shapes[1] and (shapes[0] == () or are_blocks)
     check_holds("eta, gamma", shapes, holds, f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP}")
 
 
@@ -211,7 +242,8 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
         delta: in (0, 1); or 1, for a bound of the mean.
 
     Returns:
-        float64 of the shape of ``rounds``; NaN if nothing is proved, as for ``aci-rank`` and your own class.
+        float64 of the shape of ``rounds``; NaN if nothing is proved, as for ``aci-rank``, your own class, and rates
+        that grow from a block to the next.
 
     Raises:
         BadInput: a number is out of its range.
@@ -219,11 +251,15 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
+    check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(params))
+    check_holds(
+        "params", "arrays that JAX traces", not traced, "known numbers: call regret_bound outside jit and vmap"
+    )
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
-
     if bounds is None:
         return np.full(counts.shape, math.nan)
-    _check_params(params, int(counts.max(initial=1)))
+    _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
 
     def bound(t: int) -> float:
         lengths = block_lengths(t)
@@ -245,6 +281,8 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
+    if scores is not None:
+        _check_range("scores", scores, 0, 1)
     if isinstance(scores, jax.core.Tracer) and name == "log":
         raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
     if isinstance(scores, jax.core.Tracer) and name == "quantile":
@@ -256,15 +294,15 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
 def cuts(grid: Any, scores: Any) -> Any:
     """Return the cut of each score, the number of thresholds [H] that it reaches, int32 in 1..H-1.
 
-    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced. ``BadInput``: a threshold is below the
-    one before it, or a score is not in [0, 1].
+    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced, and a score of NaN has the lowest cut.
+    ``BadInput``: a threshold is below the one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
         check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "sorted: exaul.cuts(grid, scores)")
     _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
         reached = jnp.searchsorted(jnp.asarray(grid), jnp.asarray(scores), side="right")
-        return jnp.clip(reached, 1, len(grid) - 1).astype(jnp.int32)
+        return jnp.clip(jnp.where(jnp.isnan(scores), 1, reached), 1, len(grid) - 1).astype(jnp.int32)
     return compute_cuts(np.asarray(grid, np.float64), scores)
 
 
@@ -284,9 +322,11 @@ class GamePool(NamedTuple):
 
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
-    """Return the keys of a sweep's trials, by number or the first ``trials``."""
+    """Return the keys of a sweep's trials, by number or the first ``trials``; ``BadInput``: one is out of range."""
+    check_holds("seed", seed, 0 <= operator.index(seed) < 2**64, "from 0 to 2**64 - 1")
     numbers = np.asarray(trials)
     numbers = numbers if numbers.ndim else np.arange(operator.index(numbers.item()))
+    _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, MOST)
     streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
 
@@ -298,6 +338,7 @@ class ObliviousEnvironment:
 
     arms: int  # of the grid
     plan: StreamPlan
+    rounds: int  # of a game, at most
 
     def records(self, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any]:
         """Return the cuts [T] and the errors [T] of a game."""
@@ -328,6 +369,7 @@ class AdaptiveEnvironment:
     arms: int  # of the grid
     environment: Adaptive
     words: tuple[int, ...]  # numbers of the word tunables
+    rounds: int  # of a game, at most
 
     def _objective(self, pool: GamePool, params: Any) -> Objective:
         return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.words, np.int32))
@@ -393,14 +435,18 @@ def environment(
         tunables: parameters of an adaptive environment.
 
     Raises:
-        BadInput: the environment or a tunable is unknown, or the number of sources is another.
+        BadInput: the environment or a tunable is unknown, the number of sources is another, or an environment of
+            your own asks what is no record.
     """
     made = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    check_count("horizon", horizon)
+    reference = name if isinstance(name, str) else "environment"
+    is_own = reference not in registry.ENVIRONMENTS
     two = np.ndim(next(iter(scores), 0)) == 1
     scores, errors = (
         [np.asarray(x, np.float64) for x in (values if two else [values])] for values in (scores, errors)
     )
-    wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {name} has that many sources"
+    wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {reference} has that many sources"
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
     grid = np.asarray(grid, np.float64)
     for f, e in zip(scores, errors, strict=True):
@@ -408,16 +454,24 @@ def environment(
         cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
     texts = {key: str(value) for key, value in (tunables or {}).items()}
-    values = adaptive.read_tunables(name, made, texts)
+    values = adaptive.read_tunables(reference, made, texts)
     if isinstance(made, Oblivious):
+        if is_own:
+            check_choose_pool(reference, made, horizon or 1)
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        return ObliviousEnvironment(len(grid), streams.plan), Pool(streams.cuts, streams.errors)
+        rounds = MOST - 1 if made.shuffled or made.sources > 1 else len(scores[0])
+        return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
-        raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
+        raise BadInput(
+            f"horizon: not given; {reference} asks each record once, and needs as many as there are rounds"
+        )
     records = adaptive.make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
-    choices = tuple(adaptive.tunable_choices(made, values).tolist())
-    return AdaptiveEnvironment(len(grid), made, choices), GamePool(records, values)
+    choices, pool = adaptive.tunable_choices(made, values), GamePool(records, values)
+    if is_own:
+        check_adaptive(reference, made, records, Objective(0.5, 0.5, 0.5, values, choices))
+    rounds = horizon if made.uses_records_once and horizon is not None else MOST - 1
+    return AdaptiveEnvironment(len(grid), made, tuple(choices.tolist()), rounds), pool
 
 
 def play_in(
@@ -437,12 +491,21 @@ def play_in(
         answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.
 
     Raises:
-        BadInput: the thresholds of the learner are not as many as those of the environment, or JAX computes in
-            float32.
+        BadInput: the thresholds of the learner are not as many as those of the environment, the game has more
+            rounds than it was made for, the key is not of one game, or JAX computes in float32.
     """
     check_precision()
-    _check_params(params, horizon)
+    check_count("horizon", horizon)
+    _check_params(learner, params, horizon)
+    is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
+    example = "jax.tree.map(lambda x: x[0], exaul.keys(0, 20))"
+    check_holds("key", type(key).__name__, is_key, f"that of one game, such as {example}; {VMAP}")
+    rounds = environment.rounds
+    check_holds("horizon", horizon, horizon <= rounds, f"at most {rounds}, for which the environment was made")
     arms, others = getattr(learner, "arms", environment.arms), environment.arms
     check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
+    if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
+        has = hasattr(learner, "distribution")
+        check_holds("learner", type(learner).__name__, has, "one with distribution(state, params), which it sees")
     answers, cuts, errors = environment.play(learner, params, pool, key, horizon)
     return answers, cuts, errors

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, check_known, join_lines, quote, shorten
+from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, quote, shorten
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -66,8 +66,8 @@ def backend_of(learner: Any, name: str, precision: str) -> Any:
     return load_object(BACKENDS[name])(learner, precision)
 
 
-def name_of(learner: Any) -> str:
-    """Return the name under which a ``Learner`` of an imported module can be loaded again.
+def name_of(field: str, given: Any) -> str:
+    """Return the name under which a learner or an environment of an imported module can be loaded again.
 
     Raises:
         BadInput: it is no global of a module, so no manifest could name it.
@@ -76,13 +76,14 @@ def name_of(learner: Any) -> str:
         f"{module}:{name}"
         for module, imported in list(sys.modules.items())
         for name, value in list(getattr(imported, "__dict__", {}).items())
-        if value is learner
+        if value is given
     ]
-    for name, place in LEARNERS.items():
+    for name, place in (LEARNERS | ENVIRONMENTS).items():
         if place in places:
             return name
     if not places:
-        raise BadInput("learners: a Learner found that is no global of a module; assign it to one, which names it")
+        kind = type(given).__name__
+        raise BadInput(f"{field}: {kind} found that is no global of a module; assign it to one, which names it")
     # the last: a module is listed before those that it imports, and the last one defines it
     imported = [place for place in places if not place.startswith("__")]  # not __main__
     return imported[-1] if imported else places[0]
@@ -108,6 +109,8 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     """
     if isinstance(name, kinds):
         return name
+    wanted = " or ".join(kind.__name__ for kind in kinds)
+    check_holds(field, name, isinstance(name, str), f"a name, 'module:name' or a {wanted}")
     if name in table:
         return load_object(table[name])
     check_names(field, (name,), table)
@@ -120,7 +123,6 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     finally:
         sys.path.remove(here)
     if not isinstance(found, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
         raise BadInput(f"{field}: {name!r} is a {type(found).__name__}; it must be a {wanted}")
     return found
 

@@ -129,10 +129,12 @@ class Sweep(FeedbackFlags, Layout):
     def __post_init__(self) -> None:
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
+        if hasattr(self.environment, "_fields"):  # the object, a tuple
+            object.__setattr__(self, "environment", registry.name_of("environment", self.environment))
         given: Any = self.learners
         if isinstance(given, tuple | list):
             every = [given] if hasattr(given, "_fields") else given  # a Learner is a tuple
-            names = tuple(registry.name_of(x) if hasattr(x, "_fields") else x for x in every)
+            names = tuple(registry.name_of("learners", x) if hasattr(x, "_fields") else x for x in every)
             object.__setattr__(self, "learners", names)
         super().__post_init__()
         self._check_names()

@@ -7,18 +7,22 @@ from functools import partial
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 import exaul
 from exaul import Abstainer, BadInput, Sweep, regret_scaling, run
+from exaul.engine import registry
+from exaul.engine.registry import load_object
 from exaul.engine.simulation.prepare import prepare
 from tests.commands.boundaries.helpers import refused
 from tests.engine import test_games as games
 from tests.engine.test_traces import FLAGS, write
 from tests.games import OBLIVIOUS
 
+bad_environment = load_object(registry.ENVIRONMENTS["adversary-history"])
 REFIT = "experiments.rivals.refit:refit"
 SHARE = f"{games.__name__}:share"
 SMALL = {"trials": 2, "horizon": 300, "arms": 20, "learners": "aci-rank"}
@@ -36,6 +40,12 @@ SWEEPS = [  # fields
     ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
     ({"eta": 0.1}, "^eta: given, but none of the learners has it: aci-rank$"),
     *(({"gamma": x, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$") for x in (0.0, 0.1)),
+    ({"eta_scales": (1, 2)}, "^eta_scales: given, but none of the learners has it: aci-rank$"),
+    ({"gamma_scales": 2, "learners": "ew"}, "^gamma_scales: given, but none of the learners has it: ew$"),
+    (
+        {"environment": bad_environment._replace(ask=None)},
+        "^environment: Adaptive found that is no global",
+    ),
     ({"steps": (0.1,), "learners": "exaul"}, "^steps: given, but none of the learners has it: exaul$"),
     ({"eta_scales": ()}, r"^eta_scales: \(\) found; it must be at least one"),
     ({"eta_scales": (0,)}, r"^eta_scales: 0\.0 found; it must be"),
@@ -45,7 +55,7 @@ SWEEPS = [  # fields
     ({"eta_scales": (2,), "eta": 0.1}, "^eta_scales: given together with eta"),
     ({"eta_scales": (2,), "gamma": 0.1}, "^eta_scales: given together with gamma"),
     *(({"checkpoints": given}, r"^checkpoints: .*it must be") for given in CHECKPOINTS),
-    ({"learners": [games.mine._replace(rate="step")]}, "^learners: a Learner found that is no global of a mod"),
+    ({"learners": [games.mine._replace(rate="step")]}, "^learners: Learner found that is no global of a mod"),
     ({"learners": [5]}, "^learners: 5 found; it must be a string"),
     ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*no distribution"),
     ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*cannot learn"),
@@ -144,6 +154,27 @@ def in_float32(function):
         function(*[None] * len(inspect.signature(function).parameters))
 
 
+GAMES_IN = [  # what ``play_in`` is given in place of a game
+    ({"key": 0}, "^key: 'int' found; it must be that of one game, such as"),
+    ({"key": exaul.keys(0, 2)}, "^key: .* that of one game"),
+    ({"horizon": 0}, "^horizon: 0 found"),
+    ({"horizon": 10_000}, r"^horizon: 10000 found; it must be at most \d+, for which"),
+]
+WITHOUT = [("eta", {"learner": "no-abstention", "eta": 0.1}), ("gamma", {"learner": "ew", "gamma": 0.1})]
+
+
+def play_in(**given):
+    """Play a replay of a log."""
+    asked = exaul.environment("replay", *games.logs(1), exaul.grid("uniform", 70))
+    key = jax.tree.map(lambda x: x[0], exaul.keys(0, 1))
+    return exaul.play_in(*make(), *asked, **{"key": key, "horizon": 9} | given)
+
+
+def ask_beyond(state, pool, objective, draws, distribution):
+    """Ask a cut that no grid has."""
+    return bad_environment.ask(state, pool, objective, draws, distribution)._replace(cut=jnp.int32(100_000))
+
+
 def traced(name):
     """Make a grid of scores that JAX traces."""
     return jax.jit(partial(exaul.grid, name, 10))(games.logs(1)[0][0])
@@ -164,6 +195,26 @@ CALLS = [
     (lambda: exaul.play(*falling(256), **dict.fromkeys(GAME, np.ones(600, int))), r"^eta, gamma: .* or \[3\], of"),
     (lambda: exaul.regret_bound(*falling(256), 600), r"^eta, gamma: .* or \[3\], of"),
     (lambda: exaul.play_in(*falling(256), None, None, None, 600), r"^eta, gamma: .* or \[3\], of"),
+    (
+        lambda: play(np.ones(3), **dict.fromkeys(GAME, np.ones(500, int))),
+        r"^eta, gamma: .* or \[2\], of",
+    ),  # not vmap
+    (lambda: play(-1), r"^eta: \[-0\.\d+\] found"),
+    (
+        lambda: exaul.play(make()[0], make("aci-rank")[1], **GAME),
+        "^params: 'RankedParams' found; it must be Par",
+    ),
+    (lambda: exaul.regret_bound("exaul", make()[1], 9), "^learner: 'exaul' found; it must be as of exaul.make"),
+    (lambda: jax.jit(lambda x: exaul.regret_bound(make()[0], x, 9))(make()[1]), "^params: .* outside jit"),
+    *((partial(play_in, **given), sentence) for given, sentence in GAMES_IN),
+    (lambda: exaul.keys(-1, 1), "^seed: -1 found"),
+    (lambda: exaul.keys(0, -4), r"^trials: \[-4\] found"),
+    (lambda: make(arms=71, grid=np.linspace(0, 1, 70)), "^arms: 71 found; it must be 70"),
+    *((partial(make, **x), f"^{rate}: given, but {x['learner']} has none") for rate, x in WITHOUT),
+    (lambda: make("aci-rank", arms=2, grid=[0, 1], log=([0.5, 0.5], [1])), r"^log: \[2, 1\] found"),
+    (lambda: exaul.grid("quantile", 5, [0.1, 8.0]), r"^scores: \[8.0\] found"),
+    (lambda: environment(bad_environment._replace(ask=ask_beyond), 2, {}), "ask returns cut"),
+    (lambda: environment(object(), 1, {}), "^environment: .* it must be a name, 'module:name' or a"),
     (lambda: regret(answers=GAME["uniforms"]), "^answers: 'float64' found; it must be bool"),
     (lambda: regret(errors=50 * GAME["errors"]), r"^errors: \[50.0\] found"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
@@ -254,7 +305,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--alphas 0": "alphas: 0.0 found",
     "--alphas 1": "alphas: 1.0 found",
     "--alphas nan": "alphas: nan found",
-    "--alphas x": "argument --alphas: invalid float value: 'x'",
+    "--alphas x": "argument --alphas: invalid number value: 'x'",
     "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
     "--delta 1": "delta: 1.0 found",
     "--lambdas -1": "lambdas: -1.0 found",

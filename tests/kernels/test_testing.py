@@ -44,7 +44,9 @@ class Share:
 
     def decide(self, state, params, cut, u):
         P = state * 3 if self.flaw == "too large" else state
-        return state, Decision(u**2 < P if self.flaw == "another draw" else u < P, P)
+        answer = u**2 < P if self.flaw == "another draw" else u < P
+        answer = answer.astype(int) if self.flaw == "an integer" else answer
+        return state, answer if self.flaw == "no decision" else Decision(answer, P)
 
     def learn(self, state, params, cut, decision, error):
         error = jnp.where(decision.answer | (self.flaw == "peeks"), error, 0.5)
@@ -75,12 +77,23 @@ def test_an_object_is_its_reference_and_no_other():
         ("another draw", "the share of uniforms that are answered is not P"),
         ("not finite", "the state is not finite|P is not in"),
         ("reads params", "init reads params"),
+        ("an integer", "JAX cannot play it .TypePromotionError|answer is int64 and P float64"),
+        ("no decision", "JAX cannot play it .AttributeError"),
     ],
 )
 def test_a_flaw_is_named(flaw, sentence):
-    place = "$" if flaw == "reads params" else r".*\(game 0, round [0-9]+\)$"
+    place = "" if flaw in ("reads params", "an integer", "no decision") else r".*\(game 0, round [0-9]+\)$"
     with pytest.raises(AssertionError, match=f"^({sentence}){place}"):
         check_learner(Learner("bandit", Own(partial(Share, flaw=flaw))))
+
+
+class Unregistered(Share):
+    """A class that JAX takes for an array, in place of its parent."""
+
+
+def test_an_object_that_is_not_static_is_named():
+    with pytest.raises(AssertionError, match=r"^it is not static for JAX"):
+        check_learner((Unregistered(), ()))
 
 
 def test_full_feedback_is_allowed_to_read_all_errors():

@@ -38,7 +38,7 @@ _STYLES = (
     ("#7f0000", _DASHED, ">"),
     ("#dd3497", "-", "*"),
     ("#b10026", _SHORT, "X"),
-    ("#f4a582", _LONG, "h"),
+    ("#17becf", _LONG, "h"),
     ("#6baed6", "-", "p"),
     ("#005a32", _DOT, "P"),
     ("#c7a76c", _DOTS, "x"),
@@ -52,7 +52,7 @@ DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
 _LISTED = 8  # most names in this list
-_NAMED = 48  # most dots in a figure with a name beside each; beyond that there is a legend
+_NAMED = 24  # most dots in a figure with a name beside each; beyond that there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # most ticks at values that were measured
 MAPPED, LONGEST = 40, 40  # most traces in the map of traces and learners, and characters of a name
@@ -68,8 +68,8 @@ OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``l
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
     "lambda": "weight of the FDR $\\lambda$",
-    "eta_scale": "learning rate $\\eta$, as a multiple of the learner's own",
-    "gamma_scale": "exploration $\\gamma$, as a multiple of the learner's own",
+    "eta_scale": "learning rate $\\eta$ / the learner's own",
+    "gamma_scale": "exploration $\\gamma$ / the learner's own",
     "step": "step",
 }
 BAND = "line: mean over trials; band: 5% to 95% of trials"
@@ -287,8 +287,11 @@ def fdr_by(trials: Table, swept: str) -> Figure:
 def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
     """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
     values = np.unique(values)
-    shown = values[np.linspace(0, len(values) - 1, min(len(values), TICKS)).round().astype(int)]
-    axes.set_xscale("log" if shown[0] > 0 and not are_shares else "linear")
+    is_log = values[0] > 0 and not are_shares
+    places = np.log(values) if is_log else values
+    spaced = np.linspace(places[0], places[-1], TICKS)  # else names of ticks would overlap
+    shown = values[np.unique([abs(places - place).argmin() for place in spaced])]
+    axes.set_xscale("log" if is_log else "linear")
     axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else _short(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -362,8 +365,7 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     """Draw positive mean regrets and their bounds against T or H in logarithms.
 
     Args:
-        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``; perhaps ``slope``, a
-            number to print at the end of each line.
+        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``; perhaps ``slope``.
         x: the column of T or H.
         x_label: label of the x axis.
         by: columns; one panel per combination of values.
@@ -371,17 +373,15 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     figure, panels = panel_grid(table, "mean regret", by=by)
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
-            positive = line[line["regret"] > 0]
-            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
+            positive = line[line["regret"] > 1e-9 * line[x]]  # up to rounding, which best-fixed has
+            slope = line["slope"].iloc[0] if "slope" in line else np.nan
+            label = f"{name}, slope {slope:.2f}" if slope == slope else str(name)  # NaN without one
+            axes.plot(positive[x], positive["regret"], label=plain(label), **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
             axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
-            if "slope" in line and len(positive):
-                last = positive.iloc[-1]
-                axes.annotate(f" {last['slope']:.2f}", (last[x], last["regret"]), fontsize=7, va="center")
         axes.set(yscale="log", xlabel=x_label)
         _at_values(axes, rows[x])
-    slopes = "; number: slope" if "slope" in table else ""
-    add_legend(figure, panels, f"line with markers: mean over trials; dotted, with bars: its bound{slopes}")
+    add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
     return figure
 
 
@@ -473,7 +473,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         text = "\n".join(["not drawn, see the tables:", *listed])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
-        row[0].set_ylabel(label)
+        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False) if height > 1 else label)
     return figure, panels
 
 

@@ -124,7 +124,8 @@ class Result:
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
         limits = summary.describe_limits(trials, advised, condition)
-        parts.append(advice.describe(self.advice, self._step, limits))
+        which = f"{self._step} (the first of --steps)" if self._step else ""
+        parts.append(advice.describe(self.advice, which, limits))
         if not self.advice.empty:
             parts.append(advice.describe_use(sweep, list(best), is_log))
         checks = summary.describe_checks(trials, sweep.delta)

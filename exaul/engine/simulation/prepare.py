@@ -147,8 +147,11 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
-    for rate, scale in (("eta", "eta_scale"), ("gamma", "gamma_scale"), ("steps", "step")):
-        if getattr(sweep, rate) not in (None, ()) and all(np.isnan(getattr(x.cells, scale)).all() for x in ready):
+    scales = {"eta": "eta_scale", "gamma": "gamma_scale", "steps": "step"}
+    for rate, scale in (scales | {"eta_scales": "eta_scale", "gamma_scales": "gamma_scale"}).items():
+        if getattr(sweep, rate) not in (None, (), (1.0,)) and all(
+            np.isnan(getattr(x.cells, scale)).all() for x in ready
+        ):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = PreparedSource(

@@ -94,13 +94,15 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
         regret_scaling(sweep, [600, 300])
 
 
-def test_a_figure_of_growth_has_the_slope_at_the_end_of_each_line():
+def test_a_figure_of_growth_names_slopes_and_leaves_out_what_is_zero_up_to_rounding():
     rows = [
         {"learner": "ew", "alpha": 0.1, "horizon": T, "regret": T**0.5, "mean_bound": T, "slope": 0.5}
         for T in (4, 16)
     ]
+    rows += [row | {"learner": "best-fixed", "regret": 1e-14, "mean_bound": 0, "slope": np.nan} for row in rows]
     (axes,) = figures.growth(Table(rows), "horizon", "T", ["alpha"]).axes
-    (text,) = axes.texts
-    assert (text.get_text(), text.xy) == (" 0.50", (16, 4))
+    line, _, zero, _ = axes.lines
+    assert (line.get_label(), zero.get_label()) == ("ew, slope 0.50", "best-fixed")
+    assert (line.get_ydata().tolist(), len(zero.get_ydata())) == ([2, 4], 0)
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

@@ -134,9 +134,8 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     trials, known = result.trials.copy(), result.trials["learner"] == "exaul"
     line = describe_checks(trials, 0.05)
     assert line == (
-        "trials of all learners: Lemma 1 (which holds on any sequence, and so checks the arithmetic) held in all 4, "
-        "the limit of R_T held in all 2, the bound of the regret, where it is below T (probability 1 - 0.05) held in "
-        "all 2"
+        "trials of all learners: Lemma 1 (which checks the arithmetic) held in all 4, the limit of R_T held in all "
+        "2, the bound of the regret, where it is below T (probability 1 - 0.05) held in all 2"
     )
     trials.loc[0, "regret"] = 2 * trials.loc[0, "regret_bound"]  # a larger regret cannot break the lemma
     trials.loc[~known, "fdr_risk"] = 600

@@ -232,7 +232,7 @@ def describe_checks(trials: Table, delta: float) -> str:
     bound = trials["regret_bound"]
     bounded = (trials["regret"] <= bound)[(bound > 0) & (bound < trials["horizon"])]
     checks = {
-        "Lemma 1 (which holds on any sequence, and so checks the arithmetic)": lemma_holds(trials),
+        "Lemma 1 (which checks the arithmetic)": lemma_holds(trials),
         "the limit of R_T": risk_holds(trials)[_limited(trials)],
         f"the bound of the regret, where it is below T (probability 1 - {delta})": bounded,
     }

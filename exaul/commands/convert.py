@@ -16,7 +16,7 @@ RESULTS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take 
 FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # those of exaul.llm.exports take a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *RESULTS, *FEEDBACK, TABLE
-FLAGS = {"metric": RESULTS, "filter": RESULTS, "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}
+FLAGS = {"metric": RESULTS, "filter": RESULTS[:1], "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}
 FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 

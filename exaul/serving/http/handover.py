@@ -9,6 +9,7 @@ from exaul.serving.http.errors import CompletionFailed
 from exaul.serving.http.upstream import Upstream
 
 MOST_WAITING = 1000  # answers; each may have some kilobytes of text
+MOST_BYTES = 64 * 2**20  # of all that wait (chosen): an answer may have some megabytes
 TIMEOUT_SECONDS = 10.0  # of a try
 CLOSE_SECONDS = 5.0  # for the answers that wait when the service stops
 PAUSES = 0.0, 1.0, 5.0  # seconds before each try
@@ -21,16 +22,17 @@ class Handover(Upstream):
     def __init__(self, url: str, key_variable: str | None) -> None:
         """Prepare, as ``Upstream``; the key is a bearer token of that program."""
         super().__init__(url, key_variable, TIMEOUT_SECONDS, True)
-        self._waiting = set[asyncio.Task[None]]()
+        self._waiting = dict[asyncio.Task[None], int]()  # with the bytes of each
 
     def add(self, answer: dict[str, Any]) -> str:
         """Return ``queued``, or ``full`` if too many answers wait already, and so this one is not posted."""
-        if len(self._waiting) >= MOST_WAITING:
-            log.error("an answer was not handed over: %d wait already", MOST_WAITING)
+        content, waiting = json.dumps(answer).encode(), self._waiting
+        if len(waiting) >= MOST_WAITING or sum(waiting.values()) + len(content) > MOST_BYTES:
+            log.error("an answer was not handed over: %d wait already", len(waiting))
             return "full"
-        task = asyncio.ensure_future(self._post(answer))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        task = asyncio.ensure_future(self._post(answer["id"], content))
+        waiting[task] = len(content)
+        task.add_done_callback(waiting.pop)
         return "queued"
 
     async def close(self) -> None:
@@ -41,8 +43,8 @@ class Handover(Upstream):
                 log.error("an answer was not handed over: the service stopped")
         await super().close()
 
-    async def _post(self, answer: dict[str, Any]) -> None:
-        content, trouble = json.dumps(answer).encode(), ""
+    async def _post(self, id: str, content: bytes) -> None:
+        trouble = ""
         for pause in PAUSES:
             await asyncio.sleep(pause)
             try:
@@ -52,4 +54,4 @@ class Handover(Upstream):
                 trouble = f"status {response.status_code}"
             except CompletionFailed as failure:
                 trouble = str(failure)
-        log.error("an answer was not handed over: %s (%s)", answer["id"], trouble)
+        log.error("an answer was not handed over: %s (%s)", id, trouble)

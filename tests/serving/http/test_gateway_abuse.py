@@ -195,8 +195,9 @@ def test_a_shown_answer_goes_to_no_other_model_or_program(town, other, gate):
     assert not other.asked
 
 
-def test_of_too_many_answers_some_are_not_handed_over(town, other, gate, monkeypatch):
-    monkeypatch.setattr("exaul.serving.http.handover.MOST_WAITING", 1)
+@pytest.mark.parametrize(("limit", "most"), [("MOST_WAITING", 1), ("MOST_BYTES", 250)])
+def test_of_too_many_answers_some_are_not_handed_over(town, other, gate, monkeypatch, limit, most):
+    monkeypatch.setattr(f"exaul.serving.http.handover.{limit}", most)
     monkeypatch.setattr("exaul.serving.http.handover.CLOSE_SECONDS", 0.1)
     other.delay = 5
     with gate(ABSTAIN, fallback=f"{other.url}/chat/completions") as client:

@@ -26,7 +26,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LONG = "run exaul sweep\n|adversary-history --horizon|exaul verify --trials|regret_scaling|in_axes"
 NOT_RUN = {  # why a command, program or output is not run, or not compared: a part of it
     "these tests": "uv run pytest",
-    "a server; tests/serving/http/test_five_minutes.py, test_operations.py": "exaul serve|curl -s|backup.sqlite",
+    "a server; tests/serving/http/test_five_minutes.py": "exaul serve|curl -s|import OpenAI",
+    "a journal; tests/serving/http/test_operations.py": "backup.sqlite",
     "a model, or exports of other tools; tests/models": "http://127.0.0.1:8000|convert langfuse|feedback 'thumb'",
     "hours; tests/experiments, tests/benchmarks": "experiments|-m benchmarks",
     "changes the installation; tests/test_package.py": "pip install numpy|pip install --no-deps",

@@ -20,7 +20,8 @@ from exaul.kernels.game import ARMS
 from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
-SHARES = "largest share that a threshold answers with an FDR of at most alpha"
+SHARES = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
+DROPPED = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 GROUPS = 10  # of rows in the figure of reliability
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
@@ -212,6 +213,7 @@ def _compare(config: Inspect, title: str) -> None:
         advice = f"over these alphas, {join_lines(lines[order[0]][title])} answers most{part}:\n{COMMAND}{command}"
         if not totals[order[0]] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
+    meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [SHARES, f"each name begins with {join_lines(start)}"] if start else [SHARES]
     cut = [line | {title: line[title].removeprefix(start)} for line in shown]

@@ -49,6 +49,9 @@ def test_five_minutes(small_model, tmp_path, in_folder):  # noqa: F811
             assert shown == decision["answer"]
             outcome = asked(rate.replace(described["id"], decision["id"]), address)
             assert outcome == {"accepted": shown, "reason": "counted" if shown else "withheld"}
+        scope = {}
+        exec(blocks(PAGE, "Five minutes", "python")[0].replace(SERVICE, address), scope)
+        assert scope["reply"].exaul["id"] == scope["reply"].id
         page = subprocess.run(["curl", "-s", f"{address}/"], capture_output=True, text=True, check=True)
         assert page.stdout.startswith("<!doctype html>")
     verify = [*EXAUL, "journal", "verify", "state.sqlite"]

@@ -54,7 +54,7 @@ PANELS = 24  # most panels in a figure; beyond that the last one lists what is l
 _LISTED = 8  # most names in this list
 _NAMED = 24  # most dots in a figure with a name beside each; beyond that there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
-TICKS = 6  # most ticks at values that were measured
+TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
 MAPPED, LONGEST = 40, 40  # most traces in the map of traces and learners, and characters of a name
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
@@ -289,8 +289,11 @@ def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
     values = np.unique(values)
     is_log = values[0] > 0 and not are_shares
     places = np.log(values) if is_log else values
-    spaced = np.linspace(places[0], places[-1], TICKS)  # else names of ticks would overlap
-    shown = values[np.unique([abs(places - place).argmin() for place in spaced])]
+    chosen = list[int]()
+    for n in (len(values) - 1, *range(len(values) - 1)):  # both ends first
+        if (abs(places[chosen] - places[n]) >= np.ptp(places) / TICKS).all():  # else names would overlap
+            chosen.append(n)
+    shown = values[np.sort(chosen)]
     axes.set_xscale("log" if is_log else "linear")
     axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else _short(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())

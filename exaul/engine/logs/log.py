@@ -194,7 +194,7 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in present:
             hint = (
-                "; name its column of scores with --score (in serve --log-score, in Python score=)"
+                "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
                 if name == "score"
                 else ""
             )

@@ -10,7 +10,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.checks import typed
+from exaul.engine.checks import BadInput, typed
 
 COMMANDS = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
@@ -90,6 +90,13 @@ def _commands(parser: Parser) -> Any:
     return parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
 
+def name_flags(sentence: str, flags: Sequence[str]) -> str:
+    """Return a sentence that begins with fields and a colon with the flags in their place, as a user types them."""
+    fields, colon, rest = sentence.partition(": ")
+    typed_as = [f"--{name.replace('_', '-')}" for name in fields.split(", ")]
+    return f"{', '.join(typed_as)}{colon}{rest}" if set(typed_as) <= set(flags) else sentence
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
@@ -99,8 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not argv:
             print(FIRST.format(exaul=typed()))
             return 0
-        given.update(vars(parser(argv).parse_args(argv)))
-        return int(given.pop("run")(given))
+        called = parser(argv)
+        given.update(vars(called.parse_args(argv)))
+        try:
+            return int(given.pop("run")(given))
+        except BadInput as error:
+            error.args = (name_flags(str(error), called.words),)
+            raise
 
     def advice() -> str:
         if argv[:1] in (["collect"], ["score"], ["live"]):

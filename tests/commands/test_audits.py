@@ -87,11 +87,11 @@ def test_another_program_is_no_service(stub, capsys):
         (["none"], "where: 'none' found; it must be http://HOST:PORT or a journal"),
         (["http://127.0.0.1:P"], "where: http://127.0.0.1:P is not an address (Invalid port"),
         (["http://127.0.0.1:9"], "http://127.0.0.1:9: no reply of a service (ConnectError)"),
-        (["FILE", "--judge-model", "m"], "judge_model, endpoint: one of the two is missing"),
-        (["FILE", "--token-variable", "NO_SUCH"], "token_variable: the environment variable NO_SUCH is not set"),
+        (["FILE", "--judge-model", "m"], "--judge-model, --endpoint: one of the two is missing"),
+        (["FILE", "--token-variable", "NO_SUCH"], "--token-variable: the environment variable NO_SUCH is not set"),
         (
             ["FILE", "--token-variable", "a-secret"],  # which is not printed
-            "exaul: token_variable: it must be the name of an environment variable\n",
+            "exaul: --token-variable: it must be the name of an environment variable\n",
         ),
         (
             ["FILE", "--judge-model", "m", "--endpoint", "http://127.0.0.1:9/v1"],

@@ -162,20 +162,20 @@ def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(lea
 
 
 BAD = {  # flags: how the line begins
-    "--alpha 10": "alpha: 10.0 found; it must be in (0, 1), such as 0.1 or 10%",
-    "--coverage 0": "coverage: ",
-    "--slack 0": "slack: ",
-    "--slack 0.99": "slack: ",
-    "--horizon 0": "horizon: ",
-    "--arms 1": "arms: ",
-    "--delta nan": "delta: ",
-    "--audit 0": "audit: ",
-    "--audit 0.1 --feedback-rate 0.5": "feedback_rate: ",
-    "--open -1": "open: ",
-    "--per-day 9": "per_day, audits_per_day: one of the two given",
-    "--audits-per-day 9": "per_day, audits_per_day: one of the two given",
-    "--per-day 10 --audits-per-day 6": "audits_per_day: 6 found; it must be from 1 to 5",
-    "--per-day 10 --audits-per-day 0": "audits_per_day: 0 found; it must be from 1 to 5",
+    "--alpha 10": "--alpha: 10.0 found; it must be in (0, 1), such as 0.1 or 10%",
+    "--coverage 0": "--coverage: ",
+    "--slack 0": "--slack: ",
+    "--slack 0.99": "--slack: ",
+    "--horizon 0": "--horizon: ",
+    "--arms 1": "--arms: ",
+    "--delta nan": "--delta: ",
+    "--audit 0": "--audit: ",
+    "--audit 0.1 --feedback-rate 0.5": "--feedback-rate: ",
+    "--open -1": "--open: ",
+    "--per-day 9": "--per-day, --audits-per-day: one of the two given",
+    "--audits-per-day 9": "--per-day, --audits-per-day: one of the two given",
+    "--per-day 10 --audits-per-day 6": "--audits-per-day: 6 found; it must be from 1 to 5",
+    "--per-day 10 --audits-per-day 0": "--audits-per-day: 0 found; it must be from 1 to 5",
 }
 
 

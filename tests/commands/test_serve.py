@@ -36,7 +36,7 @@ def folder(tmp_path, in_folder):
         ("--state s --host=", "loopback"),
         ("--state s --port 65536", "port: 65536"),
         ("--state s --port -1", "port"),
-        ("--state s --on-error shrug", "on_error: 'shrug'"),
+        ("--state s --on-error shrug", "--on-error: 'shrug'"),
         ("--state s --alpha 2", "alpha"),
         ("--state s --learner exaul", "horizon: missing"),
         ("--state s --tokens missing", "missing: cannot be read"),
@@ -49,7 +49,7 @@ def folder(tmp_path, in_folder):
         ("--state s --keys flat.toml", "flat.toml: 'billing': 3 found; it must be a table: [NAME]"),
         ("--state s --keys unknown.toml", "'beta' is unknown; one of alpha, warm_start"),
         ("--state s --texts some", "texts: 'some' is unknown"),
-        ("--state s --retain-days -1", "retain_days: -1"),
+        ("--state s --retain-days -1", "--retain-days: -1"),
         ("--state other", "not a database"),
     ],
 )

@@ -286,7 +286,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--logs LOGS --environment interactive": "environment: interactive found; a sweep over traces needs",
     "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
-    "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
+    "--logs empty": r"empty\: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": ".*row 1: model is",
     "--logs LOG:model=a,model=b": ".*a column may be given only once",
     "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
@@ -367,4 +367,5 @@ def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, in_fold
         Path(name).write_text(text)
     argv = flags.replace("LOGS", "logs").replace("LOG", "logs/log.csv").split()
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # of own.py
-    assert re.match(f"exaul: {BAD[flags]}", refused(capsys, ["sweep", *FLAGS, "--out", "out", *argv]))
+    sentence = re.sub(r"^[a-z_]+(?=: )", lambda field: f"--{field[0].replace('_', '-')}", BAD[flags])
+    assert re.match(f"exaul: {sentence}", refused(capsys, ["sweep", *FLAGS, "--out", "out", *argv]))

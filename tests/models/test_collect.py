@@ -243,7 +243,7 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("--timeout 0", USUAL, 0, "timeout: 0.0 found"),
         ("--endpoint localhost:80", USUAL, 0, "endpoint: 'localhost:80' found; it must be an address"),
         ("--endpoint http://localhost:P/v1", USUAL, 0, "endpoint: http://localhost:P/v1 is not an address"),
-        ("--judge-endpoint http://[::1", USUAL, 0, "judge_endpoint: http://[::1 is not an address"),
+        ("--judge-endpoint http://[::1", USUAL, 0, "--judge-endpoint: http://[::1 is not an address"),
         ("--score https://h:P/s", USUAL, 0, "score: https://h:P/s is not an address"),
         (
             "--endpoint http://me:secret@host/v1",
@@ -251,10 +251,10 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
             0,
             "endpoint: an address with a user name, query or fragment",
         ),
-        ("--judge-endpoint ftp:/me:secret@h", USUAL, 0, "judge_endpoint: an address with a user name, query or"),
+        ("--judge-endpoint ftp:/me:secret@h", USUAL, 0, "--judge-endpoint: an address with a user name, query or"),
         ("--endpoint http://h/the-secret-key/v1", USUAL, 0, "endpoint: it contains the key, which would be saved"),
         ("""--extra '{"a": "the-secret-key"}'""", USUAL, 0, "extra: it contains the key, which would be saved"),
-        ("--key-variable sk-secret", USUAL, 0, "key_variable: it must be the name of an environment variable"),
+        ("--key-variable sk-secret", USUAL, 0, "--key-variable: it must be the name of an environment variable"),
         ("""--extra '{"stream": true}'""", USUAL, 0, "extra: stream found; it is set here"),
         ("""--extra '{"seed": 3}'""", USUAL, 0, "extra: seed found; it is set here"),
         ("--model ''", USUAL, 0, "model: missing; --model is required"),
@@ -283,7 +283,7 @@ def test_a_folder_of_something_else_is_refused(collect, refused, tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{question}")
     how = "--score exact --samples 1"
-    assert "max_tokens: 9 found; " in (said := refused(f"{how} --max-tokens 9"))
+    assert "--max-tokens: 9 found; " in (said := refused(f"{how} --max-tokens 9"))
     assert " was begun with 64" in said
     assert "prompt: " in refused(f"{how} --prompt answer={tmp_path / 'mine.txt'}")
     assert "is not empty; it must be an absent or empty folder" in refused(how, "other")

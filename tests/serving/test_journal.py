@@ -231,7 +231,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert main(["journal", "start", str(path), "--key", "", "--alpha", "2"]) == 2
     capsys.readouterr()
     assert main(["journal", "start", str(path), "--alpha", "0.2"]) == 2  # it forgets what a key has learned
-    assert capsys.readouterr().err == "exaul: key: missing; --key names the one to begin anew, of ''\n"
+    assert capsys.readouterr().err == "exaul: --key: missing; --key names the one to begin anew, of ''\n"
     assert (
         output_of(["journal", "start", str(path), "--key", "b"], capsys)
         == "key 'b' is new: it starts from nothing\n"

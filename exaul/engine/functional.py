@@ -33,17 +33,7 @@ from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
 from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
-from exaul.kernels.learners.learner import (
-    FEEDBACK,
-    Fixed,
-    Learner,
-    Own,
-    Ranked,
-    block_lengths,
-    block_rates,
-    has_weights,
-    start_of,
-)
+from exaul.kernels.learners.learner import FEEDBACK, Fixed, Learner, Own, Ranked, block_rates, regret_at, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
@@ -100,12 +90,18 @@ def make(
     check_not_negative("lam", lam)
     check_positive("eta", eta)
     check_not_negative("gamma", gamma)
-    if name == registry.FROM_LOG and log is None:
+    counted = None
+    if log is not None:
+        if grid is None:
+            raise BadInput("log: given without grid; its scores need the thresholds")
+        if getattr(learner.rule, "fit", None) is None:
+            raise BadInput(f"log: given, but {name} does not start from a log")
+        counted = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
+        lengths = [len(x) for x in counted]
+        check_holds("log", lengths, lengths[0] == lengths[1], "of two equal lengths")
+        _check_range("errors", counted[1], 0, 1)
+    elif name == registry.FROM_LOG:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
-    if log is not None and grid is None:
-        raise BadInput("log: given without grid; its scores need the thresholds")
-    if log is not None and getattr(learner.rule, "fit", None) is None:
-        raise BadInput(f"log: given, but {name} does not start from a log")
     is_fixed, own = isinstance(learner.rule, Fixed), None if learner.rates is None else learner.rates(1, arms)
     lacks_gamma = is_fixed or (own is not None and own.gamma is None)
     for field, value, lacks in (("eta", eta, is_fixed), ("gamma", gamma, lacks_gamma)):
@@ -119,21 +115,15 @@ def make(
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
         lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan
     made = make_learner(learner, arms, Rows)
-    if isinstance(learner.rule, Fixed):
+    if is_fixed:
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if rates is None and isinstance(learner.rule, Ranked):
+    if own is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
+        rates = Rates(math.nan, math.nan)  # which it may not read
+    elif rates is None and isinstance(learner.rule, Ranked):
         rates = own  # a step depends on no horizon
-    if learner.rates is None and learner.anytime is None and not has_weights(learner):  # which may read none
-        eta, gamma = (math.nan if x is None else x for x in (eta, gamma))
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
-        counted = None if log is None else (cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64))
-        if counted is not None:
-            check_holds(
-                "log", [len(x) for x in counted], len(counted[0]) == len(counted[1]), "of two equal lengths"
-            )
-            _check_range("errors", counted[1], 0, 1)
         state, counts = start_of(learner.rule, arms, [alpha], counted)
         return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
@@ -260,13 +250,8 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     if bounds is None:
         return np.full(counts.shape, math.nan)
     _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
-
-    def bound(t: int) -> float:
-        lengths = block_lengths(t)
-        rates = (np.resize(x, len(lengths)) if np.ndim(x) == 0 else x[: len(lengths)] for x in params[2:])
-        return float(bounds.best(*rates, lengths, learner.arms, delta, params.alpha, params.lam))
-
-    return np.array([bound(int(t)) for t in counts.flat]).reshape(counts.shape)
+    given = learner.arms, delta, params.alpha, params.lam
+    return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *given), otypes=[float])(counts)
 
 
 def _known(field: str, value: Any) -> Any:
@@ -281,14 +266,14 @@ def grid(name: str, arms: int, scores: Any = None) -> Any:
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
-    if scores is not None:
-        _check_range("scores", scores, 0, 1)
+    scores = () if scores is None else scores
+    _check_range("scores", scores, 0, 1)
     if isinstance(scores, jax.core.Tracer) and name == "log":
         raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
     if isinstance(scores, jax.core.Tracer) and name == "quantile":
         ranks = quantile_grid(arms, np.arange(len(scores)))[1:-1].astype(int)
         return jnp.concatenate([jnp.zeros(1), jnp.sort(scores)[ranks], jnp.ones(1)])
-    return (log_grid if name == "log" else GRIDS[name])(arms, () if scores is None else scores)
+    return (log_grid if name == "log" else GRIDS[name])(arms, scores)
 
 
 def cuts(grid: Any, scores: Any) -> Any:
@@ -340,11 +325,10 @@ class ObliviousEnvironment:
     plan: StreamPlan
     rounds: int  # of a game, at most
 
-    def records(self, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any]:
-        """Return the cuts [T] and the errors [T] of a game."""
-        first_word, second_word = (jnp.asarray(word)[None] for word in key.records)
+    def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> Any:
+        """Play one game; see ``play_in``."""
         arrays = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
-        streams = with_keys(self.plan, *arrays, horizon, (first_word, second_word))
+        streams = with_keys(self.plan, *arrays, horizon, jax.tree.map(lambda x: jnp.asarray(x)[None], key.records))
 
         def block(read: Any, number: Any) -> tuple[Any, Any]:
             cuts, errors, read = read_block(streams, read, number)
@@ -352,12 +336,7 @@ class ObliviousEnvironment:
 
         blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
         first = kernel.first_carry(streams.no_records_read(), pool, key)
-        _, (cuts, errors) = jax.lax.scan(block, first, blocks)
-        return cuts.reshape(-1)[:horizon], errors.reshape(-1)[:horizon]
-
-    def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
-        """Play one game; see ``play_in``."""
-        cuts, errors = self.records(pool, key, horizon)
+        cuts, errors = (x.reshape(-1)[:horizon] for x in jax.lax.scan(block, first, blocks)[1])
         return kernel.play(learner, params, cuts, errors, _uniforms(key.learner, horizon)), cuts, errors
 
 
@@ -390,7 +369,7 @@ class AdaptiveEnvironment:
         """Return the state after the decision."""
         return self.environment.see(state, question, answer)
 
-    def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> tuple[Any, Any, Any]:
+    def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> Any:
         """Play one game; see ``play_in``."""
         parts = [_uniforms(key.environment, horizon, BLOCK * i) for i in range(self.environment.draws)]
         draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
@@ -403,8 +382,7 @@ class AdaptiveEnvironment:
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
         first = kernel.first_carry((learner.init(params), self.init(pool)), params, pool, rounds)
-        answers, cuts, errors = jax.lax.scan(one, first, rounds)[1]
-        return answers, cuts, errors
+        return jax.lax.scan(one, first, rounds)[1]
 
 
 def _uniforms(key: Any, horizon: int, first: int = 0) -> Any:
@@ -453,8 +431,7 @@ def environment(
         check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape, "of one shape")
         cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
-    texts = {key: str(value) for key, value in (tunables or {}).items()}
-    values = adaptive.read_tunables(reference, made, texts)
+    values = adaptive.read_tunables(reference, made, {key: str(x) for key, x in (tunables or {}).items()})
     if isinstance(made, Oblivious):
         if is_own:
             check_choose_pool(reference, made, horizon or 1)
@@ -474,9 +451,7 @@ def environment(
     return AdaptiveEnvironment(len(grid), made, tuple(choices.tolist()), rounds), pool
 
 
-def play_in(
-    learner: Any, params: Any, environment: Any, pool: Any, key: GameKey, horizon: int
-) -> tuple[Any, Any, Any]:
+def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey, horizon: int) -> Any:
     """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
 
     Args:
@@ -507,5 +482,4 @@ def play_in(
     if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
         has = hasattr(learner, "distribution")
         check_holds("learner", type(learner).__name__, has, "one with distribution(state, params), which it sees")
-    answers, cuts, errors = environment.play(learner, params, pool, key, horizon)
-    return answers, cuts, errors
+    return environment.play(learner, params, pool, key, horizon)

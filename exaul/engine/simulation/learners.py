@@ -29,6 +29,7 @@ from exaul.kernels.learners.learner import (
     block_rates,
     bound_risk,
     has_weights,
+    regret_at,
     start_of,
 )
 from exaul.kernels.metrics import Floats
@@ -239,6 +240,5 @@ def prepare_learner(
         for some, known in prepared.rates_of_cells():
             given = arms, sweep.delta, cells.alpha[some], cells.lam[some]
             for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
-                rounds = block_lengths(int(t))
-                row[some] = bound(*(rate[: len(rounds)] for rate in known), rounds, *given)
+                row[some] = regret_at(bound, known, int(t), *given)
     return prepared

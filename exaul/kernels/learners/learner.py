@@ -15,7 +15,7 @@ Arguments that several functions share:
 - ``params`` is a ``RuleParams``; ``arms`` is H; ``waiting`` is the number of open answers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -237,6 +237,13 @@ def start_copies(
 def block_lengths(horizon: int) -> NDArray[np.int64]:
     """Return the number of rounds of each block [K]: 256, and the remainder in the last block."""
     return np.minimum(BLOCK, horizon - np.arange(0, horizon, BLOCK))
+
+
+def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *given: Any) -> Any:
+    """Return a field of ``RegretBounds`` after t rounds, at the rates [K] of the blocks, or [], of all blocks."""
+    lengths = block_lengths(t)
+    each = (np.resize(x, len(lengths)) if np.ndim(x) == 0 else x[: len(lengths)] for x in rates)
+    return bound(*each, lengths, *given)
 
 
 @cache

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from exaul.engine import machine, registry
 from exaul.engine import run as sweeps
-from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
+from exaul.engine.checks import Configuration, check_count, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
@@ -63,9 +63,7 @@ class WorstCase(Configuration):
         check_known("learners", self.learners, known)
         check_known("objective", (self.objective,), OBJECTIVES)
         for name, least in LEAST.items():
-            check_holds(
-                name, getattr(self, name), least <= getattr(self, name) < MOST, f"from {least} to {MOST - 1}"
-            )
+            check_count(name, getattr(self, name), least)
 
     def sweep(self) -> Sweep:
         """Return one game of the search, as a sweep."""

@@ -13,7 +13,7 @@ import httpx2
 from starlette.responses import Response
 
 from exaul.llm.calls import CallRefused
-from exaul.llm.endpoint import NO_REPLY_IN_TIME, SECRET, read_key
+from exaul.llm.endpoint import NO_REPLY_IN_TIME, REFUSED, SECRET, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
 from exaul.llm.scores import Body
@@ -26,7 +26,6 @@ SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"
 UNAUTHORIZED = 401, 403, 407
-REFUSED = 400, 413, 422  # statuses of a body that the endpoint does not take
 
 
 class BodyRefused(CompletionFailed, CallRefused):
@@ -64,7 +63,7 @@ class Upstream:
         Raises:
             CompletionFailed: there is none, or there are too many calls.
         """
-        completion = await self._send("POST", "/chat/completions", headers, waits, request)
+        completion = await self._send("/chat/completions", headers, waits, request)
         match completion:  # of several choices, only one would be decided
             case {"choices": [{"message": {**message}}]} if isinstance(message.get("content") or "", str | list):
                 return dict(completion)
@@ -77,7 +76,7 @@ class Upstream:
 
     async def models(self, headers: ClientHeaders, name: str = "") -> Any:
         """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is none."""
-        return await self._send("GET", f"/models/{quote(name)}" if name else "/models", headers)
+        return await self._send(f"/models/{quote(name)}" if name else "/models", headers)
 
     async def forward(self, method: str, path: str, query: str, headers: ClientHeaders, content: bytes) -> Response:
         """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
@@ -94,12 +93,10 @@ class Upstream:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _send(
-        self, method: str, path: str, headers: ClientHeaders, waits: bool = False, body: Any = None
-    ) -> Any:
+    async def _send(self, path: str, headers: ClientHeaders, waits: bool = False, body: Any = None) -> Any:
         """Return the value in a reply that is a success."""
         # not by httpx2, which refuses NaN and lone surrogates
-        content = None if body is None else json.dumps(body).encode()
+        method, content = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
         response = await self._exchange(method, path, headers, waits, content)
         raw = response.content
         if not response.is_success:

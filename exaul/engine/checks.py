@@ -48,9 +48,7 @@ class Configuration:
             object.__setattr__(self, f.name, _typed(f.name, getattr(self, f.name), hints[f.name]))
 
 
-@cache  # resolving hints is slow, and thousands of configurations share a class
-def _hints(configuration: type) -> dict[str, Any]:
-    return get_type_hints(configuration)
+_hints = cache(get_type_hints)  # resolving hints is slow, and thousands of configurations share a class
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:

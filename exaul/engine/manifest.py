@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -22,14 +22,7 @@ RELEASE = import_module("exaul").__version__  # not of its metadata: it may be o
 # beside the kernels, what simulates; code that reads flags, prints or draws does not enter
 HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
 # Someone may have edited a manifest: what is read of it must have these types, and a message says them in words.
-JSON_NAMES: dict[type, str] = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    int: "an integer",
-    float: "a number",
-    type(None): "null",
-}
+JSON_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
 KINDS: dict[str, tuple[type, ...]] = {
     "configuration": (dict,),
     "sources": (list,),
@@ -74,11 +67,6 @@ def engine_hash() -> str:
     return hashlib.sha256(f"{kernels_hash()} {rest}".encode()).hexdigest()
 
 
-def code_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return the hashes of the code of exaul, and of the modules of the user's that some names refer to."""
-    return {"exaul": engine_hash()} | {name: module_hash(name) for name in names if registry.is_user_code(name)}
-
-
 def module_hash(reference: str) -> str:
     """Return the SHA-256 of the code of an imported ``module:name``: of its file or its package; or ""."""
     module = sys.modules[reference.split(":")[0].split(".")[0]]
@@ -98,10 +86,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
-    if not manifest["sources"] or (len(manifest["sources"]) > 1 and manifest["left_out"] is None):
-        raise BadInput(
-            f"{path}: sources has {len(manifest['sources'])} entries; only sweeps over traces have several"
-        )
+    many = len(manifest["sources"])
+    if many == 0 or (many > 1 and manifest["left_out"] is None):
+        raise BadInput(f"{path}: sources has {many} entries; only sweeps over traces have several")
     for source in manifest["sources"]:
         if not isinstance(source, dict):
             raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")

@@ -147,11 +147,11 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         if differs is not None:
             raise Mismatch(differs)
     trials = first.manifest["configuration"]["trials"]
-    tables, names = [], [source["name"] for source in first.manifest["sources"]]
-    for source in range(len(names)):
-        each = [(batch, shard) for shard in shards for batch in shard.finished(source)]
+    tables = []
+    for number, source in enumerate(first.manifest["sources"]):
+        each = [(batch, shard) for shard in shards for batch in shard.finished(number)]
         each.sort(key=lambda pair: pair[0])
-        _check_cover([(batch, shard.path) for batch, shard in each], range(trials), names[source])
+        _check_cover([(batch, shard.path) for batch, shard in each], trials, source["name"])
         tables.append(_tabulate((shard.load(batch) for batch, shard in each), trials))
     manifest = first.manifest | {
         "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
@@ -342,9 +342,7 @@ def describe(prepared: PreparedSweep) -> str:
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
     left = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
-    largest = max(
-        left or sources, key=lambda source: (source.horizon, *(len(each.scores) for each in source.records))
-    )
+    largest = max(left or sources, key=lambda x: (x.horizon, *(len(each.scores) for each in x.records)))
     number = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
     number += f", {len(sources) - len(left):,} of them finished" if len(left) < len(sources) else ""
     return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{describe_needs(largest)}"
@@ -368,11 +366,12 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
     else:
         sources = (prepare(sweep, records),)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
+    of_user = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = {
         "configuration": asdict(sweep),
         "sources": list(map(_describe, sources)),
         "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
-        "code": manifests.code_hashes(names) if hashed or sweep.out is not None else None,
+        "code": {"exaul": manifests.engine_hash()} | of_user if hashed or sweep.out is not None else None,
         "versions": manifests.versions(),
         "device": manifests.device(),
         "start": start,
@@ -388,9 +387,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
         raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs an oblivious one")
     if not sweep.logs:
         raise BadInput("logs: none given; a sweep over traces needs at least one")
-    traces = [
-        trace for log in sweep.logs for file in log_files(log) for trace in load_traces(file, sweep, sweep.each)
-    ]
+    traces = [x for log in sweep.logs for file in log_files(log) for x in load_traces(file, sweep, sweep.each)]
     columns = {name for trace in traces for name in parse_log(trace.log)[1]}
     for name in sweep.each:
         if name not in columns:
@@ -450,9 +447,9 @@ def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, 
     return files.stack(trials), files.stack(curves), asked[0]  # an adaptive environment has one source
 
 
-def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, name: str) -> None:
+def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name: str) -> None:
     """Raise Mismatch unless batches of a source, in order and with their folders, cover each trial once."""
-    reached = trials.start
+    reached = 0
     for batch, path in batches:
         if batch.first != reached:
             what = "is missing" if batch.first > reached else "is given twice"
@@ -460,8 +457,8 @@ def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, na
                 f"trial {min(batch.first, reached)} {what} ({path} has {batch.first} to {batch.last} of {name})"
             )
         reached = batch.last + 1
-    if reached != trials.stop:
-        raise Mismatch(f"trial {reached} is missing (the sweep has {trials.start} to {trials.stop - 1} of {name})")
+    if reached != trials:
+        raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1} of {name})")
 
 
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:

@@ -126,16 +126,13 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
         import ray
     except ImportError as error:
         raise BadInput(f"ray: not installed; run: uv run --extra ray exaul sweep --ray {address}") from error
-    if address not in LOCAL_ADDRESSES:
-        _check_reachable(address)
+    remote = None if address in LOCAL_ADDRESSES else address
+    if remote is not None:
+        _check_reachable(remote)
     started = not ray.is_initialized()  # a caller may be connected already; then the connection stays open
     try:
         if started:
-            ray.init(
-                address=None if address in LOCAL_ADDRESSES else address,
-                log_to_driver=False,
-                include_dashboard=False,
-            )
+            ray.init(address=remote, log_to_driver=False, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise BadInput(f"ray: {address} cannot be reached ({join_lines(str(error))})") from error
     try:
@@ -166,9 +163,8 @@ def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
         raise BadInput(f"dask: not installed; run: uv run --extra dask exaul sweep --dask {address}") from error
     with dask.config.set({"distributed.scheduler.allowed-failures": LOST}):
         try:
-            client = (
-                Client(threads_per_worker=1) if address in LOCAL_ADDRESSES else Client(address, timeout=TIMEOUT)
-            )
+            is_local = address in LOCAL_ADDRESSES
+            client = Client(threads_per_worker=1) if is_local else Client(address, timeout=TIMEOUT)
         except (OSError, ValueError, TimeoutError) as error:
             raise BadInput(f"dask: {address} cannot be reached ({join_lines(str(error))})") from error
         with client:

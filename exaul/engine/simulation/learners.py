@@ -18,7 +18,6 @@ from exaul.engine.logs.log import Records
 from exaul.engine.registry import BY_ROUNDS, FASTEST, backend_of
 from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
-from exaul.kernels.bounds import RegretBounds
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import BLOCK, LARGEST_STEP, Copies, Rates, compute_cuts
 from exaul.kernels.learners.learner import (
@@ -68,12 +67,7 @@ def with_feedback(name: str, learner: Learner[Any], inner: Any, feedback: Feedba
 
 
 def choose_backend(
-    name: str,
-    learner: Learner[Any],
-    sweep: Sweep,
-    environment: Oblivious | Adaptive,
-    rates: Rates,
-    horizon: int,
+    name: str, learner: Learner[Any], sweep: Sweep, environment: Oblivious | Adaptive, rates: Rates, horizon: int
 ) -> tuple[str, Any]:
     """Choose a backend, and return it after its name: the requested one if it supports the rule, else the fastest.
 
@@ -182,16 +176,14 @@ class PreparedLearner(NamedTuple):
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
-        state, cells = self.start[0], len(self.cells.pair)
+        state, cells, lengths = self.start[0], len(self.cells.pair), block_lengths(horizon)
         shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
         rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
         bound = np.empty(shape)
         for some, rates in self.rates_of_cells():
             of_cells = type(state)(*(x[some, None] for x in state)) if state else ()
             t, many, aim = (x[..., some, :] for x in (rounds, answered, alpha))
-            bound[..., some, :] = bound_risk(
-                self.definition, rates, block_lengths(horizon), t, many, arms, aim, of_cells
-            )
+            bound[..., some, :] = bound_risk(self.definition, rates, lengths, t, many, arms, aim, of_cells)
         return bound
 
     def with_aim(self, copies: Copies) -> Copies:
@@ -229,7 +221,7 @@ def prepare_learner(
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     ends = {"best": checkpoints, "abstaining": checkpoints[-1:], "paper": checkpoints[-1:]}
-    nothing = {field: np.full((len(ends[field]), len(cells.pair)), np.nan) for field in RegretBounds._fields}
+    nothing = {field: np.full((len(t), len(cells.pair)), np.nan) for field, t in ends.items()}
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
     feedback = feedback_of(sweep, learner)

@@ -139,7 +139,6 @@ class Sweep(FeedbackFlags, Layout):
         super().__post_init__()
         self._check_names()
         self._check_numbers()
-        self._check_shard()
 
     @property
     def warm_fraction(self) -> float | None:
@@ -212,10 +211,9 @@ class Sweep(FeedbackFlags, Layout):
             check_positive("eta_scales", scale)
         for scale in self.gamma_scales:
             check_not_negative("gamma_scales", scale)
-        largest = max(self.eta_scales, default=0.0) * max(self.gamma_scales, default=0.0)
-        check_holds(
-            "gamma_scales", max(self.gamma_scales, default=0.0), largest < math.inf, "smaller, times eta_scales"
-        )
+        gamma = max(self.gamma_scales, default=0.0)
+        is_finite = max(self.eta_scales, default=0.0) * gamma < math.inf
+        check_holds("gamma_scales", gamma, is_finite, "smaller, times eta_scales")
         for step in self.steps:
             check_holds("steps", step, 0 < step <= 1, "in (0, 1]")
         for name in ("eta_scales", "gamma_scales"):
@@ -227,11 +225,9 @@ class Sweep(FeedbackFlags, Layout):
         fraction = self.warm_fraction
         allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
         check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1), such as 0.5 or 50%")
-
-    def _check_shard(self) -> None:
         if self.shard is None:
             return
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
         if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
-            allowed = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
-            raise BadInput(f"shard: {quote(self.shard)} found; it must be {allowed}")
+            form = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
+            raise BadInput(f"shard: {quote(self.shard)} found; it must be {form}")

@@ -45,9 +45,7 @@ class AbstainersConfiguration(Configuration):
             raise BadInput("horizon: missing; exaul needs it for its rates, and for lambda, its square root")
         check_feedback(self.feedback, silent=True)
         check_audit(self.audit, self.bias, self.missing)
-        check_holds(
-            "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
-        )
+        check_holds("seed", self.seed, 0 <= (self.seed or 0) < 2**64, "an integer from 0 to 2**64 - 1")
 
     @property
     def feedback(self) -> Feedback:

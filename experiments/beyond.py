@@ -26,11 +26,7 @@ FIXED = "learn-then-test"  # the short name of the rival that keeps its threshol
 NATURAL = "replay"  # a trace in its own order, once
 NEAR = 0.08  # regression limit of the difference of the shares that exaul and ew answer, on the logit grid
 # Regression limits of BETTER: answered / answerable, its 10% quantile, the share of environments near alpha in FDR.
-AIMS = {
-    "stochastic": (0.97, 0.93, 0.97),
-    NATURAL: (0.95, 0.88, 0.95),
-    **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9)),
-}
+AIMS = {"stochastic": (0.97, 0.93, 0.97), NATURAL: (0.95, 0.88, 0.95), **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9))}
 ADAPTIVE = (
     "adversary-history",
     "adversary-omniscient",

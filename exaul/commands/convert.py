@@ -26,9 +26,7 @@ class Convert(Columns):
 
     tool: str = setting(MISSING, f"tool that wrote the files, or {TABLE} for any table: {', '.join(TOOLS)}", "TOOL")
     files: tuple[str, ...] = setting(
-        MISSING,
-        "samples_*.jsonl of lm_eval --log_samples, logs of Inspect, exports with feedback, tables",
-        "FILE",
+        MISSING, "samples_*.jsonl of lm_eval --log_samples, logs of Inspect, exports with feedback, tables", "FILE"
     )
     out: str = setting("log.csv", "log to write: a new CSV file", "LOG")
     metric: str | None = setting(None, "metric or scorer that defines right answers, if there are several", "NAME")

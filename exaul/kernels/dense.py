@@ -214,13 +214,7 @@ class RankedLearner(GameLearner):
         return RankedState(state.rule, counts), Decision(u < P, P)
 
     def learn(
-        self,
-        state: RankedState,
-        params: RankedParams,
-        cut: Any,
-        decision: Decision,
-        error: Any,
-        weight: Any = 1.0,
+        self, state: RankedState, params: RankedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> RankedState:
         """Return the state after a round, as of ``SidedLearner``."""
         given = decision.answer, self._seen(decision, error), _rule_params(params, weight)

@@ -108,10 +108,7 @@ class Endpoint:
         self._key = read_key(key) or "none"
         self._http = BoundedClient(config.timeout)
         self._client = AsyncOpenAI(
-            base_url=url,
-            api_key=self._key,
-            max_retries=config.retries,
-            http_client=self._http,
+            base_url=url, api_key=self._key, max_retries=config.retries, http_client=self._http
         )
         self._limit = asyncio.Semaphore(config.concurrent)
         self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()

@@ -179,10 +179,7 @@ class LiveJob:
         async with asker:
             try:
                 await asker.probe()
-                with (
-                    Progress(self.config.progress, self.config.horizon, "rounds") as bar,
-                    _transcript(path) as add,
-                ):
+                with Progress(self.config.progress, self.config.horizon, "rounds") as bar, _transcript(path) as add:
                     while len(self.rounds) < self.config.horizon:
                         line = await self._round(asker, asks)
                         left_out = 0 if line else left_out + 1

@@ -29,15 +29,7 @@ from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
-from exaul.serving.abstainer import (
-    Abstainer,
-    AbstainerDecision,
-    as_error,
-    as_score,
-    as_text,
-    limit_of,
-    refuse_copy,
-)
+from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
 from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, AbstainersConfiguration
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS

@@ -226,12 +226,7 @@ class RoundsSimulation(OnDevice):
     """B copies on a backend that JAX traces."""
 
     def __init__(
-        self,
-        backend: Backend,
-        copies: Copies,
-        start: Start,
-        arms: int,
-        records: TrialRecords | Questions,
+        self, backend: Backend, copies: Copies, start: Start, arms: int, records: TrialRecords | Questions
     ) -> None:
         self.backend, self.records, count = backend, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))

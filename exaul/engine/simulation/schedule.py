@@ -157,12 +157,7 @@ class CompiledSimulation(Saved):
     changing = "state", "sums"
 
     def __init__(
-        self,
-        backend: NativeBackend,
-        copies: Copies,
-        start: Start,
-        arms: int,
-        trial_records: TrialRecords,
+        self, backend: NativeBackend, copies: Copies, start: Start, arms: int, trial_records: TrialRecords
     ) -> None:
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, trial_records.streams.stream_count)

@@ -73,9 +73,7 @@ def learn(
     # if only a share of the answers is learned, an abstention has that weight (docs/proofs.md, M1)
     drifted = share + where(share < LEAST, step / DRIFTS * params.weight, 0.0)
     return AciRankState(
-        where(answered, where(moved < 1.0, moved, 1.0), drifted),
-        risk + where(answered, error - alpha, 0.0),
-        after,
+        where(answered, where(moved < 1.0, moved, 1.0), drifted), risk + where(answered, error - alpha, 0.0), after
     )
 
 

@@ -23,14 +23,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
-from exaul.serving.http.bodies import (
-    Accepted,
-    DecideBody,
-    DecideReply,
-    FeedbackBodies,
-    FeedbackBody,
-    WithdrawBody,
-)
+from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, FeedbackBody, WithdrawBody
 from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.settings import FALLBACK, Tokens

@@ -193,12 +193,8 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
-            hint = (
-                "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-                if name == "score"
-                else ""
-            )
-            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
+            hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
+            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint * (name == 'score')}")
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
@@ -328,11 +324,9 @@ def _of_arrays(scores: Any, errors: Any) -> Records:
         if len(wrong):
             raise BadInput(f"{WARM_START}: {name}[{wrong[0]}] is {array[wrong[0]]}; it must be a number in [0, 1]")
         arrays.append(array)
-    many = len(arrays[0])
-    if many != len(arrays[1]) or not many:
-        raise BadInput(
-            f"{WARM_START}: {many} scores and {len(arrays[1])} errors; there must be as many, at least one"
-        )
+    many, labels = map(len, arrays)
+    if many != labels or not many:
+        raise BadInput(f"{WARM_START}: {many} scores and {labels} errors; there must be as many, at least one")
     return Records(WARM_START, arrays[0], arrays[1], 0, None)
 
 
@@ -383,10 +377,7 @@ def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: fl
         start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
     else:
         start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        start += (
-            f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)"
-            if rows < least and share == SHARE
-            else ""
-        )
+        if rows < least and share == SHARE:
+            start += f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)"
     few = f"; fewer than {least} rows say little" if rows < least else ""
     return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong{few})"

@@ -78,12 +78,9 @@ def hold_threshold(log: Records, rest: Records, alphas: Floats) -> Sums:
 
 def halves(records: Records) -> list[tuple[Records, Records]]:
     """Return the halves of a log, as (log, rest): in their order, then 30 random ones."""
-    many = len(records.scores)
-    orders = [
-        np.arange(many),
-        *(np.random.default_rng(SEED).permuted(np.tile(np.arange(many), (HALVES, 1)), axis=1)),
-    ]
-    return [(records.take(order[: many // 2]), records.take(order[many // 2 :])) for order in orders]
+    in_order, half = np.arange(len(records.scores)), len(records.scores) // 2
+    orders = [in_order, *np.random.default_rng(SEED).permuted(np.tile(in_order, (HALVES, 1)), axis=1)]
+    return [(records.take(order[:half]), records.take(order[half:])) for order in orders]
 
 
 def advice_table(records: Sequence[Records], alphas: Sequence[float], step: float | None = None) -> Table:

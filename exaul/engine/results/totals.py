@@ -64,10 +64,8 @@ def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArm
             mine |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback.bounds_risk(horizon):
-            rounds, waiting = source.checkpoints[:, None, None], learner.feedback.most_open(horizon)
-            mine["risk_bound"] = _risk_bound(
-                source, learner, rounds, mine["answered"], waiting, cells.alpha[:, None]
-            )
+            t, waiting = source.checkpoints[:, None, None], learner.feedback.most_open(horizon)
+            mine["risk_bound"] = _risk_bound(source, learner, t, mine["answered"], waiting, cells.alpha[:, None])
         if learner.feedback != PERFECT_FEEDBACK:
             aim = mine["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
             mine["feedback_risk_bound"] = np.full(aim.shape, np.nan)

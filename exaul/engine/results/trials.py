@@ -36,10 +36,8 @@ def _trials_of(of: Totals) -> Table:
 
     answered, wrong, observed, horizon = last("answered"), last("wrong"), last("observed"), of["checkpoints"][-1]
     best_loss, best_arm = last("best_loss")[of["pair"]], last("best_arm")[of["pair"]]
-    alpha, lam, answer_cost, abstain_cost = (
-        of[name][:, None] for name in ("alpha", "lam", "answer_cost", "abstain_cost")
-    )
-    loss = metrics.loss(answered, wrong, horizon, answer_cost, abstain_cost)
+    alpha, lam, *costs = (of[name][:, None] for name in ("alpha", "lam", "answer_cost", "abstain_cost"))
+    loss = metrics.loss(answered, wrong, horizon, *costs)
     regret = loss - best_loss
     best_bound, abstaining_bound, paper_bound = (of[name][-1][:, None] for name in RegretBounds._fields)
     columns: dict[str, Any] = {

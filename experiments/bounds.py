@@ -63,9 +63,8 @@ def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
             learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= LARGEST else ()))
             trials = 200 if horizon <= 100_000 else 30
             fields = {"learners": learners, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
-            parts.append(
-                ExperimentPart(paper.sweep(horizon, trials, **fields, **environment_fields(name)), records_used)
-            )
+            sweep = paper.sweep(horizon, trials, **fields, **environment_fields(name))
+            parts.append(ExperimentPart(sweep, records_used))
     return parts
 
 

@@ -78,9 +78,7 @@ def describe_agreement(table: Table) -> str:
     """Return the ``agreement`` of a ``claims_table`` as text, and below it each claim that differs."""
     rows = agreement(table).map(str).to_dict("records")
     differs = table[(table["quote"] != "") & (table["holds"] == "false")]
-    lines = [
-        f"{row.experiment}: {row.claim}: {row.measured:.4g}, not {row.expected}" for row in differs.itertuples()
-    ]
+    lines = [f"{x.experiment}: {x.claim}: {x.measured:.4g}, not {x.expected}" for x in differs.itertuples()]
     return "\n".join([format_table(rows, names=3), "", "What differs:", *lines])
 
 
@@ -141,9 +139,7 @@ share is run, in the time of the first that needs it.</p>
 
 def _html(table: Table) -> str:
     def row(cells: Iterable[Any], tag: str) -> str:
-        texts = (
-            ("" if cell != cell else f"{cell:.4g}") if isinstance(cell, float) else str(cell) for cell in cells
-        )
+        texts = (("" if x != x else f"{x:.4g}") if isinstance(x, float) else str(x) for x in cells)
         return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
 
     rows = "".join(row(cells, "td") for cells in table.itertuples(index=False))

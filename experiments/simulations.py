@@ -150,9 +150,7 @@ def _draw_long(tables: Tables) -> Figures:
 def _draw_regret(tables: Tables) -> Figures:
     curves = tables.rows("curves", {"learner": ("exaul", "exp3-ix", "ew")})
     return {
-        str(name): figures.over_time(
-            rows, "regret_per_round", "regret per round", segments=count_segments(str(name))
-        )
+        str(name): figures.over_time(rows, "regret_per_round", "regret per round", count_segments(str(name)))
         for name, rows in curves.groupby("environment", sort=False)
     }
 

@@ -145,9 +145,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
 
 def learners() -> dict[str, Learner[Any]]:
     """Return the learners that learn and have a guarantee, by name."""
-    found = {
-        name: registry.load_object(place) for name, place in registry.LEARNERS.items() if name != registry.FROM_LOG
-    }
+    found = {name: registry.load_object(x) for name, x in registry.LEARNERS.items() if name != registry.FROM_LOG}
     return {
         name: one
         for name, one in found.items()

@@ -242,10 +242,8 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
     check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(params))
-    check_holds(
-        "params", "arrays that JAX traces", not traced, "known numbers: call regret_bound outside jit and vmap"
-    )
+    known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(params))
+    check_holds("params", "arrays that JAX traces", known, "known numbers: call regret_bound outside jit and vmap")
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:
         return np.full(counts.shape, math.nan)
@@ -421,9 +419,7 @@ def environment(
     reference = name if isinstance(name, str) else "environment"
     is_own = reference not in registry.ENVIRONMENTS
     two = np.ndim(next(iter(scores), 0)) == 1
-    scores, errors = (
-        [np.asarray(x, np.float64) for x in (values if two else [values])] for values in (scores, errors)
-    )
+    scores, errors = ([np.asarray(x, float) for x in (values if two else [values])] for values in (scores, errors))
     wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {reference} has that many sources"
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
     grid = np.asarray(grid, np.float64)

@@ -136,9 +136,8 @@ class DelayedLearner:
         # ``decide``); then an answer that expires, before the next feedback is read; then the feedback.
         abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
         none = Decision(jnp.zeros((), bool), jnp.zeros(()), kept)
-        inner = self.inner.learn(
-            state.inner, _rates(state, params), cut, none, error, jnp.where(abstained, share, 0.0)
-        )
+        of_abstention = jnp.where(abstained, share, 0.0)
+        inner = self.inner.learn(state.inner, _rates(state, params), cut, none, error, of_abstention)
         state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
         if self.remembers:
             old_place = (n - expires) % self.places

@@ -250,9 +250,7 @@ async def together(*calls: Awaitable[Any]) -> list[Any]:
 
 
 def _filled(prompt: str, request: Body, reply: Reply, **values: str) -> str:
-    conversation = [
-        {"role": each["role"], "text": content_text(each.get("content"))} for each in request["messages"]
-    ]
+    conversation = [{"role": x["role"], "text": content_text(x.get("content"))} for x in request["messages"]]
     return filled(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
 
 

@@ -208,9 +208,8 @@ def omniscient_ask(
 
     # ``choices`` is not batched, so this stays a branch under vmap: only one objective is computed
     record = lax.switch(objective.choices[0], [trust, by(risk), by(regret)])
-    return AskedRecord(
-        cut[record], error[record], OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
-    )
+    note = OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
+    return AskedRecord(cut[record], error[record], note)
 
 
 def omniscient_see(state: OmniscientState, question: AskedRecord, answered: Any) -> OmniscientState:

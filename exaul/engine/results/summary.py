@@ -30,13 +30,8 @@ def shares_answerable(
     """
     if len(records) != min(segments, 2):
         return {}
-    segment_records = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
-    return {
-        alpha: float(
-            np.mean([best_coverage(grid, segment.scores, segment.errors, alpha) for segment in segment_records])
-        )
-        for alpha in alphas
-    }
+    each = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
+    return {a: float(np.mean([best_coverage(grid, x.scores, x.errors, a) for x in each])) for a in alphas}
 
 
 def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records], is_log: bool) -> str:
@@ -175,9 +170,7 @@ def as_latex(trials: Table) -> str:
     ]
     columns, minus = columns_of(_once(rows)), re.compile(r"^-(?=\d)")
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
-    texts = (
-        [minus.sub("$-$", text.translate(LATEX)) for text in row] for row in zip(*columns.values(), strict=True)
-    )
+    texts = ([minus.sub("$-$", x.translate(LATEX)) for x in row] for row in zip(*columns.values(), strict=True))
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *texts))
     lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"

@@ -277,9 +277,8 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     # of records, one chunk is made while one is simulated
     chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
-    tables = (
-        most * (points * 8 + 2 * ROW_BYTES * len(learners)) + max(most, min(SLICE, most * points)) * CURVE_BYTES
-    )
+    slices = max(most, min(SLICE, most * points)) * CURVE_BYTES
+    tables = most * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.on_host for learner in learners)
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
     host = BASE + machine.resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu

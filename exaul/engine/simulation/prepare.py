@@ -149,9 +149,8 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         ready = list(threads.map(ready_learner, learners))
     scales = {"eta": "eta_scale", "gamma": "gamma_scale", "steps": "step"}
     for rate, scale in (scales | {"eta_scales": "eta_scale", "gamma_scales": "gamma_scale"}).items():
-        if getattr(sweep, rate) not in (None, (), (1.0,)) and all(
-            np.isnan(getattr(x.cells, scale)).all() for x in ready
-        ):
+        nobody_has = all(np.isnan(getattr(x.cells, scale)).all() for x in ready)
+        if nobody_has and getattr(sweep, rate) not in (None, (), (1.0,)):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = PreparedSource(

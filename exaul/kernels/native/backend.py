@@ -254,10 +254,8 @@ def simulate_tiles(
         ):
             to[..., numbers] = part_of
 
-    return [
-        threads().submit(run, tile)
-        for tile in tiles(copies.record_stream, group, [WIDEST[x.by_arm] for x in loops])
-    ]
+    widest = [WIDEST[x.by_arm] for x in loops]
+    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, group, widest)]
 
 
 def rounds_between(

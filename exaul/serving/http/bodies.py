@@ -33,9 +33,8 @@ def _check_text(name: str, least: int, value: Any) -> str:
 def _check_new_id(value: Any) -> str:
     # else a client could decide on an answer of the gateway that is on its way
     id = _check_text("id", 1, value)
-    check_holds(
-        "id", value, not id.startswith(PREFIX), f"an id that does not begin as those of the gateway, {PREFIX}"
-    )
+    allowed = f"an id that does not begin as those of the gateway, {PREFIX}"
+    check_holds("id", value, not id.startswith(PREFIX), allowed)
     return id
 
 

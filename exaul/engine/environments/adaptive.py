@@ -122,9 +122,8 @@ def read_tunables(name: str, environment: Any, texts: Mapping[str, str]) -> NDAr
 
 def tunable_choices(environment: Adaptive, values: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return the word tunables among ``values`` [tunables], as int32, with 0 for the others."""
-    return np.array(
-        [int(x) if tunable.words else 0 for tunable, x in zip(environment.tunables, values, strict=True)], np.int32
-    )
+    are_words = np.array([bool(tunable.words) for tunable in environment.tunables], bool)
+    return np.where(are_words, values, 0).astype(np.int32)
 
 
 BINS = 10  # groups of each source with ``groups=score`` (chosen)

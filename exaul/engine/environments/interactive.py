@@ -47,10 +47,8 @@ def ask(
     state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
 ) -> AskedRecord:
     """Ask the same question again, another one of the topic, or one of a new topic, with a recalibrated score."""
-    rate = jnp.where(
-        state.abstained, objective.tunable_values[0], jnp.where(state.failed, objective.tunable_values[1], 0.0)
-    )
-    again = draws[4] < rate
+    repeats, insists = objective.tunable_values
+    again = draws[4] < jnp.where(state.abstained, repeats, jnp.where(state.failed, insists, 0.0))
     fresh = (state.left == 0) | (state.abstained & ~again)
     topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), state.topic)
     left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state.left)

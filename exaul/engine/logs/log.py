@@ -357,12 +357,8 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
 
 def describe_records(records: Records) -> dict[str, Any]:
     """Return name, size, dropped rows and hash of a log or profile, without its path, for the manifest."""
-    return {
-        "name": records.name,
-        "records": len(records.scores),
-        "dropped": records.dropped,
-        "sha256": records.sha256,
-    }
+    size = {"name": records.name, "records": len(records.scores)}
+    return size | {"dropped": records.dropped, "sha256": records.sha256}
 
 
 def describe_log(log: Records) -> dict[str, Any]:

@@ -65,12 +65,6 @@ class Recorder:
             await asyncio.sleep(0.01)
         await self.echo(b"held", receive, send)
 
-    async def block(self, body, receive, send):
-        """Hold up the event loop."""
-        self.events.append("blocked")
-        time.sleep(0.5)
-        await self.echo(body, receive, send)
-
     async def forever(self, body, receive, send):
         """Wait until the client is gone."""
         self.events.append((await receive())["type"])

@@ -49,15 +49,9 @@ OWN = {"oblivious": OBLIVIOUS_ENVIRONMENTS, "adaptive": ADAPTIVE_ENVIRONMENTS}
         ("oblivious:old", "choose_pool of oblivious:old cannot be run (TypeError: "),
         ("oblivious:outside", "choose_pool of oblivious:outside returns 2; it must be from 0 to 1"),
         ("oblivious:arrays", "choose_pool of oblivious:arrays cannot be run (TypingError: "),
-        (
-            "adaptive:fails",
-            "functions of adaptive:fails cannot be run (AttributeError: 'AdaptivePool' object has no attribute",
-        ),
+        ("adaptive:fails", "functions of adaptive:fails cannot be run (AttributeError: 'AdaptivePool' object"),
         ("adaptive:branches", "functions of adaptive:branches cannot be run (TracerBoolConversionError: "),
-        (
-            "adaptive:grows",
-            "see returns a state of form ((2,), 'float64'); it must be that of init, ((1,), 'float64')",
-        ),
+        ("adaptive:grows", "see returns a state of form ((2,), 'float64'); it must be that of init, ((1,), "),
         ("adaptive:several", "ask returns cut as int32 of shape (2,); it must be as in AskedRecord"),
         ("adaptive:first", "ask returns cut [0, 0]; it must be from 1 to"),
         ("adaptive:above", "ask returns error [1.000000001, 1.000000001]; it must be from 0 to 1"),

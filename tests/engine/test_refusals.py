@@ -42,10 +42,7 @@ SWEEPS = [  # fields
     *(({"gamma": x, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$") for x in (0.0, 0.1)),
     ({"eta_scales": (1, 2)}, "^eta_scales: given, but none of the learners has it: aci-rank$"),
     ({"gamma_scales": 2, "learners": "ew"}, "^gamma_scales: given, but none of the learners has it: ew$"),
-    (
-        {"environment": bad_environment._replace(ask=None)},
-        "^environment: Adaptive found that is no global",
-    ),
+    ({"environment": bad_environment._replace(ask=None)}, "^environment: Adaptive found that is no global"),
     ({"steps": (0.1,), "learners": "exaul"}, "^steps: given, but none of the learners has it: exaul$"),
     ({"eta_scales": ()}, r"^eta_scales: \(\) found; it must be at least one"),
     ({"eta_scales": (0,)}, r"^eta_scales: 0\.0 found; it must be"),

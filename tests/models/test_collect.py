@@ -157,12 +157,7 @@ INCOMPLETE = {  # replies, flags, and what is printed of them
     "one answer and one verdict fail, another verdict says neither yes nor no, also to a schema": (
         {r"is 2 plus 2\?(?!.*Reference answers)": BROKEN, JUDGED(3): TOO_LONG, JUDGED(4): completion("Hm, well.")},
         "--judge both",
-        [
-            "10 of 12 questions answered, 9 with all",
-            "  status 500: 1",
-            "  status 400: 1",
-            "  unreadable verdicts: 1",
-        ],
+        ["10 of 12 questions answered, 9", "  status 500: 1", "  status 400: 1", "  unreadable verdicts: 1"],
     ),
     "an empty answer has no score": (
         {

@@ -374,14 +374,7 @@ TOLD = [  # what is printed of which files
         ],
     ),
     ({f"{name}.csv": rows for name, rows in OBSERVATIONS.items()}, "", ["rated share: 50.00% of 4 answers"]),
-    (
-        {"x.json": MIXED},
-        DROPPING,
-        [
-            "left out for an empty score or label: 1\n",
-            "wrong: 1; equal apart from case, surrounding spaces and the form of numbers\n",
-        ],
-    ),
+    ({"x.json": MIXED}, DROPPING, ["left out for an empty score or label: 1\n", "wrong: 1; equal apart from case"]),
 ]
 
 
@@ -479,11 +472,7 @@ BAD = {  # by tool: rows, flags and what is said
         (CELLS, "--score c --metric x", "metric: 'x' found; it must be absent with table"),
         # all answers in one row
         ('[{"c": [0.5, 1], "ok": [0, 1]}]', JUDGED, ", row 1: c is a list; each answer must have a row of its own"),
-        (
-            '{"by": "m", "results": [{"c": 1}]}',
-            JUDGED,
-            ": no column c in its only row; save the list results alone",
-        ),
+        ('{"by": "m", "results": [{"c": 1}]}', JUDGED, "no column c in its only row; save the list results alone"),
     ],
 }
 

@@ -367,10 +367,7 @@ def test_a_dialogue_takes_no_more_calls_than_before(
         (["user", "--questions", "x"], "contexts: live user needs them, and no questions"),
         (["adversary"], "questions: live adversary needs them, and no contexts"),
         (["nobody"], "kind: 'nobody' is unknown; one of user, adversary"),
-        (
-            ["adversary", "--questions", "POOL", "--horizon", "61"],
-            "horizon: 61 found; there are 60 questions, each",
-        ),
+        (["adversary", "--questions", "POOL", "--horizon", "61"], "horizon: 61 found; there are 60 questions"),
         (["adversary", "--questions", "POOL", "--learner", "ew", "--horizon", "9"], "feedback on its own answers"),
         (["adversary", "--questions", "POOL", "--alpha", "1"], "alpha: 1.0 found"),
         (["adversary", "--questions", "POOL", "--grid", "quantile"], "grid: 'quantile' is unknown"),

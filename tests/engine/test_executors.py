@@ -171,6 +171,7 @@ def test_a_single_trial_that_does_not_fit_is_one_sentence(error, monkeypatch):
 
 def test_a_worker_with_less_memory_gets_smaller_batches(whole, monkeypatch):
     monkeypatch.setattr(sweeps, "largest_batch", lambda prepared: 3)
+    monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10)  # the slices in which curves are computed
     executor = Inline()
     same(run(Sweep(**SMALL), executor=executor), whole)
     assert executor.sent == 1 + 2 + 4  # of 10 trials, of at most 5, and of at most 3

@@ -83,11 +83,10 @@ def start(given: Mapping[str, Any]) -> int:
     with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
         keys = abstainers.all_keys()
         if config.key is None:
-            known = shorten(", ".join(map(quote, keys)))
-            raise BadInput(f"key: missing; --key names the one to begin anew, of {known}")
+            raise BadInput(f"key: missing; it must be one of {shorten(', '.join(map(quote, keys)))}")
         started = abstainers.begin(config.key, config.alpha, config.warm_start)
     how = "begins anew" if config.key in keys else "is new"
-    show(f"key {quote(config.key)} {how}: {started or 'it starts from nothing'}")
+    show(f"key {quote(config.key)} {how}: {started or 'without a log'}")
     return 0
 
 

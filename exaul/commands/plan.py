@@ -128,11 +128,10 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas
         from exaul.engine.logs.files import Table
-        from exaul.engine.results import figures  # imports matplotlib
 
         table = Table(limits)
         start = "without a log" if plan.warm_start is None else "from the log"
-        folder.write(plan.out, {"weeks": table}, {"weeks": figures.limits_over_weeks(table, plan.alpha, start)})
+        folder.write(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
     show(
         f"Audit each answer with probability {probability:.4g} (--audit {probability:.4g}).",
         format_table(rows, terminal_width(), kept=4),
@@ -141,6 +140,23 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         "a result. An audit without one counts as wrong.",
         "" if plan.out is None else f"figure and table: {plan.out}",
     )
+
+
+def draw_limits(table: Any, alpha: float, start: str) -> Any:
+    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name); ``start`` says how ``aci-rank`` starts."""
+    from exaul.engine.results import figures  # imports matplotlib
+
+    figure, panels = figures.panel_grid(table, "FDR at most")
+    axes, rows = panels[0]
+    for style, name, line in figures.styled_lines(rows, "limit"):
+        axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
+    axes.axhline(alpha, label="target $\\alpha$", **figures.TARGET_STYLE)
+    # the first limits may be so large that they say little
+    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
+    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
+    figures.in_percent(axes.yaxis)
+    figures.add_legend(figure, panels, f"guarantee of aci-rank, {start}, if each answer is rated at once")
+    return figure
 
 
 def learners() -> dict[str, Learner[Any]]:

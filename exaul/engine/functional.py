@@ -417,7 +417,6 @@ def environment(
     made = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
-    is_own = reference not in registry.ENVIRONMENTS
     two = np.ndim(next(iter(scores), 0)) == 1
     scores, errors = ([np.asarray(x, float) for x in (values if two else [values])] for values in (scores, errors))
     wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {reference} has that many sources"
@@ -429,7 +428,7 @@ def environment(
         _check_range("errors", e, 0, 1)
     values = adaptive.read_tunables(reference, made, {key: str(x) for key, x in (tunables or {}).items()})
     if isinstance(made, Oblivious):
-        if is_own:
+        if reference not in registry.ENVIRONMENTS:
             check_choose_pool(reference, made, horizon or 1)
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
@@ -441,7 +440,7 @@ def environment(
         )
     records = adaptive.make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
     choices, pool = adaptive.tunable_choices(made, values), GamePool(records, values)
-    if is_own:
+    if reference not in registry.ENVIRONMENTS:
         check_adaptive(reference, made, records, Objective(0.5, 0.5, 0.5, values, choices))
     rounds = horizon if made.uses_records_once and horizon is not None else MOST - 1
     return AdaptiveEnvironment(len(grid), made, tuple(choices.tolist()), rounds), pool
@@ -469,13 +468,11 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     check_count("horizon", horizon)
     _check_params(learner, params, horizon)
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
-    example = "jax.tree.map(lambda x: x[0], exaul.keys(0, 20))"
-    check_holds("key", type(key).__name__, is_key, f"that of one game, such as {example}; {VMAP}")
-    rounds = environment.rounds
-    check_holds("horizon", horizon, horizon <= rounds, f"at most {rounds}, for which the environment was made")
+    check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
+    check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")
     arms, others = getattr(learner, "arms", environment.arms), environment.arms
     check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
     if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
-        has = hasattr(learner, "distribution")
-        check_holds("learner", type(learner).__name__, has, "one with distribution(state, params), which it sees")
+        allowed = "one with distribution(state, params), which the environment sees"
+        check_holds("learner", type(learner).__name__, hasattr(learner, "distribution"), allowed)
     return environment.play(learner, params, pool, key, horizon)

@@ -82,8 +82,8 @@ def name_of(field: str, given: Any) -> str:
         if place in places:
             return name
     if not places:
-        kind = type(given).__name__
-        raise BadInput(f"{field}: {kind} found that is no global of a module; assign it to one, which names it")
+        what = f"{type(given).__name__} found that is no global of a module"
+        raise BadInput(f"{field}: {what}; assign it to one, which names it")
     # the last: a module is listed before those that it imports, and the last one defines it
     imported = [place for place in places if not place.startswith("__")]  # not __main__
     return imported[-1] if imported else places[0]

@@ -59,7 +59,9 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         from exaul.engine.results import figures  # imports matplotlib
 
         by = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
-        drawn = figures.growth(with_rates(files.Table(points)), "horizon", "rounds $T$", by)
+        named = with_rates(files.Table(points))
+        named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
+        drawn = figures.growth(named, "horizon", "rounds $T$", by)
         folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table
 

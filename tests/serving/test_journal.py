@@ -231,11 +231,8 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert main(["journal", "start", str(path), "--key", "", "--alpha", "2"]) == 2
     capsys.readouterr()
     assert main(["journal", "start", str(path), "--alpha", "0.2"]) == 2  # it forgets what a key has learned
-    assert capsys.readouterr().err == "exaul: --key: missing; --key names the one to begin anew, of ''\n"
-    assert (
-        output_of(["journal", "start", str(path), "--key", "b"], capsys)
-        == "key 'b' is new: it starts from nothing\n"
-    )
+    assert capsys.readouterr().err == "exaul: --key: missing; it must be one of ''\n"
+    assert output_of(["journal", "start", str(path), "--key", "b"], capsys) == "key 'b' is new: without a log\n"
 
 
 def test_what_sqlite_would_change_is_stored_as_it_returns(tmp_path):

@@ -161,25 +161,16 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = ()) -> str:
     return "\n".join([*lines, *limits])
 
 
-def describe_use(sweep: Sweep, alphas: Sequence[float], is_log: bool) -> str:
-    """Return how to use ``aci-rank`` at the first of the alphas at which it is advised; or how to try a log."""
-    if not is_log:
-        return f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}"
-    if not alphas:
-        return ""
+def describe_use(sweep: Sweep, alpha: float) -> str:
+    """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
     log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
-    given = {field.name: getattr(sweep, field.name) for field in fields(Layout)}
-    columns = {name: value for name, value in given.items() if value != getattr(Layout(), name)}
-    arguments = {"alpha": alphas[0], "warm_start": log} | columns
-    flags = ["--alpha", f"{alphas[0]:g}", "--warm-start", log]
-    for name, value in columns.items():
-        flags += [f"--log-{name.replace('_', '-')}", *([value] if isinstance(value, str) else [])]
+    columns = {x.name: getattr(sweep, x.name) for x in fields(Layout) if getattr(sweep, x.name) != x.default}
+    arguments = {"alpha": alpha, "warm_start": log} | columns
+    flags = [y for x, value in columns.items() for y in (f"--log-{x.replace('_', '-')}", value) if y is not True]
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return (
-        f"in a program:\n{COMMAND}Abstainer({program})\n"
-        "as a service, which --upstream URL puts in front of a model:\n"
-        f"{COMMAND}{typed('serve', *flags, '--state', 'state.sqlite')}"
-    )
+    command = typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
+    served = "as a service, which --upstream URL puts in front of a model"
+    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 
 
 def describe_halves(table: Table, is_perfect: bool, width: int | None = None) -> str:

@@ -320,9 +320,8 @@ def traces_by_learner(table: Table) -> Figure:
     start = shared_start(shown)
     names = [plain(cut(name.removeprefix(start), LONGEST)) for name in shown]
     figure, panels = panel_grid(table, "", by=["alpha"])
-    longest = max(map(len, names))
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
-    figure.set_figwidth(1 + 0.06 * longest + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
+    figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
     for axes, rows in panels:
         fields = rows.pivot_table(index="trace", columns="learner", values=["answered", "fdr_within_01"])
         answered, held = (fields[x].reindex(shown)[learners].to_numpy() for x in ("answered", "fdr_within_01"))
@@ -368,7 +367,7 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     """Draw positive mean regrets and their bounds against T or H in logarithms.
 
     Args:
-        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``; perhaps ``slope``.
+        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``.
         x: the column of T or H.
         x_label: label of the x axis.
         by: columns; one panel per combination of values.
@@ -377,29 +376,12 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             positive = line[line["regret"] > 1e-9 * line[x]]  # up to rounding, which best-fixed has
-            slope = line["slope"].iloc[0] if "slope" in line else np.nan
-            label = f"{name}, slope {slope:.2f}" if slope == slope else str(name)  # NaN without one
-            axes.plot(positive[x], positive["regret"], label=plain(label), **style)
+            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
             axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
         axes.set(yscale="log", xlabel=x_label)
         _at_values(axes, rows[x])
     add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
-    return figure
-
-
-def limits_over_weeks(table: Table, alpha: float, start: str) -> Figure:
-    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name); ``start`` says how ``aci-rank`` starts."""
-    figure, panels = panel_grid(table, "FDR at most")
-    axes, rows = panels[0]
-    for style, name, line in styled_lines(rows, "limit"):
-        axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
-    axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
-    # the first limits may be so large that they say little
-    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
-    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
-    in_percent(axes.yaxis)
-    add_legend(figure, panels, f"guarantee of aci-rank, {start}, if each answer is rated at once")
     return figure
 
 

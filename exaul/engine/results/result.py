@@ -124,10 +124,11 @@ class Result:
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
         limits = summary.describe_limits(trials, advised, condition)
-        which = f"{self._step} (the first of --steps)" if self._step else ""
-        parts.append(advice.describe(self.advice, which, limits))
-        if not self.advice.empty:
-            parts.append(advice.describe_use(sweep, list(best), is_log))
+        parts.append(advice.describe(self.advice, self._step and f"{self._step} (the first of --steps)", limits))
+        if is_log and best:
+            parts.append(advice.describe_use(sweep, next(iter(best))))
+        elif not is_log and not self.advice.empty:
+            parts.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best

@@ -65,7 +65,10 @@ def format_table(
         for title, texts in columns.items()
     ]
     sizes = [max(map(len, texts)) for texts in padded]
-    count, short = len(sizes), [_shortest(texts) for texts in padded[:names]]
+    count, short = len(sizes), sizes[:names]
+    for n, texts in enumerate(padded[:names]):
+        while short[n] > SHORT and len({cut(text, short[n] - 1) for text in texts}) == len(set(texts)):
+            short[n] -= 1
     while _is_wide([*short, *sizes[names:count]], width) and count > kept:
         count -= 1
     sizes = sizes[:count]
@@ -129,13 +132,6 @@ def _is_wide(sizes: Sequence[int], width: int | None) -> bool:
 
 def _pad(text: str) -> str:
     return "".join(c + FILLER if unicodedata.east_asian_width(c) in "WF" else c for c in join_lines(text))
-
-
-def _shortest(padded: Sequence[str]) -> int:
-    """Return how long a column of names must be, so that names which differ are cut to texts that differ."""
-    longest = max(map(len, padded))
-    sizes = (x for x in range(SHORT, longest) if len({cut(text, x) for text in padded}) == len(set(padded)))
-    return next(sizes, longest)
 
 
 def cut(padded: str, size: int) -> str:

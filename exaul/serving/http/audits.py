@@ -54,9 +54,9 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
                     return [body[name] for name in names]
             except (httpx2.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
                 raise BadInput(f"{address}: no reply of a service ({type(error).__name__})") from error
-            said = body.get("error", {}).get("message") if isinstance(body, dict) else body
+            message = body.get("error", {}).get("message") if isinstance(body, dict) else body
             needs = "; --token-variable names one with the scope audit" if reply.status_code in UNAUTHORIZED else ""
-            raise BadInput(f"{address}: {shorten(join_lines(str(said)))}{needs}")
+            raise BadInput(f"{address}: {shorten(join_lines(str(message)))}{needs}")
 
         yield (
             lambda offset: exchange("GET", "total", "audits", params={"limit": MOST, "offset": offset}),

@@ -44,7 +44,6 @@ class Handover(Upstream):
         await super().close()
 
     async def _post(self, id: str, content: bytes) -> None:
-        trouble = ""
         for pause in PAUSES:
             await asyncio.sleep(pause)
             try:

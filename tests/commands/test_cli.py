@@ -22,18 +22,6 @@ from tests.processes import ROOT, output_of, python, refusal_of
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 
-TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
-TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
-TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
-TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"]
-TRIALS += ["regret_bound_paper", "fdr_bound_paper", "eta_scale", "gamma_scale", "step", "warm_start"]
-CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
-    f"{curve}_{of}"
-    for curve in ("fdr", "inefficiency", "regret_per_round", "regret", "fdr_risk")
-    for of in ("mean", "q05", "q50", "q95")
-]
-CURVES += ["regret_bound", "risk_bound", "rise", "eta_scale", "gamma_scale", "step"]
-
 
 @pytest.fixture
 def log(tmp_path):
@@ -55,7 +43,6 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     assert {p.name for p in out.iterdir()} == expected
 
     trials = pd.read_csv(out / "trials.csv")
-    assert list(trials.columns) == TRIALS
     fields = {"logs": f"{log}:model=a", "alphas": [0.2, 0.1], "lambdas": [3, 20]}
     result = run(Sweep(trials=2, horizon=300, arms=20, checkpoints="7", **fields))
     pd.testing.assert_frame_equal(trials, result.trials, check_exact=True, check_dtype=False)
@@ -69,7 +56,6 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     assert (trials.loc[trials["learner"] == "always-abstain", "fdr_bound"] == np.inf).sum() == 0
 
     curves = pd.read_csv(out / "curves.csv")
-    assert list(curves.columns) == CURVES
     assert len(curves) == 7 * 4 * 7
     last = curves[curves["t"] == 300].set_index(["learner", "alpha", "lambda"])["fdr_mean"]
     assert (trials["fdr"].isna() == (trials["answered"] == 0)).all()

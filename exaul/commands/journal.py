@@ -47,7 +47,7 @@ def verify(given: Mapping[str, Any]) -> int:
         keys.add(entry.key)
         count[entry.kind] += 1
         differ[entry.kind == SNAPSHOT] += [] if same else [entry.seq]
-    lines = [f"{count.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {count[DECIDE]} decisions"]
+    lines = [f"{count.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {count[DECIDE]:,} decisions"]
     for what, numbers in (("decisions", differ[False]), ("snapshots", differ[True])):
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
         lines.append(f"same {what}: {verdict}")

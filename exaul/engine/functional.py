@@ -102,8 +102,8 @@ def make(
         _check_range("errors", counted[1], 0, 1)
     elif name == registry.FROM_LOG:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
-    is_fixed, own = isinstance(learner.rule, Fixed), None if learner.rates is None else learner.rates(1, arms)
-    lacks_gamma = is_fixed or (own is not None and own.gamma is None)
+    is_fixed, always = isinstance(learner.rule, Fixed), None if learner.rates is None else learner.rates(1, arms)
+    lacks_gamma = is_fixed or (always is not None and always.gamma is None)
     for field, value, lacks in (("eta", eta, is_fixed), ("gamma", gamma, lacks_gamma)):
         if value is not None and lacks:
             raise BadInput(f"{field}: given, but {name} has none")
@@ -117,10 +117,10 @@ def make(
     made = make_learner(learner, arms, Rows)
     if is_fixed:
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if own is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
+    if always is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
         rates = Rates(math.nan, math.nan)  # which it may not read
     elif rates is None and isinstance(learner.rule, Ranked):
-        rates = own  # a step depends on no horizon
+        rates = always  # a step depends on no horizon
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):

@@ -97,17 +97,17 @@ def make(
         if getattr(learner.rule, "fit", None) is None:
             raise BadInput(f"log: given, but {name} does not start from a log")
         counted = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
-        lengths = [len(x) for x in counted]
-        check_holds("log", lengths, lengths[0] == lengths[1], "of two equal lengths")
+        check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
         _check_range("errors", counted[1], 0, 1)
     elif name == registry.FROM_LOG:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
-    is_fixed, always = isinstance(learner.rule, Fixed), None if learner.rates is None else learner.rates(1, arms)
-    lacks_gamma = is_fixed or (always is not None and always.gamma is None)
+    is_fixed = isinstance(learner.rule, Fixed)
+    at_horizon = None if learner.rates is None else learner.rates(horizon or 1, arms)
+    lacks_gamma = is_fixed or (at_horizon is not None and at_horizon.gamma is None)
     for field, value, lacks in (("eta", eta, is_fixed), ("gamma", gamma, lacks_gamma)):
         if value is not None and lacks:
             raise BadInput(f"{field}: given, but {name} has none")
-    rates = None if horizon is None or learner.rates is None else learner.rates(horizon, arms)
+    rates = at_horizon if horizon else None
     if learner.anytime is not None and (anytime or (learner.rates is None and horizon is not None)):
         rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
         rates, eta, gamma = Rates(rates.eta, np.nan_to_num(rates.gamma)), None, None
@@ -117,10 +117,10 @@ def make(
     made = make_learner(learner, arms, Rows)
     if is_fixed:
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if always is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
+    if learner.rates is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
         rates = Rates(math.nan, math.nan)  # which it may not read
     elif rates is None and isinstance(learner.rule, Ranked):
-        rates = always  # a step depends on no horizon
+        rates = at_horizon  # a step depends on no horizon
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):

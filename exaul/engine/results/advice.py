@@ -165,9 +165,9 @@ def describe_use(sweep: Sweep, alpha: float) -> str:
     """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
     log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
     columns = {x.name: getattr(sweep, x.name) for x in fields(Layout) if getattr(sweep, x.name) != x.default}
-    arguments = {"alpha": alpha, "warm_start": log} | columns
-    flags = [y for x, value in columns.items() for y in (f"--log-{x.replace('_', '-')}", value) if y is not True]
-    program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    pairs = ((f"--log-{name.replace('_', '-')}", value) for name, value in columns.items())
+    flags = [word for pair in pairs for word in pair if word is not True]  # drop_missing is True: a flag alone
+    program = ", ".join(f"{x}={value!r}" for x, value in ({"alpha": alpha, "warm_start": log} | columns).items())
     command = typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
     served = "as a service, which --upstream URL puts in front of a model"
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"

@@ -202,16 +202,16 @@ def _compare(config: Inspect, title: str) -> None:
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
-    with_numbers = [f"with numbers: {join_lines(typed('inspect', *inspected[order[0]]))}"] if meanings else []
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
-    left_out = len(lines) - len(shown)
+    left_out, first = len(lines) - len(shown), order[0]
+    with_numbers = [f"with numbers: {join_lines(typed('inspect', *inspected[first]))}"] if meanings else []
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        command = typed("sweep", "--logs", *inspected[order[0]], "--warm-start", "0.5")
-        scored, most = rows[order[0]]["records"], max(row["records"] for row in rows)
+        command = typed("sweep", "--logs", *inspected[first], "--warm-start", "0.5")
+        scored, most = rows[first]["records"], max(row["records"] for row in rows)
         part = f" (of the {scored:,} rows that have it; another score has {most:,})" if scored < most else ""
-        advice = f"over these alphas, {join_lines(lines[order[0]][title])} answers most{part}:\n{COMMAND}{command}"
-        if not totals[order[0]] > 0:
+        advice = f"over these alphas, {join_lines(lines[first][title])} answers most{part}:\n{COMMAND}{command}"
+        if not totals[first] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""

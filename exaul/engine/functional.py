@@ -198,7 +198,7 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     rule, kinds = getattr(getattr(learner, "definition", None), "rule", None), {Fixed: FixedParams, Own: RuleParams}
     kind = (kinds | {Ranked: RankedParams}).get(type(rule), type(params) if rule is None else Params)
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
-    ranges = {"lam": math.inf, "eta": math.inf, "gamma": math.inf} if kind is Params else {}
+    ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), math.inf)
     for name, most in ({"alpha": 1, "step": 1} | ranges).items():  # your own class may read no rates, which are NaN
         _check_range(name, getattr(params, name, ()), 0, most)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]

@@ -64,7 +64,8 @@ def _bound(of: Callable[..., Any], **fixed: Any) -> Bound:
         eta, gamma, rounds = (np.atleast_1d(np.asarray(x, np.float64)) for x in (eta, gamma, rounds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # above the largest float it is inf
             sums = (np.sum(x) for x in (rounds, eta * rounds, gamma * rounds))
-            return of(Given(eta, gamma, rounds, arms, delta, *compute_costs(alpha, lam), *sums), **fixed)
+            factor = np.nan if np.any(np.diff([eta, gamma]) > 0) else 1.0  # nothing is proved if a rate grows
+            return factor * of(Given(eta, gamma, rounds, arms, delta, *compute_costs(alpha, lam), *sums), **fixed)
 
     return bound
 

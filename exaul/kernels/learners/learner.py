@@ -242,8 +242,7 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
 def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *given: Any) -> Any:
     """Return a field of ``RegretBounds`` after t rounds, at the rates [K] of the blocks, or [], of all blocks."""
     lengths = block_lengths(t)
-    each = (np.resize(x, len(lengths)) if np.ndim(x) == 0 else x[: len(lengths)] for x in rates)
-    return bound(*each, lengths, *given)
+    return bound(*(np.resize(x, len(lengths)) for x in rates), lengths, *given)
 
 
 @cache

@@ -4,7 +4,6 @@ The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are comput
 """
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, cached_property
@@ -158,16 +157,6 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     return simulate
 
 
-@cache
-def _workspace(
-    thread: int, arrays: Callable[[int, int, str], tuple[Any, ...]], width: int, many: int, precision: str
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Allocate the arrays of a loop, and those of its blocks, once for each thread and sizes."""
-    shape = BLOCK, many
-    of_blocks = np.zeros(shape, np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
-    return arrays(width, many, precision), of_blocks
-
-
 @compiled
 def parameters_of(copies, c, eta, gamma):
     """Return the numbers that a rule reads, of one copy at the learner's rates."""
@@ -246,8 +235,10 @@ def simulate_tiles(
         numbers, loop = tile.numbers, loops[tile.is_shared]
         mine = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
         sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
-        workspace = _workspace(threading.get_ident(), loop.arrays, state.shape[1], len(numbers), precision)
-        loop.simulate(mine, records, rates, copies.take(numbers), sums, every[tile.group], given, *workspace)
+        of_loop, of_blocks = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
+        block_arrays = tuple(np.zeros(of_blocks, kind) for kind in (np.int32, float, float, bool))
+        given_to = copies.take(numbers), sums, every[tile.group], given
+        loop.simulate(mine, records, rates, *given_to, of_loop, block_arrays)
         state[numbers] = mine.T if loop.by_arm else mine
         for to, part_of in zip(
             (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True

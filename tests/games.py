@@ -189,9 +189,7 @@ def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
         here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)
-        drawn = np.ascontiguousarray(uniforms[rows].T)
-        made = RecordBlocks(cuts.shape[1], blocks * BLOCK, here, lambda drawn=drawn: drawn)
-        made.cuts[:, :here], made.errors[:, :here] = cuts[rows].T, errors[rows].T
+        made = RecordBlocks(here, *(np.ascontiguousarray(x[rows].T) for x in (cuts, errors, uniforms)))
         now = rates_of_blocks(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
         # a checkpoint after each round
         chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, BLOCK + 1, dtype=np.int32), (blocks, 1)))

@@ -54,9 +54,8 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     *start, grid = start_from(log, alphas)
     copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
     blocks = -(-rounds // BLOCK)
-    nothing = np.zeros((1, blocks * BLOCK))  # the learner draws nothing
-    records = native.RecordBlocks(1, blocks * BLOCK, rounds, lambda: nothing)
-    records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, rest.scores), rest.errors
+    cuts, errors = compute_cuts(grid, rest.scores)[None], rest.errors[None]
+    records = native.RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
     backend = native.make(aci_rank, "float64")
     assert backend is not None
     arms, first = len(grid), (start[0], start[1])

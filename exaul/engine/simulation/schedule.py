@@ -9,7 +9,7 @@ may invalidate it.
 """
 
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,8 +88,9 @@ class TrialRecords(Saved):
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
         """Make the records of the next chunk for compiled code; devices make their own."""
-        draw = partial(native.draw, self.draw_keys.decision, chunk.block)
-        made = native.RecordBlocks(self.streams.stream_count, chunk.active.size, chunk.rounds, draw)
+        shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
+        cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
+        made = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block))
         native.fill(self.streams, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
         return made
 

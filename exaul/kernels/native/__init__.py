@@ -9,10 +9,10 @@ from typing import Any
 
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided
 from exaul.kernels.native import ranked, tree
-from exaul.kernels.native.backend import CheckpointSums, NativeBackend, RecordBlocks
+from exaul.kernels.native.backend import PADDING, CheckpointSums, NativeBackend, RecordBlocks
 from exaul.kernels.native.records import draw, fill, find_best_arms
 
-__all__ = ["CheckpointSums", "NativeBackend", "RecordBlocks", "draw", "fill", "find_best_arms", "make"]
+__all__ = ["PADDING", "CheckpointSums", "NativeBackend", "RecordBlocks", "draw", "fill", "find_best_arms", "make"]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: tree.make,

@@ -6,7 +6,7 @@ The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are comput
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,28 +41,13 @@ def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> N
     list(threads().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
 
 
-class RecordBlocks:
-    """K blocks of rounds of R streams, whose uniforms are drawn when a learner first asks for them.
+class RecordBlocks(NamedTuple):
+    """K blocks of rounds of R streams; N = K C + 16 columns, of which the last 16 are padding."""
 
-    Attributes:
-        rounds: number of rounds that are simulated; they come first.
-        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, and the last 16 columns are padding.
-        errors: [R, N] float64 in [0, 1].
-    """
-
-    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], NDArray[np.float64]]) -> None:
-        """Allocate records of R streams and K C rounds, with cuts 1 and errors 0; the caller fills them in.
-
-        ``draw`` returns the uniforms of decisions, [U, N] in [0, 1).
-        """
-        shape = streams, size + PADDING
-        self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
-        self._draw = draw
-
-    @cached_property
-    def draws(self) -> NDArray[np.float64]:
-        """The uniforms of decisions, [U, N] in [0, 1)."""
-        return self._draw()
+    rounds: int  # that are simulated; they come first
+    cuts: NDArray[np.int32]  # [R, N] in 1..H-1, as of ``Block``
+    errors: NDArray[np.float64]  # [R, N] in [0, 1]
+    draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1)
 
 
 class NativeBackend(NamedTuple):
@@ -127,7 +112,7 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
 
     @outermost
     def simulate(state, records, rates, copies, tally, every, given, arrays, block_arrays):
-        cuts, errors, uniforms, rounds = records
+        rounds, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
         total, wrong = tally.so_far
         totals, wrongs = tally.at_checkpoints
@@ -215,7 +200,6 @@ def simulate_tiles(
     rates: Rates,
     copies: Copies,
     tally: CheckpointSums,
-    reads_draws: bool = True,
 ) -> list[Future[Any]]:
     """Start to simulate B copies with states [B, width], as of ``NativeBackend.simulate``.
 
@@ -224,11 +208,7 @@ def simulate_tiles(
         precision: dtype of the weights and their sums.
         given: what the functions of ``compile_loop`` receive.
         state, made, rates, copies, tally: as of ``NativeBackend.simulate``.
-        reads_draws: whether the learner reads uniforms, which take time to draw.
     """
-    # drawn here: a thread of the pool that waited for the pool would deadlock
-    uniforms = made.draws if reads_draws else np.broadcast_to(0.0, (len(state), made.cuts.shape[1]))
-    records = made.cuts, made.errors, uniforms, made.rounds
     every, group = rounds_between(rates, copies.eta_scale, precision)
 
     def run(tile: Tile) -> None:
@@ -238,7 +218,7 @@ def simulate_tiles(
         of_loop, of_blocks = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
         block_arrays = tuple(np.zeros(of_blocks, kind) for kind in (np.int32, float, float, bool))
         given_to = copies.take(numbers), sums, every[tile.group], given
-        loop.simulate(mine, records, rates, *given_to, of_loop, block_arrays)
+        loop.simulate(mine, made, rates, *given_to, of_loop, block_arrays)
         state[numbers] = mine.T if loop.by_arm else mine
         for to, part_of in zip(
             (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True

@@ -145,4 +145,4 @@ def make_fixed(learner: Learner[Fixed], precision: str) -> NativeBackend:
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
         return start.arm[:, None]
 
-    return NativeBackend(init, partial(simulate_tiles, [FIXED], "float64", (), reads_draws=False))
+    return NativeBackend(init, partial(simulate_tiles, [FIXED], "float64", ()))

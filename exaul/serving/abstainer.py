@@ -26,8 +26,8 @@ from exaul.kernels.feedback import (
     learned_share,
     remove_recent,
 )
-from exaul.kernels.game import Rates, RuleParams, compute_costs
-from exaul.kernels.learners.learner import bound_risk
+from exaul.kernels.game import RuleParams, compute_costs
+from exaul.kernels.learners.learner import block_rates, bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, learner_of
@@ -126,10 +126,8 @@ class Abstainer:
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
         arms = len(start.grid)
-        rates = self._learner.rates
-        known = Rates(None, None) if rates is None else rates(config.horizon or 1, arms)
-        eta, gamma = (np.nan if x is None else x for x in known)
-        self._rates = Rates(np.array([eta]), np.array([gamma]))
+        self._rates = block_rates(self._learner, config.horizon or 1, arms, False, None, None)
+        eta, gamma = (float(rate[0]) for rate in self._rates)
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
         self._params = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)
         # two streams of uniforms: one draws decisions, the other audits

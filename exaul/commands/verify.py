@@ -13,7 +13,6 @@ from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.registry import backend_of
 from exaul.engine.results.text_table import format_table, wrap
-from exaul.engine.scaling import TWO_SIDED
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import Rollout, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
@@ -21,7 +20,7 @@ from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.game import Rates
-from exaul.kernels.metrics import Floats
+from exaul.kernels.metrics import Floats, Z
 
 MOST_COPIES = 128  # compared copies; but two trials of each cell, if there are as many (chosen: ten seconds)
 MOST_ROUNDS = 10_000  # compared rounds (chosen: ten seconds)
@@ -131,7 +130,7 @@ def _verdict(refused: Sequence[Certificate]) -> str:
 
 def _half_width(changes: Floats) -> float:
     """Return half the width of the 95% interval of a mean over copies, as if copies were independent."""
-    return TWO_SIDED * float(changes.std(ddof=1)) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
+    return Z * float(changes.std(ddof=1)) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
 
 
 def main(given: Mapping[str, Any]) -> int:

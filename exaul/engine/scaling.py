@@ -13,10 +13,9 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.text_table import RATES, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
-from exaul.kernels.metrics import Floats
+from exaul.kernels.metrics import Floats, Z
 
 CELL = ("source", "learner", "alpha", "lambda", *RATES)
-TWO_SIDED = 1.96  # the 97.5% quantile of a normal distribution
 
 
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
@@ -79,4 +78,4 @@ def fit_slope(regret: Floats, horizons: Any) -> tuple[float, float]:
         return float(weights @ np.log(mean)), np.nan
     gradient = weights / mean  # of the slope, by mean regret
     variance = gradient @ np.cov(regret, rowvar=False) @ gradient / len(regret)
-    return float(weights @ np.log(mean)), float(TWO_SIDED * np.sqrt(variance))
+    return float(weights @ np.log(mean)), float(Z * np.sqrt(variance))

@@ -107,7 +107,7 @@ def simulate_parameters(
     )
     (rollout,) = simulate_learners(prepared, [searched], pool, lambda rounds: None).values()
     assert rollout.asked is not None
-    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.alpha[0]
+    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.sweep.alphas[0]
     if config.objective == "risk":
         value = metrics.fdr_risk(answered, wrong, alpha)
     else:

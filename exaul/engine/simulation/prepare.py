@@ -51,7 +51,6 @@ class PreparedSource:
     log_names: dict[str, str]  # by learner, of the log from which it starts, if it does
     trials: NDArray[np.int64]  # by number; those of this shard or batch
     # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
-    alpha: Floats
     answer_cost: Floats  # loss of an answer per unit of error
     abstain_cost: Floats  # loss of an abstention
 
@@ -99,7 +98,7 @@ class PreparedSource:
         environment, copy = self.environment, np.arange(len(trial), dtype=np.int32)
         stream = copy if isinstance(environment, Adaptive) else trial * np.int32(environment.shuffled)
         return Copies(
-            self.alpha[pair],
+            learner.cells.alpha[cell],
             self.answer_cost[pair],
             self.abstain_cost[pair],
             stream,
@@ -167,7 +166,6 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         log=log,
         log_names={name: past.name for name, past in logs.items() if past is not None},
         trials=np.array(sweep.trial_numbers),
-        alpha=alpha,
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
     )

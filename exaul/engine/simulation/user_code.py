@@ -28,7 +28,7 @@ def try_user_code(prepared: Any) -> None:
         check_choose_pool(name, environment, prepared.horizon)
     elif is_user_code(name):
         costs, values = (prepared.answer_cost[0], prepared.abstain_cost[0]), prepared.tunable_values
-        objective = Objective(prepared.alpha[0], *costs, values, tunable_choices(environment, values))
+        objective = Objective(prepared.sweep.alphas[0], *costs, values, tunable_choices(environment, values))
         check_adaptive(name, environment, prepared.adaptive_pool(), objective)
     for learner in prepared.learners:
         if is_user_code(learner.name):

@@ -189,8 +189,3 @@ def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, 
 def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
     """Return the sums after an answer is no longer open, if ``closes``."""
     return sums._replace(open=sums.open - where(closes, 1.0, 0.0))
-
-
-def remove_recent(sums: FeedbackSums, weight: Any) -> FeedbackSums:
-    """Return the sums without a withdrawn answer, whose weight among recent answers is ``weight``."""
-    return sums._replace(recent_answers=sums.recent_answers - weight)

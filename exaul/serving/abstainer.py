@@ -24,7 +24,6 @@ from exaul.kernels.feedback import (
     add_decision,
     close_answer,
     learned_share,
-    remove_recent,
 )
 from exaul.kernels.game import RuleParams, compute_costs
 from exaul.kernels.learners.learner import block_rates, bound_risk
@@ -239,8 +238,8 @@ class Abstainer:
             if outcome == "unknown":
                 return outcome
             if open_answer:
-                later = self._answers - 1 - open_answer.answer
-                self._sums = remove_recent(close_answer(choose, self._sums, True), FORGETTING**later)
+                sums, later = close_answer(choose, self._sums, True), self._answers - 1 - open_answer.answer
+                self._sums = sums._replace(recent_answers=sums.recent_answers - FORGETTING**later)
             self._close(id, "withdrawn")
             return "withdrawn"
 

@@ -16,8 +16,8 @@ from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
-from exaul.kernels.game import ARMS
-from exaul.kernels.metrics import coverage_by_grid, every_threshold, risk_coverage, separation
+from exaul.kernels.game import ARMS, GRIDS
+from exaul.kernels.metrics import best_coverage, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 SHARES = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
@@ -162,7 +162,7 @@ def shortest_between(low: float, high: float) -> str:
 def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
     """Return with which flags a sweep answers more than with its default thresholds; empty if it would not.
 
-    ``shares`` are by alpha and, as of ``coverage_by_grid``, by grid.
+    ``shares`` are those of ``_by_grid``.
     """
     alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
     each = shares[alpha]
@@ -246,10 +246,14 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]:
-    """Return what thresholds answer by alpha and grid, NaN of a log without records."""
-    scores, errors = records.scores, records.errors
-    nothing = dict.fromkeys(("all thresholds", "uniform"), math.nan)
-    return {x: coverage_by_grid(ARMS, scores, errors, x) if len(scores) else nothing for x in config.alphas}
+    """Return what all thresholds, and those of two grids, answer by alpha; NaN of a log without records."""
+    grids = {"all thresholds": every_threshold(records.scores)}
+    grids |= {name: GRIDS[name](ARMS, records.scores) for name in ("uniform", "logit")}
+    each = (records.scores, records.errors) if len(records.scores) else None
+    return {
+        alpha: {name: best_coverage(grid, *each, alpha) if each else math.nan for name, grid in grids.items()}
+        for alpha in config.alphas
+    }
 
 
 def _typed_log(config: Inspect, log: str, score: str, records: Records) -> list[str]:

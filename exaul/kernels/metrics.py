@@ -12,7 +12,7 @@ neural networks", 2017), with the FDR (eq. 2) as the risk.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.game import GRIDS, compute_cuts
+from exaul.kernels.game import compute_cuts
 
 Floats = NDArray[np.float64]
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
@@ -97,12 +97,6 @@ def separation(scores: Floats, errors: Floats) -> float:
     below = np.cumsum(wrong) - wrong / 2  # wrong answers with a lower score, ties half
     with np.errstate(invalid="ignore"):
         return float((right * below).sum() / (wrong.sum() * right.sum()))
-
-
-def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) -> dict[str, float]:
-    """Compute ``best_coverage`` by name: of all thresholds first, then of each named grid, H = ``arms`` >= 2."""
-    grids = {"all thresholds": every_threshold(scores)} | {name: make(arms, scores) for name, make in GRIDS.items()}
-    return {name: best_coverage(grid, scores, errors, alpha) for name, grid in grids.items()}
 
 
 def wilson_interval(share: float, count: float) -> list[float]:

@@ -17,7 +17,7 @@ from exaul.engine.checks import typed
 from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records
-from exaul.engine.registry import FROM_LOG
+from exaul.engine.registry import FROM_LOG, backend_of
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels import native
@@ -56,8 +56,7 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     blocks = -(-rounds // BLOCK)
     cuts, errors = compute_cuts(grid, rest.scores)[None], rest.errors[None]
     records = native.RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
-    backend = native.make(aci_rank, "float64")
-    assert backend is not None
+    backend = backend_of(aci_rank, "native", "float64")
     arms, first = len(grid), (start[0], start[1])
     state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
     sums = Sums(np.zeros(len(alphas), np.int64), np.zeros(len(alphas)))

@@ -6,7 +6,7 @@ O(log H). Then the rule runs as a loop over copies, round by round.
 """
 
 import math
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,6 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, wo
             counts[r, k] = tree[leaves + k] / one
 
 
-@cache  # a program may make many backends of a learner, as the advice does
 def _compile(rule: Ranked) -> Loop:
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
     read, write = accessors(type(rule.start))

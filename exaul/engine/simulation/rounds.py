@@ -90,20 +90,18 @@ def simulate_chunk(
     numbers = jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
     keys = jax.tree.map(lambda x: x[None], keys)
 
-    def on_records(now: Carry, block: Chunk, params: RuleParams) -> Any:
+    def on_records(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
         cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
         learner, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
         cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
-        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         rounds = Block(cuts, errors, draws, block.active)
         state, answered = advance_copies(learner, state, rounds, params, shared)
         after = now._replace(learner=(learner, state), records_read=records_read)
         return after, answered, errors.reshape(BLOCK, -1), ()
 
-    def on_questions(now: Carry, block: Chunk, params: RuleParams) -> Any:
+    def on_questions(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
         objective, env_keys, pool = given
-        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
         drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
             uniforms.uniform(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
@@ -127,8 +125,9 @@ def simulate_chunk(
     def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         rounds, rates = x
         params = copies.rule_params(rates, rounds.block, imperfect)
+        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, rounds.block, numbers))
         simulate = on_records if environment is None else on_questions
-        after, answered, errors, asked = simulate(now, rounds, params)
+        after, answered, errors, asked = simulate(now, rounds, params, draws)
         wrong = jnp.where(answered, errors, 0.0)
         sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, rounds.checkpoint_rounds)
         return after._replace(sums=sums), (at_checkpoints, asked)

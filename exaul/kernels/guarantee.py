@@ -78,8 +78,8 @@ def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
         bound = regret(learner, "abstaining", of.horizon, of.arms, of.delta, of.alpha, lam)
         fdr = float(fdr_bound(of.answered, bound, of.alpha, lam))
         return FdrBound(fdr, 1 / lam, fdr - of.alpha - 1 / lam)
-    rates = (learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None)))(of.horizon, of.arms)
-    each = Rates(*np.array(rates, np.float64)[:, None])  # NaN in place of None
+    assert learner.rates is not None
+    each = Rates(*np.array(learner.rates(of.horizon, of.arms), np.float64)[:, None])  # NaN in place of None
     start, _ = start_of(learner.rule, 2, [of.alpha])  # without a log; the state does not depend on H
     if of.start is not None and fitted_share(learner.rule, start) is not None:
         start = start._replace(share=np.array([of.start]))

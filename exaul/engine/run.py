@@ -25,7 +25,6 @@ from exaul.engine.progress import Progress
 from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
-from exaul.engine.results.text_table import NOTHING
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
 from exaul.engine.simulation.prepare import PreparedSource, prepare
@@ -82,7 +81,7 @@ def run(
 
 def resume(
     path: str,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = {},
     *,
     executor: Executor | None = None,
     batches: int | None = None,
@@ -169,7 +168,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     return result
 
 
-def reopen(path: str, given: Mapping[str, Any] = NOTHING, trust: bool = False) -> PreparedSweep | None:
+def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
     """Prepare the rest of an interrupted sweep, or return None if it has finished; as ``resume``."""
     saved = read_manifest(Path(path))
     if "out" in given:

@@ -22,7 +22,7 @@ from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import NOTHING, cut, shared_start, with_rates
+from exaul.engine.results.text_table import cut, shared_start, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -75,7 +75,7 @@ SWEPT = {
 BAND = "line: mean over trials; band: 5% to 95% of trials"
 
 
-def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, str] = NOTHING) -> dict[str, Figure]:
+def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, str] = {}) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
     Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by alpha.
@@ -101,7 +101,7 @@ def with_answered(curves: Table) -> Table:
     return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
 
-def answered_against_wrong(trials: Table, advised: Mapping[float, str] = NOTHING) -> Figure:
+def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> Figure:
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.

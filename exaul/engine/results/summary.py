@@ -14,7 +14,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import NOTHING, columns_of, format_table, round_up, shared_start, with_rates
+from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, best_coverage
@@ -93,7 +93,7 @@ LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r
 def summarize(
     trials: Table,
     *,
-    advised: Mapping[float, str] = NOTHING,
+    advised: Mapping[float, str] = {},
     from_log: bool = True,
     condition: str = "",
     width: int | None = None,

@@ -9,7 +9,6 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import join_lines
@@ -21,8 +20,6 @@ GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
 SHORT = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
-
-NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 
@@ -44,7 +41,7 @@ def as_digits(rate: float) -> str:
 def format_table(
     rows: Sequence[Mapping[str, str | float]],
     width: int | None = None,
-    meanings: Mapping[str, str] = NOTHING,
+    meanings: Mapping[str, str] = {},
     names: int = 1,
     kept: int = 2,
 ) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import NOTHING, RATES
+from exaul.engine.results.text_table import RATES
 from exaul.engine.results.totals import Totals, of_learners
 from exaul.engine.simulation.schedule import ASKED
 from exaul.kernels import metrics
@@ -130,7 +130,7 @@ def _asked_of(of: Totals) -> Table:
 
 
 def _over_time(
-    of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = NOTHING
+    of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = {}
 ) -> Table:
     """Return mean and quantiles over trials of ``curves(rows)``, where ``rows`` are checkpoints, of a learner.
 

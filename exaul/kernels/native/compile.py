@@ -15,6 +15,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.cpython.unsafe.numbers import viewer
 
 from exaul.kernels.native.store import Store
+from exaul.kernels.online import choose
 
 
 class _Disjoint(CompilerBase):
@@ -95,10 +96,7 @@ def exp(x: Any) -> Any:
     return _view(_view(p, nb.int64) + (_view(shifted, nb.int64) << 52), nb.float64)
 
 
-@compiled
-def where(condition, x, y):
-    """Return x if the condition holds, else y: ``numpy.where`` of scalars, without its temporary arrays."""
-    return x if condition else y
+where = compiled(choose)
 
 
 def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] = ()) -> Any:

@@ -348,7 +348,7 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
     """
     partial = folder / f"{PARTIAL}results"
     moved: list[Path] = []
-    with explain_errors(folder, advice), create_folder(folder):
+    with explain_errors(folder, advice):
         try:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()

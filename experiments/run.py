@@ -115,12 +115,11 @@ class Runner:
         """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
         key = part.sweep, tuple(one.content() for one in part.records)
         if key not in self.calls:
-            call = partial(run_sweep, *part)
             if self.executor is None:
-                self.calls[key] = cache(call)
+                self.calls[key] = cache(partial(run_sweep, *part))
             else:
                 what = f"{part.sweep.environment} on {', '.join(one.name for one in part.records)}"
-                self.sent.append(self.executor.submit(call))
+                self.sent.append(self.executor.submit(run_sweep, *part))
                 self.calls[key] = partial(result_of, self.sent[-1], what)
         return self.calls[key]
 

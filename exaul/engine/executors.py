@@ -106,18 +106,13 @@ class _Ray(Executor):
         self._gpus = gpus
 
     def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        """Send a call."""
+        """Send a call of a function: Ray takes no ``partial``."""
         import ray
 
         # max_retries=-1: a task whose machine is lost is always sent again. max_calls=0: workers are kept, so that
         # each compiles a program once.
-        task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(_called)
-        return task.remote(call, *given, **named).future()
-
-
-def _called(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    # Ray accepts functions only, and a call may be a ``partial``.
-    return call(*given, **named)
+        task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(call)
+        return task.remote(*given, **named).future()
 
 
 @contextmanager

@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_101,
-    "test lines": 20_648,
-    "product tokens": 193_879,
-    "test tokens": 194_363,
-    "engine and commands, lines": 9_801,
+    "product lines": 26_020,
+    "test lines": 20_646,
+    "product tokens": 193_252,
+    "test tokens": 194_324,
+    "engine and commands, lines": 9_785,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_519,
-    "exaul/serving, lines": 4_580,
+    "exaul/kernels, lines": 4_458,
+    "exaul/serving, lines": 4_577,
     "exaul/llm, lines": 2_973,
-    "experiments, lines": 2_873,
+    "experiments, lines": 2_872,
     "benchmarks, lines": 768,
     "files outside docs": 320,  # of the repository, which has no data
     "longest file": 478,
     "path: files of engine and commands": 30,
-    "path: files of kernels": 15,
-    "path: functions": 470,
+    "path: files of kernels": 14,
+    "path: functions": 465,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

@@ -14,7 +14,7 @@ from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
-from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
+from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import best_coverage, every_threshold, risk_coverage, separation
@@ -24,6 +24,7 @@ SHARES = "largest share that a threshold answers with an FDR of at most alpha; t
 DROPPED = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 GROUPS = 10  # of rows in the figure of reliability
+FEW = 100  # rows, of which a share has a standard error of up to .05
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
 
@@ -59,7 +60,7 @@ def main(given: Mapping[str, Any]) -> int:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)
-    words = _typed_log(config, config.log, config.score, records)
+    words = _typed_log(config, config.log, config.score, records.dropped)
     findings = diagnose(words, categories(config.log, config), records, places, config.alphas)
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
@@ -91,21 +92,25 @@ def main(given: Mapping[str, Any]) -> int:
     show(
         "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
+        f"only {len(scores)} rows: what a threshold answers of others may differ much" if len(scores) < FEW else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *(_describe_least(alpha, best[alpha][1] if alpha in best else 0.0) for alpha in config.alphas),
+        *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}),
         recommend_grid(_by_grid(config, records)),
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
 
 
-def _describe_least(alpha: float, share: float) -> str:
-    """Return that a threshold answers hardly a share at alpha; empty if it answers more."""
-    if share == 0:
-        return f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
-    low = f"at alpha = {alpha:g} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
-    return low if share < FEASIBLE else ""
+def _describe_least(shares: Mapping[float, float]) -> list[str]:
+    """Return sentences on the alphas at which no threshold answers, or at most a small share; by alpha, shares."""
+    none = [f"{alpha:g}" for alpha, share in shares.items() if share == 0]
+    low = [f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE]
+    few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
+    return [
+        f"no threshold reaches alpha = {', '.join(none)} on this log; a learner would mostly abstain" * bool(none),
+        f"at alpha = {', '.join(low)} {few}" * bool(low),
+    ]
 
 
 def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
@@ -179,11 +184,13 @@ def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
     rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected = list[list[str]]()  # each log with its flags, as typed
-    for file in log_files(config.log):
+    logs = {file: load_traces(file, config, config.each) for file in log_files(config.log)}
+    check_columns(config.each, [trace for traces in logs.values() for trace in traces])
+    for file, traces in logs.items():
         columns = categories(file, config)
-        for trace in load_traces(file, config, config.each):
+        for trace in traces:
             shares, records = _by_grid(config, trace.records), trace.records
-            inspected.append(_typed_log(config, trace.log, trace.score, records))
+            inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
                 "trace": records.name,
@@ -256,11 +263,12 @@ def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]
     }
 
 
-def _typed_log(config: Inspect, log: str, score: str, records: Records) -> list[str]:
-    """Return a log and the flags of its columns, as they are typed."""
+def _typed_log(config: Inspect, log: str, score: str, dropped: int) -> list[str]:
+    """Return a log, the flags of its columns and the targets, as they are typed."""
     columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
     flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
-    return [log, *flags, *(["--drop-missing"] if config.drop_missing or records.dropped else [])]
+    alphas = [] if config.alphas == Inspect.alphas else ["--alphas", *(f"{alpha:g}" for alpha in config.alphas)]
+    return [log, *flags, *(["--drop-missing"] if config.drop_missing or dropped else []), *alphas]
 
 
 COMMANDS = {"inspect": Command((Inspect,), main)}

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -137,8 +137,10 @@ def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
 
 
 def check_count(name: str, value: int | None, least: int = 1) -> None:
-    """Raise BadInput unless an integer is None or from ``least`` to 2**31 - 1."""
-    check_holds(name, value, value is None or least <= value < MOST, f"from {least} to {MOST - 1}")
+    """Raise BadInput unless a value is None or an integer from ``least`` to 2**31 - 1."""
+    is_integer = value is None or isinstance(value, Integral)
+    holds = value is None or (is_integer and least <= value < MOST)
+    check_holds(name, value, holds, f"{'' if is_integer else 'an integer '}from {least} to {MOST - 1}")
 
 
 def check_not_negative(name: str, value: float | None) -> None:

@@ -5,10 +5,9 @@
 """
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import jax
@@ -173,6 +172,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     """
     cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
     check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
+    _check_range("lam", getattr(params, "lam", ()), 0, np.finfo(float).max)
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
@@ -195,10 +195,11 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
 
     Rates may be those of its blocks; ``is_whole``: of all.
     """
+    check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
     rule, kinds = getattr(getattr(learner, "definition", None), "rule", None), {Fixed: FixedParams, Own: RuleParams}
     kind = (kinds | {Ranked: RankedParams}).get(type(rule), type(params) if rule is None else Params)
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
-    ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), math.inf)
+    ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), np.finfo(float).max)
     for name, most in ({"alpha": 1, "step": 1} | ranges).items():  # your own class may read no rates, which are NaN
         _check_range(name, getattr(params, name, ()), 0, most)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
@@ -239,15 +240,15 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
         BadInput: a number is out of its range.
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
+    check_holds("rounds", "an array that JAX traces", not isinstance(rounds, jax.core.Tracer), "known")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
-    check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
     known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(params))
     check_holds("params", "arrays that JAX traces", known, "known numbers: call regret_bound outside jit and vmap")
+    _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:
         return np.full(counts.shape, math.nan)
-    _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
     given = learner.arms, delta, params.alpha, params.lam
     return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *given), otypes=[float])(counts)
 
@@ -281,7 +282,9 @@ def cuts(grid: Any, scores: Any) -> Any:
     ``BadInput``: a threshold is below the one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
-        check_holds("grid", "an array", bool((np.diff(grid) >= 0).all()), "sorted: exaul.cuts(grid, scores)")
+        holds = np.ndim(grid) == 1 and len(grid) >= 2 and bool((np.diff(grid) >= 0).all())
+        check_holds("grid", np.shape(grid), holds, "[H], sorted thresholds, H >= 2: exaul.cuts(grid, scores)")
+    _check_range("grid", grid, 0, 1)
     _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
         reached = jnp.searchsorted(jnp.asarray(grid), jnp.asarray(scores), side="right")
@@ -306,9 +309,10 @@ class GamePool(NamedTuple):
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
     """Return the keys of a sweep's trials, by number or the first ``trials``; ``BadInput``: one is out of range."""
-    check_holds("seed", seed, 0 <= operator.index(seed) < 2**64, "from 0 to 2**64 - 1")
+    check_holds("seed", seed, isinstance(seed, Integral) and 0 <= seed < 2**64, "an integer from 0 to 2**64 - 1")
     numbers = np.asarray(trials)
-    numbers = numbers if numbers.ndim else np.arange(operator.index(numbers.item()))
+    check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
+    numbers = numbers if numbers.ndim else np.arange(numbers.item())
     _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, MOST)
     streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
@@ -423,7 +427,7 @@ def environment(
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
     grid = np.asarray(grid, np.float64)
     for f, e in zip(scores, errors, strict=True):
-        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape, "of one shape")
+        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
         cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
     values = adaptive.read_tunables(reference, made, {key: str(x) for key, x in (tunables or {}).items()})

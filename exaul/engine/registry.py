@@ -110,7 +110,7 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     if isinstance(name, kinds):
         return name
     wanted = " or ".join(kind.__name__ for kind in kinds)
-    check_holds(field, name, isinstance(name, str), f"a name, 'module:name' or a {wanted}")
+    check_holds(field, name, isinstance(name, str), f"a name, 'module:name', or of the type {wanted}")
     if name in table:
         return load_object(table[name])
     check_names(field, (name,), table)
@@ -123,7 +123,7 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     finally:
         sys.path.remove(here)
     if not isinstance(found, kinds):
-        raise BadInput(f"{field}: {name!r} is a {type(found).__name__}; it must be a {wanted}")
+        raise BadInput(f"{field}: {name!r} is of the type {type(found).__name__}; it must be {wanted}")
     return found
 
 

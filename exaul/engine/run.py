@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from exaul.engine import folder, machine, registry
 from exaul.engine import manifest as manifests
-from exaul.engine.checks import BadInput, check_count, quote
+from exaul.engine.checks import BadInput, check_count, check_holds, check_known, quote
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
 from exaul.engine.folder import Arrays, Batch, SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats, parse_log
-from exaul.engine.logs.traces import is_folder, load_traces, log_files, neighbours, short_names
+from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
+from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import check_unchanged, first_difference, identity, read_finished, read_manifest
-from exaul.engine.progress import Progress
+from exaul.engine.progress import MODES, Progress
 from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
@@ -74,6 +74,8 @@ def run(
         Mismatch: devices, versions or sources differ between this process and a worker.
         BatchFailed: a batch failed on a worker; the finished batches are kept in the sweep's folder.
     """
+    check_holds("sweep", sweep, isinstance(sweep, Sweep), "a Sweep")
+    check_known("progress", (progress,), MODES)
     if executor is not None and records is not None:
         raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
     return finish(prepare_sweep(sweep, records, executor is not None), executor, batches, progress, save_every)
@@ -387,10 +389,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
     if not sweep.logs:
         raise BadInput("logs: none given; a sweep over traces needs at least one")
     traces = [x for log in sweep.logs for file in log_files(log) for x in load_traces(file, sweep, sweep.each)]
-    columns = {name for trace in traces for name in parse_log(trace.log)[1]}
-    for name in sweep.each:
-        if name not in columns:
-            raise BadInput(f"each: no log has a column {name!r}")
+    check_columns(sweep.each, traces)
     long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
     if not long:
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")

@@ -59,7 +59,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
 
         by = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
         named = with_rates(files.Table(points))
-        named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
+        if named.groupby(by).ngroups == 1:  # else the legend of all panels would have the slopes of one
+            named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
         drawn = figures.growth(named, "horizon", "rounds $T$", by)
         folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table

@@ -92,9 +92,7 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
     assert text == "at alpha = 0.1: use aci-rank, started from a log of your model"
-    head, *lines = (
-        re.split("  +", line) for line in advice.describe_halves(table, True).split("\n\n")[1].splitlines()
-    )
+    head, *lines = (re.split("  +", line) for line in advice.describe_halves(table).split("\n\n")[1].splitlines())
     assert head == ["learner", "FDR", "answered"]
     for row, (name, *cells) in zip((learned, held), lines, strict=True):
         assert name == row["learner"]
@@ -202,6 +200,6 @@ def test_with_imperfect_feedback_it_promises_nothing():
     """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
     result = run(Sweep(trials=1, horizon=300, arms=20, alphas=(0.1,), learners=("aci-rank",), delay=20))
     assert "at alpha = 0.1: use aci-rank" in result.summary()
-    assert "unlike in this sweep" not in advice.describe_halves(advice.advice_table([made_up(300)], [0.1]), True)
-    late = run(Sweep(**SMALL, delay=20), [made_up(300)])
-    assert "rated at once and correctly, unlike in this sweep" in late.summary()
+    for late in (result, run(Sweep(**SMALL, delay=20), [made_up(300)])):
+        assert "rated at once and correctly, unlike this sweep" in late.summary()
+    assert "unlike" not in run(Sweep(**SMALL), [made_up(300)]).summary()

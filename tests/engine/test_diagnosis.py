@@ -137,7 +137,7 @@ DEFECTS = {  # a log, its only defects, and what the first sentence says
 
 def words_of_log(capsys):
     """The defects of the log, in the table of traces."""
-    line = output_of(["inspect", "log.csv", "--each", "none"], capsys).splitlines()[3]
+    line = output_of(["inspect", "."], capsys).splitlines()[3]
     return [word for word in line.split() if word in WORDS]
 
 

@@ -17,7 +17,6 @@ from exaul.engine.results.summary import (
     summarize,
     summarize_theory,
 )
-from exaul.kernels.game import GRIDS
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -37,7 +36,7 @@ HOPELESS = HARD._replace(errors=np.ones(100))
     ],
 )
 def test_answerable_is_the_mean_over_segments(records, segments, expected):
-    found = shares_answerable(records, GRIDS["uniform"](20, ()), segments, [0.1])
+    found = shares_answerable(records, segments, [0.1])
     assert found == pytest.approx(expected)
 
 

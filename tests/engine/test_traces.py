@@ -13,7 +13,7 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
-from exaul.kernels.metrics import best_coverage
+from exaul.kernels.metrics import best_coverage, every_threshold
 from tests.engine.test_session import Stop, files_in
 from tests.processes import output_of
 
@@ -78,8 +78,7 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
         here = trials[(trials["learner"] == row["learner"]) & (trials["alpha"] == row["alpha"])]
         here = here[here["source"] == row["trace"]]
         share = here["answered"] / 600
-        grid = 1 / (1 + np.exp(-np.linspace(-7, 14, 18)))
-        best = best_coverage(np.array([0, *grid, 1]), records.scores, records.errors, row["alpha"])
+        best = best_coverage(every_threshold(records.scores), records.scores, records.errors, row["alpha"])
         expected = {
             "lambda": 600**0.5,
             "horizon": 600,
@@ -159,8 +158,7 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
     assert alone.equals(files.load(Path("out/trials.csv")))
     first, second = (load_log(log, Layout(score="score_a")) for log in logs)
     assert row["error_rate"] == np.concatenate([first.errors, second.errors]).mean()
-    grid = np.linspace(0, 1, 20)
-    best = [best_coverage(grid, records.scores, records.errors, row["alpha"]) for records in (first, second)]
+    best = [best_coverage(every_threshold(x.scores), x.scores, x.errors, row["alpha"]) for x in (first, second)]
     assert row["answerable"] == pytest.approx(np.mean(best))
 
 

@@ -157,7 +157,11 @@ def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     sep = _separator(path)
     if len(_csv_header(path, sep)) > WIDE:
         parse = partial(parse, usecols=names)
-    table = parse(sep=sep, skipinitialspace=sep == " ")
+    try:
+        table = parse(sep=sep, skipinitialspace=sep == " ")
+    except pd.errors.ParserWarning:
+        _csv_header(path, sep, 0)  # which names the row
+        raise
     return table.set_axis(range(1, len(table) + 1))
 
 
@@ -165,14 +169,14 @@ def _open(path: Path) -> Any:
     return get_handle(path, "r", encoding=ENCODING, compression="infer")
 
 
-def _csv_header(path: Path, sep: str) -> list[str]:
-    """Return the first row of a CSV. Raise ValueError if it is wide, and a later row is longer."""
+def _csv_header(path: Path, sep: str, wide: int = WIDE) -> list[str]:
+    """Return the first row of a CSV. Raise ValueError if it is ``wide``, and a later row is longer."""
     with _open(path) as handles:  # several spaces separate as one does
         each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
         rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
         header = next(rows, [])
         # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
-        for number, row in enumerate(rows if len(header) > WIDE else (), 1):
+        for number, row in enumerate(rows if len(header) > wide else (), 1):
             if len(row) > len(header):
                 raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
     return header

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from exaul.engine.checks import (
     BadInput,
     Configuration,
+    check_known,
     join_lines,
+    meant,
     name_with_values,
     quote,
     setting,
@@ -31,6 +33,7 @@ from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.aci_rank import SHARE, SHORT
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
+LISTED = 50  # most values of a column in an error (chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,12 @@ class Layout(Configuration):
         super().__post_init__()
         if self.error is not None and self.correct is not None:
             raise BadInput("error: given together with correct; choose one of the two")
+
+    def check_used(self, log: object) -> None:
+        """Raise BadInput if a column is named, but no log is given."""
+        named = [f.name for f in fields(Layout) if getattr(self, f.name) != f.default]
+        if named and log is None:
+            raise BadInput(f"{', '.join(named)}: given without warm_start, whose columns they name")
 
 
 class Records(NamedTuple):
@@ -153,6 +162,10 @@ def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -
     for name, value in selection.items():
         chosen &= np.array([text_of(x) == value for x in cells[name]], bool)
     if not chosen.any():
+        for name, value in selection.items():
+            known = dict.fromkeys(map(text_of, cells[name]))
+            if 0 < len(known) <= LISTED:
+                check_known(f"{path}: {name}", (value,), known)
         wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
         raise BadInput(f"{path}: no row{wanted}; at least one is needed")
     return SelectedRows(path, rows, cells, np.flatnonzero(chosen))
@@ -194,7 +207,8 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in present:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint * (name == 'score')}")
+            hint = meant((name,), present) or hint * (name == "score")
+            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:

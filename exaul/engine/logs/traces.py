@@ -60,6 +60,13 @@ def log_files(log: str) -> list[str]:
     return logs
 
 
+def check_columns(each: Sequence[str], traces: Sequence[Trace]) -> None:
+    """Raise BadInput unless a log of the traces has each of some columns."""
+    for name in each:
+        if not any(name in parse_log(trace.log)[1] for trace in traces):
+            raise BadInput(f"each: no log has a column {name!r}")
+
+
 def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
     """Return all traces of a log, by score column in the order of the file, then sorted by values.
 

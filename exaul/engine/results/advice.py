@@ -141,12 +141,13 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, step: str = "", limits: Sequence[str] = ()) -> str:
+def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfect: bool = True) -> str:
     """Return the advice as text: a sentence per source and alpha, then cautions and limits; empty without rows.
 
     Args:
         table: as of ``advice_table``.
         step: of the learner, if the sweep has several.
+        is_perfect: whether each answer of the sweep gets its feedback at once.
         limits: what is proven of the advised learner, as of ``describe_limits``.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
@@ -156,6 +157,8 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = ()) -> str:
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
+    if lines and not is_perfect:
+        lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
     return "\n".join([*lines, *limits])
 
 
@@ -167,19 +170,15 @@ def describe_use(sweep: Sweep, alpha: float) -> str:
     flags = [word for pair in pairs for word in pair if word is not True]  # drop_missing is True: a flag alone
     program = ", ".join(f"{x}={value!r}" for x, value in ({"alpha": alpha, "warm_start": log} | columns).items())
     command = typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
-    served = "as a service, which --upstream URL puts in front of a model"
+    served = "as a service, which --upstream URL puts in front of a model (with --score, that of this log)"
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 
 
-def describe_halves(table: Table, is_perfect: bool, width: int | None = None) -> str:
-    """Return what was answered of one half after a start from the other, as a table with its title.
-
-    ``is_perfect``: each answer of the sweep gets its feedback at once.
-    """
-    unlike = "" if is_perfect else "; there, all answers are rated at once and correctly, unlike in this sweep"
+def describe_halves(table: Table, width: int | None = None) -> str:
+    """Return what was answered of one half after a start from the other, as a table with its title."""
     title = (
         f"the advice rests on {HALVES} random halves of the log: each line starts from one half and plays the "
-        f"other, which it has not seen (mean, and 5% to 95% of the halves){unlike}"
+        f"other, which it has not seen (mean, and 5% to 95% of the halves)"
     )
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
@@ -201,7 +200,8 @@ def _sentence(row: Any, step: str) -> str:
     if row["advised"]:
         return f"use {LEARNER}{step}, started from a log of your model"
     most = row["fdr_most"]
-    limit = "answers nothing" if np.isnan(most) else f"may have an FDR of {most:.1%}"
+    limit = f"may have an FDR of {most:.1%} (95% limit over halves of the log)"
+    limit = "answers nothing" if np.isnan(most) else limit
     advice = "take a larger alpha, more rows or a better score"
     return f"no advice. {LEARNER}{step}, started from a log, {limit}: {advice}"
 

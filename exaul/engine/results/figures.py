@@ -229,11 +229,13 @@ def over_time(
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         if are_shares:
             in_percent(axes.yaxis)
-    without = ", ".join(drawn.loc[drawn[dotted].isna(), "learner"].unique()) if dotted else ""
-    none = f" (none for {plain(without)})" if without else ""
+    names, lacks = drawn["learner"].str.partition(", ")[0], drawn[dotted or curve + "_mean"].isna()
+    names = names.where(lacks.groupby(names).transform("all"), drawn["learner"])  # one for all its rates
+    none = f" (none for {plain(', '.join(names[lacks].unique()))})" if lacks.any() else ""
+    limit = "limit on any sequence" if dotted == "risk_bound" else "proven limit at each t"
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
     note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent)
-    add_legend(figure, panels, note + (f"; dotted: proven limit at each t{none}" if dotted else ""))
+    add_legend(figure, panels, note + (f"; dotted: {limit}{none}" if dotted else ""))
     return figure
 
 
@@ -376,7 +378,8 @@ def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             positive = line[line["regret"] > 1e-9 * line[x]]  # up to rounding, which best-fixed has
-            axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
+            if len(positive):
+                axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
             axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
         axes.set(yscale="log", xlabel=x_label)

@@ -122,9 +122,10 @@ class Result:
             summary.describe_warm_start(played),
         ]
         if is_log and not self.advice.empty:
-            parts.append(advice.describe_halves(self.advice, sweep.feedback == PERFECT_FEEDBACK, width))
+            parts.append(advice.describe_halves(self.advice, width))
         limits = summary.describe_limits(trials, advised, condition)
-        parts.append(advice.describe(self.advice, self._step and f"{self._step} (the first of --steps)", limits))
+        step = self._step and f"{self._step} (the first of --steps)"
+        parts.append(advice.describe(self.advice, step, limits, sweep.feedback == PERFECT_FEEDBACK))
         if is_log and best:
             parts.append(advice.describe_use(sweep, next(iter(best))))
         elif not is_log and not self.advice.empty:
@@ -173,7 +174,7 @@ class Result:
         """Return the share that a fixed threshold can answer, by alpha; of a replayed log in the first T rounds."""
         reached = slice(horizon if self.sweep.environment == "replay" else None)
         records = [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in source.records]
-        return summary.shares_answerable(records, source.grid, self._segments, self.sweep.alphas)
+        return summary.shares_answerable(records, self._segments, self.sweep.alphas)
 
     def _of_sources(self) -> list[dict[str, Any]]:
         """Return for each source and alpha what does not depend on trials: columns of ``traces.csv``."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
-from exaul.engine.logs.diagnosis import FEASIBLE
+from exaul.engine.logs.diagnosis import FEASIBLE, answerable
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
@@ -17,13 +17,10 @@ from exaul.engine.results.advice import NEAR
 from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
-from exaul.kernels.metrics import Floats, best_coverage
 
 
-def shares_answerable(
-    records: Sequence[Records], grid: Floats, segments: int, alphas: Sequence[float]
-) -> dict[float, float]:
-    """Return, by alpha, the largest share that a threshold of the grid [H] answers with an FDR of at most alpha.
+def shares_answerable(records: Sequence[Records], segments: int, alphas: Sequence[float]) -> dict[float, float]:
+    """Return, by alpha, the largest share that a threshold answers with an FDR of at most alpha.
 
     It is the mean over segments, which alternate between the sources. The result is empty if it is unknown: the
     records are not available, or a segment mixes sources.
@@ -31,17 +28,18 @@ def shares_answerable(
     if len(records) != min(segments, 2):
         return {}
     each = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
-    return {a: float(np.mean([best_coverage(grid, x.scores, x.errors, a) for x in each])) for a in alphas}
+    return {a: float(np.mean([answerable(x.scores, x.errors, a) for x in each])) for a in alphas}
 
 
 def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records], is_log: bool) -> str:
     """Return in one line what was played, of an entry of ``sources`` in a manifest and its records, if known."""
     kind = "" if is_log else "synthetic profile "
-    rows = "" if kind or not records else f", {sum(len(each.scores) for each in records):,} rows"
+    many = sum(len(each.scores) for each in records)
+    rows = "" if kind or not records else f", {many:,} row{'s' * (many > 1)}"
     dropped = sum(each.dropped for each in records)
     left_out = f" ({dropped:,} without score or label left out)" if dropped else ""
     horizon, trials = source["horizon"], len(sweep.trial_numbers)
-    played = f"{trials:,} trial{'s' * (trials > 1)} of {horizon:,} questions"
+    played = f"{trials:,} trial{'s' * (trials > 1)} of {horizon:,} question{'s' * (horizon > 1)}"
     uses = ""
     if rows and sweep.environment == "stochastic":
         many = len(records[0].scores)
@@ -130,7 +128,7 @@ def summarize(
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if starred else []
     if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # it may be too narrow
         meaning = f"at most alpha x its answers + this number are wrong, {ALWAYS}{condition}"
-        legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or nothing proven)")
+        legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
@@ -213,8 +211,9 @@ def summarize_theory(
         "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1 of docs/proofs.md)",
         "by the paper": "the same by its theorem (eq. 6)",
         "regret": "loss above that of best-fixed (mean)",
-        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: above T",
-        "of answerable": "share answered, divided by the largest share that a fixed threshold answers with an FDR "
+        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: "
+        "the bound is above T, or there is none",
+        "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",
     }
     return format_table(table, width, meanings, kept=4)
@@ -256,7 +255,9 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         for cell, rows in _cells(observed, CELL)
     ]
     table = _once(table)
+    others = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
     meanings = {
+        "learner": f"those left out see every error at once: {others}" if others else "",
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
         "at most": "proven limit of them for any feedback",
@@ -281,8 +282,8 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         }
         lines.append(cell | row)
     meanings = {
-        "of answerable": "share answered, divided by what the best such threshold answers, and 100% where more is "
-        "answered (mean over traces)",
+        "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR of at "
+        "most alpha; at most 100% (mean over traces)",
         f"FDR<=alpha+{NEAR:g}": "share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
@@ -298,8 +299,8 @@ def advise_traces(table: Table) -> str:
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
         each = list[str]()
         for name, chosen in rows.groupby("advised"):
-            few = name != NONE and len(chosen) <= NAMED
-            which = f" ({join_lines('; '.join(x.removeprefix(start) for x in chosen['trace']))})" if few else ""
+            named = join_lines("; ".join(x.removeprefix(start) for x in chosen["trace"]))
+            which = f" ({named})" if len(chosen) <= NAMED else ""
             each.append(f"{name} on {len(chosen)}{which}")
         lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(each)}")
     return "\n".join(lines)

@@ -60,7 +60,7 @@ def with_feedback(name: str, learner: Learner[Any], inner: Any, feedback: Feedba
     from exaul.kernels import delayed  # which imports JAX
 
     if isinstance(learner.rule, Own):
-        raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
+        raise BadInput(f"learners: {name} found; a learner of your own class needs perfect feedback in a sweep")
     if feedback.reserve:
         check_reserve(name, learner)
     return delayed.make(inner, feedback, Rates(*(np.nan_to_num(x) for x in rates)))

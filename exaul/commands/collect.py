@@ -79,14 +79,14 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
     if config.budget is not None and None in job.rows:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     if len(complete) < FEW:
-        lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
+        lines.append(f"fewer than {FEW:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
         columns, log = [column_of(name) for name in config.score], str(Path(str(config.out)) / LOG)
         score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
         lines += ["", f"inspect the log: {typed('inspect', log, *score, *drop)}"]
         if score:
-            command = typed("sweep", "--logs", log, *score, "--grid", "logit", *drop)
+            command = typed("sweep", "--logs", log, *score, "--warm-start", "0.5", *drop)
             lines.append(f"run the learners on it: {command}")
     return lines
 

@@ -79,6 +79,7 @@ def start(given: Mapping[str, Any]) -> int:
     from exaul.serving.abstainers import Abstainers
 
     config = JournalStart(**given)
+    config.check_used(config.warm_start)
     check_holds("path", config.path, Path(config.path).exists(), "that of a journal")
     with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
         keys = abstainers.all_keys()

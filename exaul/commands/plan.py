@@ -54,6 +54,7 @@ class Plan(RatingFlags, Layout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_used(self.warm_start)
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
         check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
         check_count("arms", self.arms, 2)
@@ -67,6 +68,7 @@ class Plan(RatingFlags, Layout):
             raise BadInput("per_day, audits_per_day: one of the two given; audits are planned with both")
         if self.out is not None and self.per_day is None:
             raise BadInput("out: given without per_day; the figure is of the weeks of a service")
+        check_count("per_day", self.per_day)
         answers, audits = (self.per_day or 0) * self.coverage, self.audits_per_day
         fits = audits is None or 0 < audits <= answers
         check_holds("audits_per_day", audits, fits, f"from 1 to {answers:g}, the answers of a day")

@@ -10,6 +10,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import check_installed, quote
+from exaul.llm.scores import column_of
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
@@ -18,6 +19,7 @@ BEGUN = "it began with another log or alpha, and keeps what it has learned; exau
 MOST_KEYS = 20  # of the file, of which it prints what they will start with
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
+SHADOW = "shadow mode: every answer is shown, and no key learns"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
@@ -28,7 +30,7 @@ def main(given: Mapping[str, Any]) -> int:
     of_gateway = fields_given(GatewayFlags, given)
     gateway_flags = GatewayFlags(**of_gateway) if of_gateway else None
     from exaul.serving.http.application import app
-    from exaul.serving.http.gateway import add_gateway, warning_of
+    from exaul.serving.http.gateway import add_gateway, warnings_of
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
     logging.basicConfig(format="exaul: %(message)s")  # warnings and errors, to stderr
@@ -44,16 +46,17 @@ def main(given: Mapping[str, Any]) -> int:
             **configuration,
         )
         try:
-            beginnings = {} if config.shadow else application.state.service.beginnings(MOST_KEYS)
-            for key, started in beginnings.items():
+            service, texts = application.state.service, [SHADOW] if config.shadow else list[str]()
+            for key, started in () if config.shadow else service.beginnings(MOST_KEYS).items():
                 name = f"key {quote(key)}" if key or started is None else "new keys"
-                text = BEGUN if started is None else started or COLD
-                print(f"exaul: {name}: {text}", file=sys.stderr, flush=True)
+                texts.append(f"{name}: {BEGUN if started is None else started or COLD}")
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
-                warning = asyncio.run(warning_of(gateway_flags))
-                if warning is not None:  # it may be another model that clients ask, and so serving goes on
-                    print(f"exaul: {warning}", file=sys.stderr, flush=True)
+                texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
+            print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
+            for warning in asyncio.run(warnings_of(gateway_flags)) if gateway_flags else ():
+                # it may be another model that clients ask, and so serving goes on
+                print(f"exaul: {warning}", file=sys.stderr, flush=True)
             tokens, address = application.state.tokens, address_of(listener)
             server = BoundedServer(
                 application,
@@ -64,6 +67,16 @@ def main(given: Mapping[str, Any]) -> int:
         finally:
             application.state.service.close()
     return 0 if server.started else STARTUP_FAILURE
+
+
+def score_warnings(score: str, config: ServeFlags, known: str | None) -> list[str]:
+    """Return sentences if the gateway's scores are of another kind than a log's, or than ``known``, before."""
+    texts, of_log = [], config.log_score
+    if of_log.startswith("score_") and of_log != column_of(score):
+        texts.append(f"the scores of the log are {of_log}, those of the gateway {score}: they must be of one kind")
+    if known not in (None, score):
+        texts.append(f"--score was {known} so far, and is {score} now: begin each key anew (exaul journal start)")
+    return texts
 
 
 COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, AbstainersConfiguration), main)}

@@ -105,7 +105,7 @@ class EndpointFlags(Configuration):
                 object.__setattr__(self, name, as_address(name, getattr(self, name)))
         for flag in ("key_variable", "judge_key_variable"):
             variable = getattr(self, flag) or None  # local servers need no key
-            check_variable(flag, variable, is_set=False)
+            check_variable(flag, variable, is_set=variable not in (None, EndpointFlags.key_variable))
             key = os.environ.get(variable or "", "")
             for name in ("endpoint", "judge_endpoint", "extra"):
                 if len(key) >= SECRET and key in (getattr(self, name) or ""):

@@ -101,11 +101,9 @@ class Abstainer:
         """
         check_known("abstainer", configuration, [*OF_LOG, *(f.name for f in fields(AbstainerConfiguration))])
         config = AbstainerConfiguration(**configuration)
-        log, layout = None, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        if warm_start is not None:
-            log = read_start_log(warm_start, layout)
-        elif layout != Layout():
-            raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
+        layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
+        layout.check_used(warm_start)
+        log = None if warm_start is None else read_start_log(warm_start, layout)
         self._begin(config, AbstainerStart.after(config, log))
 
     # what help() and editors show: the fields of the configuration by name, in place of ``**configuration``

@@ -27,6 +27,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records
+from exaul.kernels.learners.aci_rank import SHORT
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
@@ -110,6 +111,7 @@ class Abstainers:
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
         self._alphas = dict[str, float]()
+        check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
         for key, own in (keys or {}).items():
             check_known(f"keys: {quote(key)}", own, ("alpha", "warm_start"))
             if "alpha" in own:
@@ -267,6 +269,11 @@ class Abstainers:
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
+    def note(self, name: str, value: str) -> str | None:
+        """Keep a value in the file under a name; return which it had before. ``OSError`` as in ``decide``."""
+        return self._journal.note(name, value)
+
+    @_uses_file
     def check_writable(self) -> None:
         """Raise OSError if the file cannot be written."""
         self._journal.check_writable()
@@ -416,12 +423,14 @@ class Abstainers:
     def _start_of_new(self, key: str) -> tuple[AbstainerConfiguration, AbstainerStart]:
         """Return the configuration of a new key, and what it begins with."""
         config, name = self._configuration_of(key), key if key in self._logs else ""
-        start, known = self._start_after(config, f"{KEY}{key}"), (name, config.alpha)  # after shadow mode
-        if start.log is None and isinstance(self._logs[name], str):
-            start = self._start_after(config, self._logs[name])
-        elif start.log is None:
+        start, log, known = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
+        # after shadow mode, unless there is a log, and fewer answers than a start from one may trust
+        few = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT)
+        if few and isinstance(log, str):
+            start = self._start_after(config, log)
+        elif few:
             if known not in self._starts:  # of thousands of keys
-                self._starts[known] = self._start_after(config, self._logs[name])
+                self._starts[known] = self._start_after(config, log)
             start = self._starts[known]
         return config, start
 

@@ -235,7 +235,8 @@ class JournalFile:
     def check_open(self) -> None:
         """Raise OSError if the file was closed, or was opened before this process was forked."""
         if self._lock is None or self._lock.closed:
-            raise OSError(errno.EBADF, "is closed, or was opened before a fork; open it in this process", self.path)
+            reason = "is closed, or was opened before a fork; open it in this process"
+            raise OSError(errno.EBADF, reason, str(self.path))
 
     def _begin(self) -> None:
         """Begin a transaction.

@@ -139,6 +139,15 @@ class Journal(JournalFile):
         (total,) = self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
         return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
 
+    def note(self, name: str, value: str) -> str | None:
+        """Keep a value in ``meta`` under a name of its own; return which it had before, or None."""
+        row = self._file.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        if row != (value,):
+            self._begin()
+            self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+            self.commit()
+        return row and str(row[0])
+
     def check_writable(self) -> None:
         """Raise OSError or an error of SQLite if the file cannot take some new pages.
 

@@ -103,7 +103,7 @@ def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
         assert status_of(old) == 401
         tokens.write_text(f"write {old}\n")
         running.send_signal(signal.SIGHUP)
-        line = running.stderr.readline()
+        line = [running.stderr.readline() for _ in range(3)][-1]  # shadow mode, the first tokens, and these
         assert line.startswith("exaul: the tokens stay as they were: tokens, line 1: the scopes must be of ")
         assert status_of(new) == 200
         running.send_signal(signal.SIGINT)
@@ -159,7 +159,10 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
         "exaul: key 'billing': aci-rank starts silent, because no threshold of the log reaches alpha = 0.2",
     ]
     assert answers == [True, False, False]
-    assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == ([], [True] * 3)
+    assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == (
+        [f"exaul: {serve.SHADOW}"],
+        [True] * 3,
+    )
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
     assert "exaul: key 'billing': it began with another log or alpha" in "".join(begun("--keys", "keys.toml")[0])
     with Abstainers("s") as abstainers:

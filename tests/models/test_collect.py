@@ -340,7 +340,7 @@ def test_answers_in_sentences_are_reported(stub, collect):
     stub.rule = USUAL
     printed = collect(f"--prompt {prompt}", out="short").printed
     assert "Who wrote War and Peace" in str(stub.asked[-1])
-    assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
+    assert "fewer than 1,000 rows: a sweep is inaccurate" in printed
 
 
 def test_a_dry_run_predicts_calls(sums, tmp_path, capsys):

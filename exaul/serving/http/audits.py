@@ -41,7 +41,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
             yield partial(service.audits, MOST), service.feedback
         return
-    address = as_address("where", where)
+    address = as_address("where", where).removesuffix("/v1")  # clients of OpenAI have it with that
     headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
     with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
 

@@ -29,7 +29,7 @@ from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD, GatewayFlags
-from exaul.serving.http.upstream import ClientHeaders, Upstream
+from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -105,24 +105,35 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         )
     else:
         for path in NOT_GATED:
-            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
+            of_refused: dict[str, Any] = {"dependencies": allowed, "include_in_schema": False}
+            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], **of_refused)
 
 
-async def warning_of(flags: GatewayFlags) -> str | None:
-    """Ask the endpoint a question. Return a sentence if the answer has no score, or if there is none."""
+async def warnings_of(flags: GatewayFlags) -> list[str]:
+    """Ask each model a question. Return a sentence for each whose answer has no score, or that has none."""
+    second, address = flags.second
+    endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
+    if second:
+        own = address, flags.fallback_key_variable
+        endpoints.append((*(own if address else endpoints[0][:2]), second))
+    return [text for endpoint in endpoints if (text := await _warning_of(flags, *endpoint))]
+
+
+async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, model: str) -> str | None:
     without = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
-    upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
+    upstream, headers = Upstream(url, key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
+            model = model or (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             if await probe(scorer, model, partial(upstream.reply, headers)):
                 return None
         trouble = f"the answers of {join_lines(model)} have none, and so all are {without[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a scorer of the user, too
-        trouble = f"a first question failed ({shorten(join_lines(str(error))) or type(error).__name__})"
-        if getattr(error, "status", 0) == 404 and not flags.upstream.endswith("/v1"):
+        asked = f" to {join_lines(model)}" if model else ""
+        trouble = f"a first question{asked} failed ({shorten(join_lines(str(error))) or type(error).__name__})"
+        if getattr(error, "status", 0) == 404 and not url.endswith("/v1"):
             trouble += "; most addresses end in /v1"
     finally:
         await upstream.close()
@@ -159,7 +170,7 @@ def checked_request(
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
     key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
     if flags.key == "header":
-        check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "a key that the service has a place for")
+        check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "one of the keys of this service")
     elif key:
         raise BadInput(f"{KEY_HEADER}: given; this service does not let clients choose a key (--key header)")
     elif flags.key == "model":
@@ -257,8 +268,8 @@ class Gateway:
                 completion = await upstream.complete(request, chat.headers)
         except CompletionFailed as failure:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
-            if failure.status >= 500:  # else it is the client's request; a message may quote its question
-                log.warning("the model did not answer: the client gets status %d", failure.status)
+            if not isinstance(failure, BodyRefused):  # else it is the client's request
+                log.warning("model %s: %s", shorten(join_lines(str(request["model"]))), failure)
             raise
         text, reason = completions.answer_of(completion)
         if not reason:  # what is shown is what is scored, without thoughts before it

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +77,9 @@ class ServeFlags(Configuration):
         super().__post_init__()
         if not self.state:
             raise BadInput("state: missing; --state is required")
+        columns = [f.name for f in fields(self) if f.name[:4] == "log_" and getattr(self, f.name) != f.default]
+        if columns and self.warm_start is None and self.keys is None:
+            raise BadInput(f"{', '.join(columns)}: given without warm_start or keys, whose logs they are of")
         check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
@@ -133,8 +136,10 @@ class GatewayFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            others = "the other flags of the gateway (--log-score names the column of a log)"
-            raise BadInput(f"upstream: missing; --upstream is required by {others}")
+            given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+            hint = " (--log-score names the column of a log)" if "score" in given else ""
+            text = f"{', '.join(given)}: given without --upstream URL{hint}"
+            raise BadInput(text if given else "upstream: missing; --upstream URL is needed")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             check_variable(flag, getattr(self, flag), is_set=True)
@@ -168,7 +173,8 @@ class GatewayFlags(Configuration):
         if given.startswith(("http://", "https://")):
             return "", as_address("fallback", given)
         name, _, address = given.partition("@http")
-        check_holds("fallback", self.fallback, not address or name != "", "NAME, or NAME@URL")
+        is_name = self.fallback is None or (name != "" and "://" not in name)
+        check_holds("fallback", self.fallback, is_name, "NAME, NAME@URL with https://..., or https://...")
         return name, as_address("fallback", f"http{address}") if address else ""
 
     @property
@@ -194,8 +200,8 @@ def read_keys(path: str | None) -> dict[str, dict[str, Any]]:
             keys = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read ({join_lines(str(error))})") from error
-    for name, fields in keys.items():
-        check_holds(f"{path}: {quote(name)}", fields, isinstance(fields, dict), "a table: [NAME]")
+    for name, own in keys.items():
+        check_holds(f"{path}: {quote(name)}", own, isinstance(own, dict), "a table: [NAME]")
     return keys
 
 
@@ -225,6 +231,7 @@ class Tokens:
         """Read the tokens again. If that is not possible, the old ones stay, and the log says why."""
         try:
             self._grants = _read_tokens(self._source)
+            log.warning("%d tokens are read again", len(self._grants))
         except BadInput as error:
             log.error("the tokens stay as they were: %s", error)
 

@@ -29,7 +29,7 @@ def test_scopes():
 
 def test_limits():
     for part in (
-        f"| {server.HEAD_BYTES // 1024} KiB, and what arrives with it at once; {server.HEAD_SECONDS} s |",
+        f"| {server.HEAD_BYTES // 1024} KiB, or somewhat more in one piece; {server.HEAD_SECONDS} s |",
         f"| {guard.BODY_BYTES // 2**20} MiB, {guard.BODY_SECONDS:g} s |",
         f"| {server.CONNECTIONS}; requests on as many further ones",
         f"| {upstream.MOST_CALLS} |",

@@ -129,9 +129,7 @@ def _asked_of(of: Totals) -> Table:
     return _over_time(of, lambda rows: {kind: x[rows] for kind, x in shares.items()})
 
 
-def _over_time(
-    of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = {}
-) -> Table:
+def _over_time(of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = {}) -> Table:
     """Return mean and quantiles over trials of ``curves(rows)``, where ``rows`` are checkpoints, of a learner.
 
     ``further`` are other columns, [cells, P] each.

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 
 
 class SweepFolder:
-    """The finished batches of a sweep, in a folder or, without a path, in memory."""
+    """The finished batches of a sweep, and saves of begun ones, in a folder or, without a path, in memory."""
 
     def __init__(self, path: Path | None, manifest: dict[str, Any], save_every: float = 0) -> None:
         """Use an existing folder, which must be locked to write; save at most once in ``save_every`` seconds.

@@ -82,7 +82,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def is_one_cpu() -> bool:
-    """Return whether JAX would find one CPU and nothing else, if that can be told without it.
+    """Return True if it is certain, without importing JAX, that it would find one CPU and nothing else.
 
     Other platforms come with a plug-in, or are asked for by a variable; a variable can also divide the CPU.
     """

@@ -28,7 +28,7 @@ LEARNERS = {
     "aci-rank-from-log": f"{_LEARNERS}.aci_rank:aci_rank",
 }
 FROM_LOG = "aci-rank-from-log"  # aci-rank, started from a sample of a built-in profile in place of a user's log
-# the paper's learners and comparators
+# the paper's learners, and what it compares them with
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 DEFAULT_LEARNERS = (*PAPER_LEARNERS, "aci-rank")
 

@@ -62,8 +62,8 @@ class Sweep(FeedbackFlags, Layout):
     )
     learners: tuple[str, ...] = setting(
         (),
-        "learners: {learners}, or MODULE:NAME of your own (default: aci-rank and the paper's, without "
-        "comparators in adaptive environments)",
+        "learners: {learners}, or MODULE:NAME of your own (default: aci-rank and the paper's; on profiles also "
+        "aci-rank-from-log, and in adaptive environments no best-fixed)",
         "NAME",
     )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")

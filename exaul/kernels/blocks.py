@@ -1,11 +1,11 @@
 """The backend for devices, in JAX: rounds in pieces of 8, on 9 numbers; no sort and no scatter.
 
-Over C rounds at most C cuts occur, so the arms keep their ratios within at most C + 1 groups, and sums over the
+Over n rounds at most n cuts occur, so the arms keep their ratios within at most n + 1 groups, and sums over the
 groups replace their weights without loss. An arm's group is the number of cuts that it reaches:
 
-    cuts of C rounds       |      |   |          |
+    cuts of n rounds       |      |   |          |
     arms               ...............................     H weights
-    groups              0     1    2      3       4        C + 1 sums; two rounds of one cut leave a group empty
+    groups              0     1    2      3       4        n + 1 sums; two rounds of one cut leave a group empty
 
 A round (line "Update" of Algorithm "ExAUL") changes 9 numbers, and XLA computes it for all copies in a few
 elementwise kernels. After a piece the arms get what their group got. Weights are computed anew every 256 rounds.

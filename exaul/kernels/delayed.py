@@ -44,7 +44,7 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     """Make the backend of a learner with bandit feedback from that with immediate feedback, ``inner``.
 
     It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.
-    Those of a block of 256 questions are the rates of the number of rounds learned at its start, not of questions.
+    Each 256 questions use the rates of the block that the number of learned rounds has reached, not of questions.
     """
     places = feedback.places(BLOCK * len(feedback_rates.eta))
     how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions

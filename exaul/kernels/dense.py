@@ -28,7 +28,7 @@ def _rule_params(params: Any, weight: Any) -> RuleParams:
 
 @dataclass(frozen=True)
 class GameLearner:
-    """A learner of one game on H arms; the classes below differ in the type of its rule."""
+    """A learner of one game on H arms; below is a class for each type of rule."""
 
     definition: Learner[Any]
     arms: int

@@ -15,7 +15,7 @@ from exaul.kernels.uniforms import Draws
 Array = Any  # a JAX or a NumPy array
 
 BLOCK = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
-SPAN = 1024  # rounds of a span (chosen): chunks begin with a span, in which ``native`` computes weights anew
+SPAN = 1024  # rounds of a span (chosen): chunks begin with one, and weights are computed anew at least once in it
 # Largest eta x (rounds between two computations of the weights). A round divides the sum of the weights by at most
 # e^eta, so that the sum stays above e^-300 and e^-40, far from the smallest numbers (1e-308 and 1e-38).
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
@@ -129,7 +129,7 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def log_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """Return 0, the distinct scores of a log from the past, and 1; or at most H - 2 of them, quantiles of the log.
+    """Return 0, the distinct scores of a log from the past, and 1; if they are more than H - 2, quantiles of them.
 
     H = ``arms`` is the largest number of thresholds. All but the first and the last are distinct.
     """

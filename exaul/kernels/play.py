@@ -146,13 +146,13 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
 
 def first_carry(first: Any, *given: Any) -> Any:
-    """Return the first carry of a scan over what is given; in ``shard_map``, both must vary over devices."""
+    """Let the first carry of a scan depend on what is given: in ``shard_map`` it must vary over devices, too."""
     anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
 
 
 def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
-    """Return the numbers of round t, from 0, and the state at them; eta and gamma may be [K], for blocks."""
+    """Return the params and the state at round t, from 0; rates [K] become those of its block."""
     if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
         return params, state
     k = t // BLOCK

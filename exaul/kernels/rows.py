@@ -1,11 +1,11 @@
-"""The paper's learners in rows of 32 arms: the same functions as ``dense``, in H / 32 + 32 steps a round.
+"""Learners with weights, in rows of 32 arms: the same functions as ``dense``, in H / 32 + 32 steps a round.
 
 Weights are kept as logarithms, so that nothing underflows at any rate. A round reads and writes one number of each
 row, and all numbers of the row at the cut.
 
     losses [R, 32]   of the arms of a row, the least is 0
     offset [R]       what all arms of a row were charged besides
-    mass   [R]       log of the sum of a row's weights, without its offset; changes only in the row at the cut
+    mass   [R]       log of the sum of a row's weights, without its offset; a round changes one
 """
 
 from dataclasses import dataclass

@@ -42,10 +42,11 @@ NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where noth
 
 WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
-# In bytes, at most, as measured: what else the process takes, JAX, a program of JAX, a compiled loop, a record of a
-# chunk, an answer that waits for feedback, a row of a table, all figures, and the slices of curves.
-BASE, JAX, PROGRAM, LOOP = 140 * 2**20, 300 * 2**20, 70 * 2**20, 15 * 2**20
-RECORD_BYTES, PENDING_BYTES, ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 50, 48, 300, 2**21, 8 * 13
+# in bytes, at most (measured)
+BASE, JAX = 140 * 2**20, 300 * 2**20  # of the process without JAX, and of JAX
+PROGRAM, LOOP = 70 * 2**20, 15 * 2**20  # of a program of JAX, and of a compiled loop
+RECORD_BYTES, PENDING_BYTES = 50, 48  # of a record of a chunk, and of an answer that waits for feedback
+ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 300, 2**21, 8 * 13  # of a row of a table, all figures, a slice of curves
 
 
 class Rollout(Saved):
@@ -292,7 +293,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
 
 
 def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
-    """Return the bytes of a copy's state: 9 for each arm (8, and sums), and those of answers without feedback."""
+    """Return the bytes of a copy's state: for each arm 8 of losses and 1 of sums, and the open answers."""
     state, feedback = 9 * len(source.grid), learner.feedback
     if isinstance(source.environment, Adaptive):  # draws of a block, and a distribution
         state += 8 * (BLOCK * source.environment.draws + 2 * len(source.grid))

@@ -1,6 +1,7 @@
 """Learners with the backend chosen for this device, their cells and their rates.
 
-A backend is the requested one, or the first suitable one that passes the check of ``agreement.py`` on this device.
+A backend is the requested one, or the first suitable one. On devices other than a CPU it must also pass the check
+of ``agreement.py``.
 """
 
 from collections.abc import Iterator

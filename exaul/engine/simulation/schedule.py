@@ -22,7 +22,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.native import CheckpointSums, NativeBackend
 from exaul.kernels.records import Pool, Streams
 
-BestArms = tuple[Floats, NDArray[np.int32]]  # least losses in hindsight [P, B], and their arms at the end [B]
+BestArms = tuple[Floats, NDArray[np.int32]]  # least losses [P, pairs x trials], and their arms at the end
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
 DEVICE_CHUNK = 2**25  # likewise on a device, which waits for the host between chunks (chosen)

@@ -1,4 +1,4 @@
-"""Comparators with a fixed threshold: ``no-abstention``, ``always-abstain`` and ``best-fixed``.
+"""Learners with a fixed threshold: ``no-abstention``, ``always-abstain`` and ``best-fixed``.
 
 They use arm 0, which answers everything, arm H - 1, which answers nothing, and the arm of least loss in hindsight,
 which defines the regret (eq. 3).

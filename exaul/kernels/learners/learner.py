@@ -1,9 +1,10 @@
 """Types of learners and of their rules, what they begin with, and their rates.
 
-A learner is a rule on scalars, with rates and proved bounds.
+A learner is a rule, with rates and proved bounds.
 
-Rules use ``where`` and operators only, so that one source serves every backend: JAX traces it, Numba compiles it.
-They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays whose shapes broadcast.
+Rules other than ``Own`` use ``where``, operators and functions written that way, so that one source serves every
+backend: JAX traces it, Numba compiles it. They are elementwise: below, every number of a copy is a scalar, and
+callers may pass arrays whose shapes broadcast.
 Each type of rule is a NamedTuple; a backend runs the types for which it has a kernel. "Below the cut" are the arms
 that answer a record, "above the cut" those that abstain.
 
@@ -140,7 +141,7 @@ class Learner(NamedTuple, Generic[RuleType]):
             is proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
             answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule
             can start from a log, two more arguments are alpha and the state before round 1.
-        rate: what a sweep calls its eta: ``eta``, or ``step``, which its field ``steps`` sets.
+        rate: ``eta``, or ``step`` if a sweep sets its eta by the field ``steps``.
     """
 
     feedback: str
@@ -213,7 +214,7 @@ def start_of(
 
 
 def fitted_share(rule: Rule, state: Any) -> Any:
-    """Return the share in a state that the rule may have fitted to a log; None if there is none."""
+    """Return ``state.share`` of a rule with ``fit``; None of others."""
     return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
 
 
@@ -240,7 +241,7 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
 
 
 def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *given: Any) -> Any:
-    """Return a field of ``RegretBounds`` after t rounds, at the rates [K] of the blocks, or [], of all blocks."""
+    """Return a bound of the regret after t rounds; ``rates`` are [K], for all its blocks, or [] if constant."""
     lengths = block_lengths(t)
     return bound(*(np.resize(x, len(lengths)) for x in rates), lengths, *given)
 

@@ -2,7 +2,7 @@
 
 The log is cut into halves. The learner starts from one half and plays the other: once in the order of the log, and
 30 times with random halves. Beside it, the threshold that a user would read off the first half plays the same
-records. The learner is advised at alpha if a threshold can answer a share FEASIBLE of the log, and if the upper limit
+records. The learner is advised at alpha if a threshold can answer a share FEASIBLE of the log, and the upper limit
 of its FDR is near alpha (``is_near``): the 95% quantile over random halves or, if that is larger, the FDR in the
 order of the log. Nothing depends on the trials of a sweep.
 """

@@ -114,8 +114,8 @@ async def warnings_of(flags: GatewayFlags) -> list[str]:
     second, address = flags.second
     endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
     if second:
-        own = address, flags.fallback_key_variable
-        endpoints.append((*(own if address else endpoints[0][:2]), second))
+        elsewhere = address, flags.fallback_key_variable
+        endpoints.append((*(elsewhere if address else endpoints[0][:2]), second))
     return [text for endpoint in endpoints if (text := await _warning_of(flags, *endpoint))]
 
 

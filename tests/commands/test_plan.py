@@ -155,6 +155,8 @@ BAD = {  # flags: how the line begins
     "--open -1": "--open: ",
     "--per-day 9": "--per-day, --audits-per-day: one of the two given",
     "--audits-per-day 9": "--per-day, --audits-per-day: one of the two given",
+    "--score s": "--score: given without warm_start",
+    "--per-day -1 --audits-per-day 3": "--per-day: -1 found",
     "--per-day 10 --audits-per-day 6": "--audits-per-day: 6 found; it must be from 1 to 5",
     "--per-day 10 --audits-per-day 0": "--audits-per-day: 0 found; it must be from 1 to 5",
 }

@@ -136,10 +136,11 @@ def falling(horizon):
     return exaul.make("exaul", 20, alpha=0.1, horizon=horizon, anytime=True)
 
 
-def regret(**game):
+def regret(lam=9.0, **game):
     """The regret of a game that was never answered."""
     given = {"cuts": GAME["cuts"], "errors": GAME["errors"], "answers": GAME["cuts"] < 0}
-    return exaul.regret(*exaul.make("exaul", 20, alpha=0.1, horizon=300), **given | game)
+    learner, params = exaul.make("exaul", 20, alpha=0.1, horizon=300)
+    return exaul.regret(learner, params._replace(lam=lam), **given | game)
 
 
 def in_float32(function):
@@ -203,6 +204,11 @@ CALLS = [
     *((partial(play_in, **given), sentence) for given, sentence in GAMES_IN),
     (lambda: exaul.keys(-1, 1), "^seed: -1 found"),
     (lambda: exaul.keys(0, -4), r"^trials: \[-4\] found"),
+    (lambda: exaul.keys(0, 1.5), "^trials: 1.5 found; it must be integers"),
+    (lambda: make(arms=10.5), "^arms: 10.5 found; it must be an integer from 2"),
+    (lambda: exaul.environment("stochastic", [], [], [0, 1]), "^scores, errors: .* not empty"),
+    (lambda: exaul.play("exaul", make()[1], **GAME), "^learner: 'exaul' found; it must be as of exaul.make"),
+    (lambda: run("exaul"), "^sweep: 'exaul' found"),
     (lambda: make(arms=71, grid=np.linspace(0, 1, 70)), "^arms: 71 found; it must be 70"),
     *((partial(make, **x), f"^{rate}: given, but {x['learner']} has none") for rate, x in WITHOUT),
     (lambda: make("aci-rank", arms=2, grid=[0, 1], log=([0.5, 0.5], [1])), r"^log: \[2, 1\] found"),
@@ -213,13 +219,15 @@ CALLS = [
         "^environment: .* 'module:name', or of the type Oblivious or Adaptive",
     ),
     (lambda: regret(answers=GAME["uniforms"]), "^answers: 'float64' found; it must be bool"),
+    (lambda: regret(-1), r"^lam: \[-1\] found"),
     (lambda: regret(errors=50 * GAME["errors"]), r"^errors: \[50.0\] found"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
     (partial(in_float32, lambda: make()), r'add .*: jax.config.update\("jax_enable_x64", True\)'),
     (lambda: exaul.grid("log", 10), "scores: not given; the grid log is made of them"),
     (lambda: traced("log"), r"^scores: traced by JAX, but how many are"),
     (lambda: exaul.cuts([0.0, 1.0], [np.nan]), r"^scores: \[nan\] found"),
-    (lambda: exaul.cuts([0.5, 0.2], [0.1]), "^grid: .*sorted"),
+    *((partial(exaul.cuts, x, [0.1]), "^grid: .*sorted") for x in ([0.5, 0.2], [], [0.5])),
+    (lambda: exaul.cuts([0, 50], [0.1]), r"^grid: \[50\] found"),
     (lambda: exaul.grid("uniform", 1), "^arms: 1 found"),
     (lambda: exaul.make("exaul", grid=[0, 1], alpha=0.1, horizon=9, log=([0.5], [1])), "does not start from"),
     (lambda: exaul.make("aci-rank-from-log", 40, alpha=0.1), "^log: not given, .*starts from one; give grid="),

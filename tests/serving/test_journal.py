@@ -230,8 +230,11 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert verify(path) == 0
     assert main(["journal", "start", str(path), "--key", "", "--alpha", "2"]) == 2
     capsys.readouterr()
-    assert main(["journal", "start", str(path), "--alpha", "0.2"]) == 2  # it forgets what a key has learned
-    assert capsys.readouterr().err == "exaul: --key: missing; it must be one of ''\n"
+    for flags in (["--alpha", "0.2"], ["--key", "", "--score", "s"]):  # it forgets what a key has learned
+        assert main(["journal", "start", str(path), *flags]) == 2
+    missing, unused = capsys.readouterr().err.splitlines()
+    assert missing == "exaul: --key: missing; it must be one of ''"
+    assert unused == "exaul: --score: given without warm_start, whose columns they name"
     assert output_of(["journal", "start", str(path), "--key", "b"], capsys) == "key 'b' is new: without a log\n"
 
 
@@ -333,6 +336,14 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
     assert wrong / answers < 0.14
     assert (figures["questions"], figures["answers"]) == (500, answers)
     assert verify(path) == 0
+
+
+def test_a_few_rated_answers_of_shadow_mode_do_not_replace_a_log(tmp_path):
+    for count, begins in ((29, " 99 rows"), (30, "answers of key '': 30 rows")):
+        with Abstainers(tmp_path / f"{count}", alpha=0.1, warm_start=([0.9] * 99, [0] * 99)) as abstainers:
+            for _ in range(count):
+                abstainers.feedback(abstainers.show(0.5).id, "up")
+            assert begins in abstainers.beginnings(1)[""]
 
 
 def test_a_key_starts_from_the_answers_of_another(tmp_path):

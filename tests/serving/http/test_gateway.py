@@ -22,7 +22,7 @@ from exaul.llm.replies import LARGEST
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
-from exaul.serving.http.gateway import add_gateway
+from exaul.serving.http.gateway import add_gateway, warnings_of
 from exaul.serving.http.settings import GatewayFlags
 from tests.models.stub import completion
 from tests.models.test_endpoint import Broken
@@ -281,6 +281,19 @@ def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypa
     assert printed.startswith(line and f"exaul: {line}")
     assert printed.count("\n") == bool(line)
     assert bool(stub.asked) == (stub.url in flags.values())
+    log = tmp_path / "log.csv"
+    log.write_text("score_p_true,error\n0.9,0\n")
+    of_log = ["--warm-start", str(log), "--log-score", "score_p_true"]
+    assert main([*argv, "--upstream", stub.url, "--score", "exact", *of_log]) == 0
+    printed = capsys.readouterr().err
+    assert f"--score was {flags.get('--score', 'logprob')} so far, and is exact now" in printed
+    assert "the scores of the log are score_p_true, those of the gateway exact" in printed
+
+
+def test_a_second_model_is_asked_at_the_start_too(stub):
+    stub.rule = lambda asked, before: completion("Paris", [9])
+    first, second = asyncio.run(warnings_of(GatewayFlags(upstream=stub.url, fallback="other")))
+    assert ("stub-1 have none" in first, "other have none" in second) == (True, True)
 
 
 async def drip():

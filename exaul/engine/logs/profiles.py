@@ -27,12 +27,12 @@ def load_profile(name: str) -> Records:
     return Records(name, scores, errors.astype(np.float64), 0, None)
 
 
-def _beta(error_rate: float, right: tuple[float, float], wrong: tuple[float, float]) -> Callable[..., Any]:
+def _beta(error_rate: float, right: tuple[float, float], wrong: tuple[float, float]) -> Profile:
     def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         errors = rng.random(RECORDS) < error_rate
         return np.where(errors, rng.beta(*wrong, RECORDS), rng.beta(*right, RECORDS)), errors
 
-    return draw
+    return Profile(f"synthetic: error rate {error_rate:.2f}, right answers Beta{right}, wrong Beta{wrong}", draw)
 
 
 def _levels(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -40,7 +40,7 @@ def _levels(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
     return rng.binomial(5, np.where(errors, 0.60, 0.92)) / 5, errors
 
 
-def _binned(name: str) -> Callable[..., Any]:
+def _binned(name: str, model_and_task: str) -> Profile:
     def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         with (resources.files(__package__) / "profiles.csv").open() as stream:
             bins = [row for row in csv.DictReader(stream) if row["profile"] == name]
@@ -54,23 +54,15 @@ def _binned(name: str) -> Callable[..., Any]:
         scores = lower[bin_index] + (upper - lower)[bin_index] * rng.random(RECORDS)
         return scores, cell >= len(bins)
 
-    return draw
-
-
-def _real(model_and_task: str) -> str:
-    return f"scores redrawn from binned counts of real records: {model_and_task}"
+    return Profile(f"scores redrawn from binned counts of real records: {model_and_task}", draw)
 
 
 PROFILES: dict[str, Profile] = {
-    "triviaqa-like": Profile(
-        "synthetic: error rate 0.15, right answers Beta(8, 1), wrong Beta(3, 2)", _beta(0.15, (8, 1), (3, 2))
-    ),
-    "nq-like": Profile(
-        "synthetic: error rate 0.35, right answers Beta(4, 1), wrong Beta(2, 2)", _beta(0.35, (4, 1), (2, 2))
-    ),
+    "triviaqa-like": _beta(0.15, (8, 1), (3, 2)),
+    "nq-like": _beta(0.35, (4, 1), (2, 2)),
     "consistency-like": Profile("synthetic: error rate 0.30, six levels of self-consistency, 0 to 1", _levels),
-    "triviaqa-likelihood": Profile(_real("open-domain TriviaQA, likelihood"), _binned("triviaqa-likelihood")),
-    "nq-likelihood": Profile(_real("open-domain NQ, likelihood"), _binned("nq-likelihood")),
-    "mmlu-probability": Profile(_real("MMLU, answer probability"), _binned("mmlu-probability")),
-    "hellaswag-probability": Profile(_real("HellaSwag, answer probability"), _binned("hellaswag-probability")),
+    "triviaqa-likelihood": _binned("triviaqa-likelihood", "open-domain TriviaQA, likelihood"),
+    "nq-likelihood": _binned("nq-likelihood", "open-domain NQ, likelihood"),
+    "mmlu-probability": _binned("mmlu-probability", "MMLU, answer probability"),
+    "hellaswag-probability": _binned("hellaswag-probability", "HellaSwag, answer probability"),
 }

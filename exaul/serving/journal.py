@@ -15,7 +15,7 @@ leave this module as checked entries, so that an edited file gives the rest of t
 import json
 import operator
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,9 +187,5 @@ def read_journal(path: str | Path) -> Iterator[Journal]:
 
     Raise BadInput if the file is missing, not a journal, has another version, or has content that cannot be used.
     """
-    with readable(Path(path)):
-        journal = Journal(Path(path))
-        try:
-            yield journal
-        finally:
-            journal.close()
+    with readable(Path(path)), closing(Journal(Path(path))) as journal:
+        yield journal

@@ -7,7 +7,7 @@ from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, setting
-from exaul.engine.folder import write_beside
+from exaul.engine.folder import write_table
 from exaul.engine.logs import files
 from exaul.llm import benchmarks, exports
 from exaul.llm.tables import Columns, read_table
@@ -59,7 +59,7 @@ def main(given: Mapping[str, Any]) -> int:
         read = getattr(exports, function)
         notes = (note for path in config.files for note in read(Path(path), config.score_name))
         rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
-    write_beside(Path(config.out), lambda path: files.save(files.Table(rows), path))
+    write_table(Path(config.out), files.Table(rows))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool not in RESULTS:
         from exaul.commands import inspect

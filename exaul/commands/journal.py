@@ -57,7 +57,7 @@ def verify(given: Mapping[str, Any]) -> int:
 
 def export(given: Mapping[str, Any]) -> int:
     """Write one row for each answer with feedback: its key, score and error, in the order of the questions."""
-    from exaul.engine.folder import write_beside
+    from exaul.engine.folder import write_table
     from exaul.engine.logs import files
     from exaul.serving.journal import read_journal
 
@@ -69,7 +69,7 @@ def export(given: Mapping[str, Any]) -> int:
     rows = [{name: getattr(answer, name) for name in names} for answer in answers if answer.error is not None]
     if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
-    write_beside(Path(config.out), lambda path: files.save(files.Table(rows), path))
+    write_table(Path(config.out), files.Table(rows))
     print(f"{len(rows):,} answers with feedback, of {len(answers):,} decisions: {config.out}")
     return 0
 

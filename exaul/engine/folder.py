@@ -160,7 +160,7 @@ class SweepFolder:
         """Write the curves of the finished batches of a source."""
         if self.path is not None:
             with explain_errors(self.path, KEPT):
-                write_beside(self.path / "curves.csv", lambda path: files.save(curves, path))
+                write_table(self.path / "curves.csv", curves)
         self.saved_at = time.monotonic()
 
     def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep: bool) -> None:
@@ -379,6 +379,11 @@ def write_beside(path: Path, save: Callable[[Path], object]) -> None:
     except BaseException:
         _remove(partial)
         raise
+
+
+def write_table(path: Path, table: files.Table) -> None:
+    """Write a table, as ``write_beside``."""
+    write_beside(path, lambda partial: files.save(table, partial))
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

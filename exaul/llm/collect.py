@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from exaul.engine.checks import BadInput, check_count, check_legible, setting
-from exaul.engine.folder import write_beside, write_manifest
+from exaul.engine.folder import write_beside, write_manifest, write_table
 from exaul.engine.logs import files
 from exaul.engine.logs.log import file_hash, text_of
 from exaul.engine.progress import Progress
@@ -150,7 +150,7 @@ class CollectJob:
         if not self.answered:
             return
         table = files.Table([_cells(*row) for row in self.answered]).dropna(axis="columns", how="all")
-        write_beside(folder / LOG, lambda path: files.save(table, path))
+        write_table(folder / LOG, table)
         if self._writes_texts:
             lines = [json.dumps(_texts(*row), ensure_ascii=False) + "\n" for row in self.answered]
             write_beside(folder / "texts.jsonl", lambda path: path.write_text("".join(lines), "utf-8"))
@@ -194,7 +194,7 @@ class ScoreRowsJob(CollectJob):
         scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
         added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
         table = files.Table(self._kept | added)
-        write_beside(folder / LOG, lambda path: files.save(table, path))
+        write_table(folder / LOG, table)
 
 
 def _cells(question: Question, answer: Answer) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_count, check_known, setting
-from exaul.engine.folder import write_beside, write_manifest
+from exaul.engine.folder import write_manifest, write_table
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
 from exaul.engine.sweep import Sweep
@@ -234,7 +234,7 @@ class LiveJob:
         rows = [line | {"id": line["t"], "score": line["scores"][self.config.score[-1]]} for line in self.rounds]
         if rows:
             table = files.Table(rows)[["id", "topic", "score", "error", "answered"]]
-            write_beside(folder / LOG, lambda path: files.save(table, path))
+            write_table(folder / LOG, table)
         write_manifest(folder, self.manifest)
 
 

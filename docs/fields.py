@@ -22,6 +22,12 @@ def comment_of(node: ast.stmt, lines: list[str]) -> str:
 class FieldTexts(griffe.Extension):
     """Documents fields of classes, whose docstrings describe the whole."""
 
+    def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
+        """Add the decorator that ``Configuration`` applies, which gives a class its signature."""
+        if " = setting(" in ast.unparse(node):
+            decorator = ast.parse("dataclasses.dataclass(kw_only=True)", mode="eval").body
+            node.decorator_list.append(ast.copy_location(decorator, node))
+
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, agent: Any, **kwargs: Any) -> None:
         """Read the source: ``name: type = default  # comment``, or ``name: type = setting(default, text, ...)``."""
         if attr.docstring or not isinstance(node, ast.AnnAssign) or not agent.current.is_class:

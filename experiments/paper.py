@@ -1,7 +1,7 @@
 """Configuration of the paper's experiments: flags, records and scale."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from exaul import Sweep
@@ -18,7 +18,6 @@ HORIZON = 30_000  # T in most figures
 PAPER = ("exaul", "exp3-ix", "ew", "no-abstention")  # the paper's learners in most figures
 
 
-@dataclass(frozen=True, kw_only=True)
 class Paper(Layout):
     """Configuration of the experiments; every field is a flag of ``python -m experiments NAME``.
 

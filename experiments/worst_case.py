@@ -8,7 +8,7 @@ runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has its 
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -34,7 +34,6 @@ OBJECTIVES = ("risk", "regret")
 LEAST = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorstCase(Configuration):
     """Configuration of the search; every field is a flag of ``python -m experiments worst-case``.
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,6 @@ from exaul.engine.checks import BadInput, Configuration, join_lines, quote, sett
 from exaul.llm.endpoint import as_address, check_variable
 
 
-@dataclass(frozen=True, kw_only=True)
 class AuditsFlags(Configuration):
     """Whose audits, and who judges them. Every field is a flag of ``exaul audits``."""
 

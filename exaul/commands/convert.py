@@ -1,7 +1,7 @@
 """``exaul convert``: write the results of another tool as a log of scored answers."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ FLAGS = {"metric": RESULTS, "filter": RESULTS[:1], "score_name": FEEDBACK, "thum
 FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Convert(Columns):
     """The results to convert. Every field is a flag of ``exaul convert``."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ FEW = 100  # rows, of which a share has a standard error of up to .05
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
 
-@dataclass(frozen=True, kw_only=True)
 class Inspect(Layout):
     """The log to inspect. Every field is a flag of ``exaul inspect``."""
 

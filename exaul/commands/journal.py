@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,12 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, quote, set
 from exaul.engine.logs.log import Layout
 
 
-@dataclass(frozen=True, kw_only=True)
 class JournalVerify(Configuration):
     """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
     path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
 
 
-@dataclass(frozen=True, kw_only=True)
 class JournalExport(Configuration):
     """The journal to export. Every field is a flag of ``exaul journal export``."""
 
@@ -27,7 +25,6 @@ class JournalExport(Configuration):
     out: str = setting(MISSING, "log to write: a new CSV file", "LOG")
 
 
-@dataclass(frozen=True, kw_only=True)
 class JournalStart(Layout):
     """The key to begin anew. Every field is a flag of ``exaul journal start``."""
 

@@ -1,7 +1,6 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +30,6 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Plan(RatingFlags, Layout):
     """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,12 @@ from exaul.engine.sweep import Sweep
 BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost batch is cheap
 
 
-@dataclass(frozen=True, kw_only=True)
 class SummaryFlags(Configuration):
     """What the summary shows. Every field is a flag of all commands that print it."""
 
     theory: bool = setting(False, "also print R_T, regrets, bounds and Lemma 1")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SweepFlags(ClusterFlags, SummaryFlags):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results."""
 
@@ -48,7 +46,6 @@ class SweepFlags(ClusterFlags, SummaryFlags):
         check_count("batches", self.batches)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Merge(SummaryFlags):
     """The shards to join. Every field is a flag of ``exaul merge``."""
 
@@ -56,7 +53,6 @@ class Merge(SummaryFlags):
     out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rerun(SummaryFlags):
     """The sweep to run again. Every field is a flag of ``exaul rerun``."""
 
@@ -65,7 +61,6 @@ class Rerun(SummaryFlags):
     trust: bool = setting(False, "import the modules that the manifest names; this runs their code")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Figures(Configuration):
     """The sweep to draw. Every field is a flag of ``exaul figures``."""
 

@@ -7,14 +7,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, dataclass_transform, get_args, get_origin, get_type_hints
 
 MOST = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
 LONGEST = 200  # characters of a value that are quoted in a sentence (chosen)
@@ -32,8 +32,9 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
     return field(default=default, metadata={"help": text, "metavar": metavar})
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Configuration:
-    """A dataclass whose fields are flags, each checked against its type.
+    """Makes a class that is derived from it a dataclass whose fields are flags, each checked against its type.
 
     A tuple field accepts a single value, a float field an integer, and a field of type ``str | int`` or
     ``str | float`` such a number, which becomes its text; nothing else is converted.
@@ -41,6 +42,9 @@ class Configuration:
     Raises:
         BadInput: a value has the wrong type, or is a string that is not UTF-8 or contains a null character.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]  # classes are hashable

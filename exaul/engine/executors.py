@@ -4,7 +4,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, setting
@@ -72,7 +71,6 @@ def describe_error(error: Exception) -> str:
     return join_lines(f"{type(error).__name__}: {error}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClusterFlags(Configuration):
     """The cluster that runs a sweep, if any. Every field is a flag; BadInput if two clusters are named."""
 

@@ -1,6 +1,6 @@
 """Feedback flags: those of ``exaul sweep``, and those that it shares with ``exaul plan``."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from exaul.engine.checks import (
@@ -16,7 +16,6 @@ from exaul.kernels.feedback import EXPIRES, MISSING, Feedback
 from exaul.kernels.learners.learner import Learner
 
 
-@dataclass(frozen=True, kw_only=True)
 class RatingFlags(Configuration):
     """Which answers users rate, and how. Every field is a flag; BadInput names a field that is out of range."""
 
@@ -55,7 +54,6 @@ class RatingFlags(Configuration):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeedbackFlags(RatingFlags):
     """Which answers users rate, how and when. Every field is a flag; BadInput names a field out of range."""
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from exaul.engine import registry
@@ -27,7 +26,6 @@ PRECISIONS = ("float64", "float32")
 LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sweep(FeedbackFlags, Layout):
     """The configuration of a sweep; every field is a flag of ``exaul sweep``.
 

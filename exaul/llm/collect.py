@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from contextlib import suppress
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,6 @@ from exaul.llm.scores import column_of, together
 from exaul.llm.tables import read_file, writable
 
 
-@dataclass(frozen=True, kw_only=True)
 class Collect(EndpointFlags):
     """Configuration of ``exaul collect``; every field is a flag.
 
@@ -45,7 +44,6 @@ class Collect(EndpointFlags):
         check_count("limit", self.limit)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoreRows(EndpointFlags):
     """Configuration of ``exaul score``; every field is a flag.
 

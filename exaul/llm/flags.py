@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ RESERVED = (  # fields of a request that ``extra`` may not set
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndpointFlags(Configuration):
     """Endpoints, models and scores.
 

@@ -12,7 +12,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ IN_A_ROW = 20  # questions left out in a row that end the dialogue
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
-@dataclass(frozen=True, kw_only=True)
 class Live(EndpointFlags):
     """Configuration of ``exaul live``; every field is a flag.
 

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,7 +152,6 @@ def comparable(value: Any) -> str:
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
 class Columns(Configuration):
     """What the columns of a table mean. Every field is a flag of ``exaul convert table``."""
 

@@ -1,7 +1,7 @@
 """The configuration of an Abstainer, and what several have in common."""
 
 import secrets
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 from exaul.engine import registry
@@ -14,7 +14,6 @@ LEARNERS = "aci-rank", "exaul"  # that a program can use
 OF_LOG = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
-@dataclass(frozen=True, kw_only=True)
 class AbstainersConfiguration(Configuration):
     """Configuration of several Abstainers."""
 
@@ -58,7 +57,6 @@ class AbstainersConfiguration(Configuration):
         return float(self.feedback.aim(self.alpha))
 
 
-@dataclass(frozen=True, kw_only=True)
 class AbstainerConfiguration(AbstainersConfiguration):
     """Configuration of an Abstainer."""
 

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +36,6 @@ WARM_START = "warm_start"  # the name of a log that is no file, and the field in
 LISTED = 50  # most values of a column in an error (chosen)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Layout(Configuration):
     """Names of the columns that hold scores and labels. Only one of ``error`` and ``correct`` may be given."""
 

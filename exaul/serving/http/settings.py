@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,6 @@ log = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServeFlags(Configuration):
     """Where the service listens and what it keeps. Every field is a flag of ``exaul serve``.
 
@@ -85,7 +84,6 @@ class ServeFlags(Configuration):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GatewayFlags(Configuration):
     """The model behind the gateway, and what is done with its answers. Every field is a flag of ``exaul serve``.
 

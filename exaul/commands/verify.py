@@ -145,9 +145,8 @@ def main(given: Mapping[str, Any]) -> int:
             raise BadInput(f"{name}: given, but verify writes no results and compares every round")
     sweep = Sweep(**given)
     machine.use_compilation_cache()
-    cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     prepared = prepare(sweep)
-    prepared = replace(prepared, trials=prepared.trials[: max(2, MOST_COPIES // cells)])
+    prepared = replace(prepared, trials=prepared.trials[: max(2, MOST_COPIES // sweep.cells)])
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
     certificates, fixed = certify_all(prepared), [x.name for x in prepared.learners if x.is_fixed]

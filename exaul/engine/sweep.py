@@ -147,9 +147,10 @@ class Sweep(FeedbackFlags, Layout):
             return None
 
     @property
-    def rate_cells(self) -> int:
-        """The largest number of cells of a learner at one alpha and lambda."""
-        return max(len(self.eta_scales) * len(self.gamma_scales), len(self.steps))
+    def cells(self) -> int:
+        """The largest number of cells of a learner."""
+        rates = max(len(self.eta_scales) * len(self.gamma_scales), len(self.steps))
+        return len(self.alphas) * max(1, len(self.lambdas)) * rates
 
     @property
     def points(self) -> int:

@@ -121,9 +121,8 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     is_profile = not sweep.logs and records is None
     learners = _load_learners(sweep, isinstance(environment, Adaptive), is_profile)
     check_backend(sweep, environment)
-    cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     # before logs are read and grids made: a sweep that cannot fit should fail at once
-    _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
+    _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, len(learners))
     all_records = _load_records(sweep, environment, records)
     loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
@@ -186,10 +185,10 @@ def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:
     return -(-np.arange(1, steps + 1) * horizon // steps)  # ceil(k T / P)
 
 
-def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
+def _check_memory(sweep: Sweep, horizon: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
-    least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
+    least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
     if least > (free := machine.host_memory()):
         needed, free_bytes = machine.show_bytes(least), machine.show_bytes(free)
         raise BadInput(

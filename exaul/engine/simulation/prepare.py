@@ -267,12 +267,12 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
     The default uses no record twice if the sources are shorter than HORIZON, except in adaptive environments, which
     choose records.
     """
+    usual = length = environment.sources * min(len(r.scores) for r in records)
     if isinstance(environment, Adaptive):
-        return HORIZON if sweep.horizon is None else sweep.horizon
-    length = environment.sources * min(len(r.scores) for r in records)
-    if environment.shuffled or environment.sources > 1:
-        return min(HORIZON, length) if sweep.horizon is None else sweep.horizon
-    if sweep.horizon is not None and sweep.horizon > length:
+        usual = HORIZON
+    elif environment.shuffled or environment.sources > 1:
+        usual = min(HORIZON, length)
+    elif sweep.horizon is not None and sweep.horizon > length:
         whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
         raise BadInput(f"horizon: {sweep.horizon} found; {whole}")
-    return length if sweep.horizon is None else sweep.horizon
+    return usual if sweep.horizon is None else sweep.horizon

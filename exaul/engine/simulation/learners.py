@@ -118,8 +118,8 @@ class Cells(NamedTuple):
     @property
     def factors(self) -> tuple[Floats, Floats]:
         """The factors of the learner's eta and gamma."""
-        eta = np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.step, nan=1.0)
-        return eta, np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.gamma_scale, nan=1.0)
+        both = np.nan_to_num(self.eta_scale, nan=1.0)
+        return both * np.nan_to_num(self.step, nan=1.0), both * np.nan_to_num(self.gamma_scale, nan=1.0)
 
 
 def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats, lam: Floats) -> Cells:

@@ -41,7 +41,7 @@ def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list
 
 def scores_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:
     """Return the lines of a summary: the number of rows with all scores, and what is missing."""
-    log = Path(str(job.config.out)) / LOG
+    log = Path(job.config.out) / LOG
     return [f"{len(complete):,} of {len(job.rows):,} rows have all scores: {log}", *describe_usage(job.manifest)]
 
 
@@ -82,7 +82,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"fewer than {FEW:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
-        columns, log = [column_of(name) for name in config.score], str(Path(str(config.out)) / LOG)
+        columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG)
         score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
         lines += ["", f"inspect the log: {typed('inspect', log, *score, *drop)}"]
         if score:

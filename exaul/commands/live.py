@@ -24,7 +24,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 def summary(job: LiveJob) -> str:
     """Return the most important numbers of a dialogue as text."""
-    config, rounds, folder = job.config, job.rounds, Path(str(job.config.out))
+    config, rounds, folder = job.config, job.rounds, Path(job.config.out)
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
     if job.manifest["stopped"]:
         lines[0] += f": {job.manifest['stopped']}; repeat the command to continue"

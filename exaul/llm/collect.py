@@ -90,7 +90,7 @@ class CollectJob:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
         self.rows = [None] * len(self.questions)
-        with open_folder(str(self.config.out), self.manifest, self.free) as folder:
+        with open_folder(self.config.out, self.manifest, self.free) as folder:
             asker = Asker(self.config, folder / CALLS)
             try:
                 run_to_end(self._ask_all(asker))

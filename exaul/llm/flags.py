@@ -37,9 +37,7 @@ class EndpointFlags(Configuration):
         BadInput: a field is out of its range; the message names it.
     """
 
-    out: str | None = setting(
-        None, "folder of the results (required); the same command continues an interrupted run", "DIR"
-    )
+    out: str = setting("", "folder of the results (required); the same command continues an interrupted run", "DIR")
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
     model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
     question_column: str | None = setting(

@@ -155,7 +155,7 @@ class LiveJob:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
         config = self.config
-        with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
+        with open_folder(config.out, self.manifest, ("replay",)) as folder:
             asker, chance = Asker(config, folder / CALLS, is_dialogue=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
             asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)

@@ -16,6 +16,7 @@ import json
 import operator
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,10 +67,10 @@ class Journal(JournalFile):
     All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
     """
 
-    def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
-        """Open a file, as ``JournalFile``."""
-        super().__init__(path, configuration, accept_loss)
-        self._sums = dict[str | None, JournalSums]()
+    @cached_property
+    def _sums(self) -> dict[str | None, JournalSums]:
+        """The latest sums, by key."""
+        return {}
 
     def count_keys(self) -> int:
         """Return the number of keys."""

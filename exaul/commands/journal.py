@@ -39,13 +39,13 @@ def verify(given: Mapping[str, Any]) -> int:
     from exaul.serving.entries import DECIDE, SNAPSHOT
     from exaul.serving.replay import replayed
 
-    count, keys, differ = Counter[str](), set(), dict[bool, list[int]]({False: [], True: []})
+    count, keys, differ = Counter[str](), set(), dict[str, list[int]](decisions=[], snapshots=[])
     for entry, same in replayed(JournalVerify(**given).path):
         keys.add(entry.key)
         count[entry.kind] += 1
-        differ[entry.kind == SNAPSHOT] += [] if same else [entry.seq]
+        differ["snapshots" if entry.kind == SNAPSHOT else "decisions"] += [] if same else [entry.seq]
     lines = [f"{count.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {count[DECIDE]:,} decisions"]
-    for what, numbers in (("decisions", differ[False]), ("snapshots", differ[True])):
+    for what, numbers in differ.items():
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
         lines.append(f"same {what}: {verdict}")
     show("\n".join(lines))

@@ -97,13 +97,12 @@ class Plan(RatingFlags, Layout):
         return Setting(*(getattr(self, name) for name in Setting._fields))
 
 
-def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[str, Any]]:
+def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
     """Return limits of the FDR after each week: what audits will have proved, and what ``aci-rank`` guarantees.
 
-    The guarantee is that of several shares answered, without audits.
+    ``probability`` is that of an audit. The guarantee is that of several shares answered, without audits.
     """
     rows, learner = list[dict[str, Any]](), learners()[LEARNER]
-    probability = audits_per_day / (per_day * plan.coverage)
     for weeks in range(1, WEEKS + 1):
         answers = 7 * weeks * per_day * plan.coverage
         audits = answers * probability
@@ -118,7 +117,8 @@ def limits_by_week(plan: Plan, per_day: int, audits_per_day: int) -> list[dict[s
 
 def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     """Print the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
-    probability, limits = audits_per_day / (per_day * plan.coverage), limits_by_week(plan, per_day, audits_per_day)
+    probability = audits_per_day / (per_day * plan.coverage)
+    limits = limits_by_week(plan, per_day, probability)
     rows = [
         {name: f"{row[name]:,.0f}" for name in ("weeks", "answers", "audits")}
         | {"FDR at most": _percent(row["fdr"])}

@@ -47,7 +47,7 @@ class RatingFlags(Configuration):
         return Feedback(
             rate=self.feedback_rate,
             bias=self.bias,
-            flips=tuple(self.flips),
+            flips=self.flips,
             missing=self.missing,
             reserve=self.reserve,
             uncorrected=self.uncorrected,

@@ -392,7 +392,7 @@ def limit_of(config: AbstainerConfiguration, found: float, answers: float, withd
     """
     if config.audit is None:
         return math.nan
-    return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
+    return fdr_limit(found, answers, answers - withdrawn, config.audit, config.flips, DELTA)
 
 
 def as_text(name: str, value: Any) -> str:

@@ -49,7 +49,7 @@ class AbstainersConfiguration(Configuration):
     @property
     def feedback(self) -> Feedback:
         """The model of users' feedback."""
-        return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing)
+        return Feedback(bias=self.bias, flips=self.flips, missing=self.missing)
 
     @property
     def aim(self) -> float:

@@ -9,7 +9,7 @@ from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.advice import LEARNER, THRESHOLD, is_near
+from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures
@@ -31,7 +31,7 @@ def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
 def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
     """Return the sweeps over a trace and over its first half, whose advice tells how both ways do on the second."""
     first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
-    common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (LEARNER,)}
+    common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (ACI_RANK,)}
     common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
     return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
 
@@ -49,7 +49,7 @@ def rights(tables: Tables) -> Table:
     for source, alpha, share, fdr in cold[["source", "alpha", "share", "fdr"]].itertuples(index=False):
         if source.endswith(FIRST):
             continue
-        warm, held = (advice[source, alpha, name] for name in (LEARNER, THRESHOLD))
+        warm, held = (advice[source, alpha, name] for name in (ACI_RANK, THRESHOLD))
         later = ((way["answered_in_order"], way["fdr_in_order"]) for way in (warm, held))
         results = zip((COLD, WARM, THRESHOLD), ((share, fdr), *later), strict=True)
         for way, (answered, its_fdr) in results:
@@ -58,7 +58,7 @@ def rights(tables: Tables) -> Table:
             cell = {"case": KINDS[bool(warm["records"] >= beyond.LEAST)], "source": source, "alpha": alpha}
             cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": its_fdr}
             cell |= {"of_answerable": of_best, "holds": int(holds), "safe": holds * of_best}
-            rows.append(cell | {"advised": advice[source + FIRST, alpha, LEARNER]["advised"]})
+            rows.append(cell | {"advised": advice[source + FIRST, alpha, ACI_RANK]["advised"]})
     return Table(rows)
 
 
@@ -86,7 +86,7 @@ def _if_many(column: str) -> Measure:
 OF_SHARES: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
 CLAIMS = {
     LEMMA: THEORY[LEMMA],
-    f"advised cells in which {LEARNER} holds alpha on the second half": Claim(
+    f"advised cells in which {ACI_RANK} holds alpha on the second half": Claim(
         _if_many("holds_if_advised"), ">=", HELD, ("case",), **OF_SHARES
     ),
     f"safe answers {WARM}, against the {THRESHOLD}": Claim(

@@ -162,7 +162,7 @@ def constant_learners(monkeypatch):
     """Let programs use the learners of ``tests/constant.py``."""
     for name in ("answers", "abstains"):
         monkeypatch.setitem(registry.LEARNERS, name, f"tests.constant:{name}")
-    monkeypatch.setattr(configuration, "LEARNERS", (*configuration.LEARNERS, "answers", "abstains"))
+    monkeypatch.setattr(configuration, "ONLINE_LEARNERS", (*configuration.ONLINE_LEARNERS, "answers", "abstains"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, rates_of_blocks
+from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, rates_of_blocks
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
@@ -55,7 +55,7 @@ LEARN_LATE = "exaul", "exaul-known", "exp3-ix", "aci-rank"
 
 def answer_once_more(monkeypatch):
     """Let copy 3 of each compiled simulation answer one round more, number 264."""
-    collect = CompiledSimulation.collect
+    collect = NativeSimulation.collect
 
     def changed(self):
         totals = collect(self)
@@ -63,7 +63,7 @@ def answer_once_more(monkeypatch):
         totals.answered[2:, :, 3] += 1
         return totals
 
-    monkeypatch.setattr(CompiledSimulation, "collect", changed)
+    monkeypatch.setattr(NativeSimulation, "collect", changed)
 
 
 def limit_traces(monkeypatch, most):
@@ -185,7 +185,7 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
 
 def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
     streams = SimpleNamespace(streams=SimpleNamespace(stream_count=cuts.shape[1]))
-    simulation, decisions = CompiledSimulation(kernels, copies, start, arms, streams), []
+    simulation, decisions = NativeSimulation(kernels, copies, start, arms, streams), []
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
         here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)

@@ -40,12 +40,12 @@ class AuditsFlags(Configuration):
 def main(given: Mapping[str, Any]) -> int:
     """Print the open audits, or the verdicts of a model on them."""
     config = AuditsFlags(**given)
-    from exaul.serving.http.audits import MOST, errors_by_model, open_queue
+    from exaul.serving.http.audits import PAGE, errors_by_model, open_queue
 
     with open_queue(config.where, config.token_variable) as (page, judge):
         total, rows = page(0)
         if config.judge_model is None:
-            shown = f"{total} open audits" + (f", the oldest {MOST} above" if total > MOST else "")
+            shown = f"{total} open audits" + (f", the oldest {PAGE} above" if total > PAGE else "")
             show(*map(_describe, rows), shown)
             return 0
         counts, left = Counter[str](), 0  # left: audits that stay open, which the next page follows

@@ -10,13 +10,13 @@ from exaul.engine.checks import typed
 from exaul.llm.asker import Answer
 from exaul.llm.collect import Collect, CollectJob, ScoreRows, ScoreRowsJob
 from exaul.llm.folder import LOG, describe_usage
-from exaul.llm.prompts import SHORT
+from exaul.llm.prompts import SHORT_ANSWERS
 from exaul.llm.replies import contains
 from exaul.llm.scores import column_of
 
-MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
+INCOMPLETE = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01  # (chosen: a few requests always fail)
-FEW = 1000  # with fewer rows, a warning is printed (chosen)
+FEW_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -36,7 +36,7 @@ def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list
     job.run()
     complete = [answer for _, answer in job.answered if job.is_complete(answer)]
     print("\n".join(summary(job, complete)))
-    return MISSING if 1 - len(complete) / len(job.rows) > ALLOWED else 0
+    return INCOMPLETE if 1 - len(complete) / len(job.rows) > ALLOWED else 0
 
 
 def scores_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:
@@ -61,7 +61,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"wrong: {wrong:.1%}")
         longer = sum(x.error_exact == 1 and contains(x.reply.text, asked.answers) for asked, x in answered)
         if longer and config.judge == "exact":
-            shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT}"
+            shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT_ANSWERS}"
             lines.append(
                 f"{longer:,} answers that count as wrong contain a right answer: with another --out, try "
                 f"--judge llm{shorter}"
@@ -78,8 +78,8 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
             )
     if config.budget is not None and None in job.rows:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
-    if len(complete) < FEW:
-        lines.append(f"fewer than {FEW:,} rows: a sweep is inaccurate, as all its trials play these few")
+    if len(complete) < FEW_ROWS:
+        lines.append(f"fewer than {FEW_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
         columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG)

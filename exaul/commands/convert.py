@@ -12,11 +12,11 @@ from exaul.engine.logs import files
 from exaul.llm import benchmarks, exports
 from exaul.llm.tables import Columns, read_table
 
-RESULTS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take all files, --metric and --filter
-FEEDBACK = "langfuse", "phoenix", "mlflow", "open-webui"  # those of exaul.llm.exports take a file and --score-name
+EVALS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take all files, --metric and --filter
+TRACERS = "langfuse", "phoenix", "mlflow", "open-webui"  # those of exaul.llm.exports take a file and --score-name
 TABLE = "table"  # of no tool in particular
-TOOLS = *RESULTS, *FEEDBACK, TABLE
-FLAGS = {"metric": RESULTS, "filter": RESULTS[:1], "score_name": FEEDBACK, "thumb_name": FEEDBACK, "down": FEEDBACK}
+TOOLS = *EVALS, *TRACERS, TABLE
+FLAGS = {"metric": EVALS, "filter": EVALS[:1], "score_name": TRACERS, "thumb_name": TRACERS, "down": TRACERS}
 FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 
@@ -31,7 +31,7 @@ class Convert(Columns):
     metric: str | None = setting(None, "metric or scorer that defines right answers, if there are several", "NAME")
     filter: str | None = setting(None, "filter of lm-eval whose rows are read, if there are several", "NAME")
     score_name: str = setting(
-        "", f"score of {', '.join(FEEDBACK)} that is the confidence (default: by the logprobs of outputs)", "NAME"
+        "", f"score of {', '.join(TRACERS)} that is the confidence (default: by the logprobs of outputs)", "NAME"
     )
     thumb_name: str | None = setting(None, "their score that is the user's feedback, if there are several", "NAME")
     down: tuple[str, ...] = setting((), "values of the feedback that mean wrong, if that is not obvious", "VALUE")
@@ -52,7 +52,7 @@ def main(given: Mapping[str, Any]) -> int:
     summary, function = list[str](), config.tool.replace("-", "_")
     if config.tool == TABLE:
         rows, summary = read_table(config.files, config)
-    elif config.tool in RESULTS:
+    elif config.tool in EVALS:
         rows = getattr(benchmarks, function)(config.files, config.metric, config.filter)
     else:
         read = getattr(exports, function)
@@ -60,7 +60,7 @@ def main(given: Mapping[str, Any]) -> int:
         rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
     write_table(Path(config.out), files.Table(rows))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
-    if config.tool not in RESULTS:
+    if config.tool not in EVALS:
         from exaul.commands import inspect
 
         print()

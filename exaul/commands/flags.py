@@ -8,9 +8,9 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST, BadInput, meant, number, shorten, typed
+from exaul.engine.checks import LONGEST_QUOTE, BadInput, meant, number, shorten, typed
 
-GROUPS = {  # of flags in a help text, by title
+FLAG_GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
     "columns of a log": "score error correct drop_missing",
     "learners and targets": "learner learners alpha alphas lam lambdas warm_start arms grid anytime eta gamma"
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
         unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
         hint = meant((word for word in unknown if word not in self.words), self.words)
-        raise BadInput(f"{shorten(message, 10 * LONGEST)}{hint}")
+        raise BadInput(f"{shorten(message, 10 * LONGEST_QUOTE)}{hint}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Raise HelpPrinted: argparse calls this after printing help or the version."""
@@ -63,20 +63,20 @@ def integer(text: str) -> int:
 
 
 def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, str]) -> None:
-    """Add a flag for every field of some dataclasses, inherited ones last, in GROUPS.
+    """Add a flag for every field of some dataclasses, inherited ones last, in FLAG_GROUPS.
 
     A field without default is positional. A flag of several values, as --alphas, is also known without its s. The
     metadata of a field has ``help`` and ``metavar``; ``names``, and as ``exaul`` the command as it is typed, fill
     the braces in help texts. Flags that are not given are absent from the parsed namespace, so that a caller can
     tell a default from a given value.
     """
-    titles = {name: title for title, each in GROUPS.items() for name in each.split()}
+    titles = {name: title for title, each in FLAG_GROUPS.items() for name in each.split()}
     flags: list[tuple[str, Field[Any], Any]] = []  # title of the group, field and type
     for config in configurations:
         title, hints = OF_CLASSES.get(config.__name__, ""), get_type_hints(config)
         for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
             flags.append((title or titles.get(f.name, ""), f, hints[f.name]))
-    known, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*GROUPS, *OF_CLASSES.values()))
+    known, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*FLAG_GROUPS, *OF_CLASSES.values()))
     groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
     parser.usage = "%(prog)s [FLAGS]"  # which are too many for one line
     for title, f, hint in flags:

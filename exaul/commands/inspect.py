@@ -20,11 +20,11 @@ from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import best_coverage, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
-SHARES = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
+TITLE = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
 DROPPED = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
-GROUPS = 10  # of rows in the figure of reliability
-FEW = 100  # rows, of which a share has a standard error of up to .05
+RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
+FEW_ROWS = 100  # rows, of which a share has a standard error of up to .05
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
 
@@ -91,7 +91,7 @@ def main(given: Mapping[str, Any]) -> int:
     show(
         "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
-        f"only {len(scores)} rows: what a threshold answers of others may differ much" if len(scores) < FEW else "",
+        f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}),
@@ -146,7 +146,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     """
     from exaul.engine.results import figures  # imports matplotlib
 
-    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), GROUPS) if len(rows)]
+    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), RELIABILITY_GROUPS) if len(rows)]
     means = files.Table([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
     figure, panels = figures.panel_grid(means, "share of right answers")
     axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
@@ -221,7 +221,7 @@ def _compare(config: Inspect, title: str) -> None:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
-    heads = [SHARES, f"each name begins with {join_lines(start)}"] if start else [SHARES]
+    heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     cut = [line | {title: line[title].removeprefix(start)} for line in shown]
     show(
         "\n".join([*heads, format_table(cut, terminal_width(), names=2)]),

@@ -51,12 +51,12 @@ shown answers are wrong.
 
 {exaul} --help lists all commands,
 and {exaul} COMMAND --help the flags of one."""
-NAMES = {  # what fills the braces of help texts
+HELP_NAMES = {  # what fills the braces of help texts
     "environments": ", ".join(registry.ENVIRONMENTS),
     "learners": ", ".join(registry.LEARNERS),
     "backends": ", ".join(registry.BACKENDS),
 }
-GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
+COMMAND_GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
 
 
 def parser(argv: Sequence[str]) -> Parser:
@@ -75,12 +75,12 @@ def parser(argv: Sequence[str]) -> Parser:
     for name, (module, text) in COMMANDS.items():
         *group, verb = name.split()
         if group and group[0] not in groups:
-            help_text = GROUPS[group[0]]
+            help_text = COMMAND_GROUPS[group[0]]
             groups[group[0]] = _commands(groups[""].add_parser(group[0], help=help_text, description=help_text))
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
-            add_flags(sub, called.configurations, NAMES)
+            add_flags(sub, called.configurations, HELP_NAMES)
             root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root

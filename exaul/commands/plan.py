@@ -15,7 +15,7 @@ from exaul.engine.logs.log import Layout, Records, describe_log, describe_start,
 from exaul.engine.results.text_table import format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
-from exaul.kernels.guarantee import LONGEST, Setting, guarantee, shortest
+from exaul.kernels.guarantee import LONGEST_HORIZON, GuaranteeCase, guarantee, shortest
 from exaul.kernels.learners.aci_rank import SHARE
 from exaul.kernels.learners.learner import Learner
 
@@ -23,7 +23,7 @@ WEEKS = 26  # that audits are planned for (chosen)
 PRINTED = 1, 2, 4, 8, 26  # of these weeks
 SHARES = 0.1, 0.5, 1.0  # answered of the questions, for which the figure has a line of the guarantee (chosen)
 AUDITED = "audits prove"  # the name of their limit in the figure
-LEARNER = "aci-rank"  # which may start from a log
+ACI_RANK = "aci-rank"  # which may start from a log
 MEANINGS = {
     "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
     "learning": "wrong answers above alpha while the learner learns, as a share of all; it falls with more answers",
@@ -38,7 +38,7 @@ class Plan(RatingFlags, Layout):
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
-    warm_start: str | None = setting(None, f"log from which {LEARNER} starts, as of '{{exaul}} sweep'", "LOG")
+    warm_start: str | None = setting(None, f"log from which {ACI_RANK} starts, as of '{{exaul}} sweep'", "LOG")
     open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
     audit: float | None = setting(
         None, "probability of auditing an answer, in (0, 1]; then only audited answers are learned", "P"
@@ -54,7 +54,7 @@ class Plan(RatingFlags, Layout):
         super().__post_init__()
         self.check_used(self.warm_start)
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
-        check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
+        check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST_HORIZON, "from 1 to 2**62")
         check_count("arms", self.arms, 2)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         check_count("open", self.open, 0)
@@ -92,9 +92,9 @@ class Plan(RatingFlags, Layout):
         return float(start_from(self.log, np.array([self.alpha]))[0].share[0])
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> GuaranteeCase:
         """What the guarantees are for."""
-        return Setting(*(getattr(self, name) for name in Setting._fields))
+        return GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
 
     ``probability`` is that of an audit. The guarantee is that of several shares answered, without audits.
     """
-    rows, learner = list[dict[str, Any]](), learners()[LEARNER]
+    rows, learner = list[dict[str, Any]](), learners()[ACI_RANK]
     for weeks in range(1, WEEKS + 1):
         answers = 7 * weeks * per_day * plan.coverage
         audits = answers * probability
@@ -169,7 +169,7 @@ def learners() -> dict[str, Learner[Any]]:
     }
 
 
-def conditions(plan: Setting) -> Iterator[str]:
+def conditions(plan: GuaranteeCase) -> Iterator[str]:
     """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
     feedback = plan.feedback
     yield f"at least a share {plan.coverage} of the rounds is answered"
@@ -217,9 +217,9 @@ def main(given: Mapping[str, Any]) -> int:
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, a share {plan.coverage} answered: "
         "FDR at most alpha + abstaining + learning",
         format_table([_row(plan, *each) for each in shown.items()], terminal_width(), MEANINGS, names=2, kept=3),
-        describe_start(describe_log(plan.log), LEARNER, plan.alpha, plan.start)
+        describe_start(describe_log(plan.log), ACI_RANK, plan.alpha, plan.start)
         if plan.log is not None and plan.start is not None
-        else f"{LEARNER} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",
+        else f"{ACI_RANK} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.setting))]),
         "none: no limit below 100% is proved. A guarantee covers the worst sequence; the FDR in practice is far "

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, dataclass_transform, get_args, get_origin, get_type_hints
 
-MOST = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
-LONGEST = 200  # characters of a value that are quoted in a sentence (chosen)
+INTEGER_LIMIT = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
+LONGEST_QUOTE = 200  # characters of a value that are quoted in a sentence (chosen)
 
 
 class BadInput(ValueError):
@@ -105,7 +105,7 @@ def quote(value: object) -> str:
     return shorten(text)
 
 
-def shorten(text: str, most: int = LONGEST) -> str:
+def shorten(text: str, most: int = LONGEST_QUOTE) -> str:
     """Truncate a text to ``most`` characters."""
     return text if len(text) <= most else f"{text[:most]}..."
 
@@ -143,8 +143,8 @@ def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
 def check_count(name: str, value: int | None, least: int = 1) -> None:
     """Raise BadInput unless a value is None or an integer from ``least`` to 2**31 - 1."""
     is_integer = value is None or isinstance(value, Integral)
-    holds = value is None or (is_integer and least <= value < MOST)
-    check_holds(name, value, holds, f"{'' if is_integer else 'an integer '}from {least} to {MOST - 1}")
+    holds = value is None or (is_integer and least <= value < INTEGER_LIMIT)
+    check_holds(name, value, holds, f"{'' if is_integer else 'an integer '}from {least} to {INTEGER_LIMIT - 1}")
 
 
 def check_not_negative(name: str, value: float | None) -> None:

@@ -12,7 +12,7 @@ from exaul.engine.checks import (
     check_positive,
     setting,
 )
-from exaul.kernels.feedback import EXPIRES, MISSING, Feedback
+from exaul.kernels.feedback import EXPIRES, IMPUTED_ERRORS, Feedback
 from exaul.kernels.learners.learner import Learner
 
 
@@ -118,7 +118,7 @@ def check_feedback(feedback: Feedback, silent: bool) -> None:
     check_positive("bias", feedback.bias)
     good = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
     check_holds("flips", flips, good, "two numbers in [0, 1) whose sum is below 1")
-    check_known("missing", (missing,), MISSING)
+    check_known("missing", (missing,), IMPUTED_ERRORS)
     if silent and feedback.reserve and missing != "wrong":
         raise BadInput(
             "reserve: given, but answers that never get feedback would count as wrong forever; "

@@ -16,7 +16,7 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import (
-    MOST,
+    INTEGER_LIMIT,
     BadInput,
     check_count,
     check_holds,
@@ -32,7 +32,7 @@ from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
 from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
-from exaul.kernels.learners.learner import FEEDBACK, Fixed, Learner, Own, Ranked, block_rates, regret_at, start_of
+from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, block_rates, regret_at, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
@@ -78,7 +78,7 @@ def make(
     check_precision()
     name = learner if isinstance(learner, str) else "learner"
     learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
-    check_known("learner: feedback", (learner.feedback,), FEEDBACK)
+    check_known("learner: feedback", (learner.feedback,), FEEDBACKS)
     check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
     thresholds = ARMS if grid is None else len(grid)
     arms = thresholds if arms is None else arms
@@ -313,7 +313,7 @@ def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
     numbers = np.asarray(trials)
     check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
     numbers = numbers if numbers.ndim else np.arange(numbers.item())
-    _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, MOST)
+    _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, INTEGER_LIMIT)
     streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
 
@@ -436,7 +436,7 @@ def environment(
             check_choose_pool(reference, made, horizon or 1)
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        rounds = MOST - 1 if made.shuffled or made.sources > 1 else len(scores[0])
+        rounds = INTEGER_LIMIT - 1 if made.shuffled or made.sources > 1 else len(scores[0])
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(
@@ -446,7 +446,7 @@ def environment(
     choices, pool = adaptive.tunable_choices(made, values), GamePool(records, values)
     if reference not in registry.ENVIRONMENTS:
         check_adaptive(reference, made, records, Objective(0.5, 0.5, 0.5, values, choices))
-    rounds = horizon if made.uses_records_once and horizon is not None else MOST - 1
+    rounds = horizon if made.uses_records_once and horizon is not None else INTEGER_LIMIT - 1
     return AdaptiveEnvironment(len(grid), made, tuple(choices.tolist()), rounds), pool
 
 

@@ -10,12 +10,12 @@ from exaul.engine import folder
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.text_table import RATES, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
 
-CELL = ("source", "learner", "alpha", "lambda", *RATES)
+CELL = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
 
 
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 from exaul.engine import registry
 from exaul.engine.checks import (
-    MOST,
+    INTEGER_LIMIT,
     BadInput,
     check_count,
     check_holds,
@@ -197,7 +197,7 @@ class Sweep(FeedbackFlags, Layout):
         for name in ("trials", "least", "horizon"):
             check_count(name, getattr(self, name))
         check_holds("checkpoints", self.checkpoints, bool(self.checkpoints), "at least one")
-        most = MOST - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
+        most = INTEGER_LIMIT - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
         for point in () if self.checkpoints == ("log",) else self.checkpoints:
             number = int(point) if re.fullmatch("-?[0-9]{1,10}", str(point)) else point
             holds = isinstance(number, int) and 1 <= number <= most

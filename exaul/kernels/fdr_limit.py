@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-RATES = 40  # martingales in the mean (this and the next two are chosen: any rates give a valid limit)
+MARTINGALES = 40  # martingales in the mean (this and the next two are chosen: any rates give a valid limit)
 DEVIATIONS = 0.01, 0.98  # smallest and largest relative deviation of N for which a rate is best
 MOST_SHARE = 1 - 1e-6  # rates are computed for at most this share, so that they are finite
 STEPS = 50  # most Newton steps; about six suffice
 
 
 class Mixture(NamedTuple):
-    """Logarithms of the factors of each martingale of the mean, [RATES] each."""
+    """Logarithms of the factors of each martingale of the mean, [MARTINGALES] each."""
 
     found_wrong: NDArray[np.float64]  # l: subtracted for each audited answer that is found wrong
     right: NDArray[np.float64]  # -log(1 - p_0 k) >= 0: added for each right answer
@@ -47,7 +47,7 @@ def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
             their sum is below 1.
     """
     down, up = flips
-    x, s = min(share * (1 - down - up), MOST_SHARE), np.geomspace(*DEVIATIONS, RATES)
+    x, s = min(share * (1 - down - up), MOST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
     rates = np.log1p(x * s / (1 - x)) - np.log1p(-s)
     k = -np.expm1(-rates)
     return Mixture(rates, -np.log1p(-share * down * k), -np.log1p(-share * (1 - up) * k))
@@ -72,8 +72,8 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
         return min(found_wrong, answers)  # every answer was audited
     factors = mixture(share, flips)
     slopes = factors.wrong - factors.right  # > 0
-    logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(RATES / delta)  # at W = 0
-    # The log of the mean is convex and rises in W. It is too large where one martingale alone is RATES / delta.
+    logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(MARTINGALES / delta)  # at W = 0
+    # The log of the mean is convex and rises in W. It is too large where one martingale alone is that / delta.
     # Newton's steps from there decrease towards the limit without passing it, so each of them is a valid limit.
     wrong = float((-logs / slopes).min())
     for _ in range(STEPS):

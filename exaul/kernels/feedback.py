@@ -13,7 +13,7 @@ All shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-MISSING = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
+IMPUTED_ERRORS = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
 FORGETTING = 1 - 1 / 1024  # factor per answer on older ones (chosen), see ``learned_share``
 EXPIRES = 100_000  # questions after which feedback is too late, unless configured (chosen)
 
@@ -84,7 +84,7 @@ class Feedback(NamedTuple):
     def parameters(self) -> FeedbackParameters:
         """Return the numbers that kernels read."""
         rates = self.rate * min(1.0, 1 / self.bias), self.rate * min(1.0, self.bias)
-        return FeedbackParameters(*map(float, (*rates, *self.flips, MISSING[self.missing], self.expires)))
+        return FeedbackParameters(*map(float, (*rates, *self.flips, IMPUTED_ERRORS[self.missing], self.expires)))
 
     def aim(self, alpha: Any) -> Any:
         """Return the learner's aim in (0, 1), of the shape of alpha (``docs/proofs.md``, N1)."""

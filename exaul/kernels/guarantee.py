@@ -11,14 +11,14 @@ from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner, bound_risk, fitted_share, start_of
 
-LONGEST = 2**62  # longest horizon that is searched; an int64 holds it
+LONGEST_HORIZON = 2**62  # longest horizon that is searched; an int64 holds it
 
 
-class Setting(NamedTuple):
+class GuaranteeCase(NamedTuple):
     """What a guarantee is for."""
 
     alpha: float  # in (0, 1), target FDR
-    horizon: int  # T in 1..LONGEST
+    horizon: int  # T in 1..LONGEST_HORIZON
     arms: int  # H >= 2
     delta: float  # in (0, 1)
     coverage: float  # in (0, 1], share of the rounds that are answered
@@ -71,7 +71,7 @@ def regret(
     return float(getattr(learner.regret_bounds, bound)(*rates, np.array([horizon]), arms, delta, alpha, lam))
 
 
-def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
+def guarantee(learner: Learner[Any], of: GuaranteeCase) -> FdrBound:
     """Return the guarantee of a learner: from its bound of R_T, else from its bound of the regret (eq. 6)."""
     if learner.risk_bound is None:
         lam = math.sqrt(of.horizon)
@@ -92,7 +92,7 @@ def guarantee(learner: Learner[Any], of: Setting) -> FdrBound:
     return FdrBound(of.alpha + risk / of.answered, 0.0, risk / of.answered)
 
 
-def risk_of_all(of: Setting, bound: float) -> float:
+def risk_of_all(of: GuaranteeCase, bound: float) -> float:
     """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
     # open answers, whose feedback or imputed error is still to be learned, add at most 1 - alpha each
     most = of.feedback.most_open(of.horizon) if of.imputes else of.open
@@ -105,11 +105,11 @@ def risk_of_all(of: Setting, bound: float) -> float:
     return float(risk_from_feedback(bound, of.answered, pending, of.alpha, of.delta, of.feedback))
 
 
-def shortest(learner: Learner[Any], of: Setting, slack: float) -> int | None:
-    """Return the smallest T from which on the guarantee is at most alpha + slack; None if it exceeds LONGEST."""
+def shortest(learner: Learner[Any], of: GuaranteeCase, slack: float) -> int | None:
+    """Return the smallest T from which on the guarantee is at most alpha + slack, or None above LONGEST_HORIZON."""
 
     def holds(horizon: int) -> bool:
         return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
 
-    least = bisect_left(range(LONGEST), True, lo=1, key=holds)  # the guarantee improves with T
+    least = bisect_left(range(LONGEST_HORIZON), True, lo=1, key=holds)  # the guarantee improves with T
     return least if holds(least) else None

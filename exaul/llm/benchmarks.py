@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, check_legible, quote, typed
 from exaul.engine.logs.log import parse_label, parse_number, parse_score
-from exaul.llm.replies import ROUNDING, is_logprob, likelihood, normalised
+from exaul.llm.replies import LOGPROB_ROUNDING, is_logprob, likelihood, normalised
 from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpacked
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
@@ -49,7 +49,7 @@ def _choice(row: Row) -> dict[str, float] | None:
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
     each = [parse_number(logprob) for logprob, _ in replies]
-    if not (all(x <= ROUNDING for x in each) and max(each) > -math.inf):
+    if not (all(x <= LOGPROB_ROUNDING for x in each) and max(each) > -math.inf):
         raise BadInput(
             f"{row.where}: filtered_resps is {quote(replies)}; log-likelihoods must be at most 0, not all -inf"
         )

@@ -13,7 +13,7 @@ import numpy as np
 from exaul.engine.checks import BadInput, check_count, check_legible, setting
 from exaul.engine.folder import write_beside, write_manifest, write_table
 from exaul.engine.logs import files
-from exaul.engine.logs.log import file_hash, text_of
+from exaul.engine.logs.log import cell_text, file_hash
 from exaul.engine.progress import Progress
 from exaul.llm.asker import Answer, Asker
 from exaul.llm.calls import BudgetReached, CallFailed
@@ -172,7 +172,7 @@ class ScoreRowsJob(CollectJob):
                 raise BadInput(f"{path.name}: there is a column {column_of(name)}; it must be new")
         for number, row in rows:
             where, cells = f"{path.name}, row {number}", map(row.get, (asked, "context", answered))
-            question, context, answer = (check_legible(where, text_of(cell).strip()) for cell in cells)
+            question, context, answer = (check_legible(where, cell_text(cell).strip()) for cell in cells)
             if not question:
                 raise BadInput(f"{where}: {asked} is empty; each row needs a question")
             self.questions.append(Question("", question, (answer,), "", context))

@@ -19,7 +19,7 @@ from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.replies import likelihood, reply_of
 from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpacked
 
-KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
+RATINGS = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # no name of a score: it is computed from the logprobs in an answer's output
 NO_LOGPROBS = (
     "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number in "
@@ -271,7 +271,7 @@ def _polarity(values: Set[str], down: Sequence[str]) -> set[str]:
         wrong = set(map(_rating, down))
         check_holds("down", down, wrong <= values, among)
         return wrong
-    for low, high in KNOWN:
+    for low, high in RATINGS:
         if values <= {low, high}:
             return {low}
     raise BadInput(f"down: missing; it must be those {among} that mean wrong")

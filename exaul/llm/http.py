@@ -9,13 +9,13 @@ import anyio
 import httpx2
 
 from exaul.engine.checks import BadInput
-from exaul.llm.replies import LARGEST
+from exaul.llm.replies import LARGEST_REPLY
 
 _certificates = cache(httpx2.create_ssl_context)  # takes 15 ms
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client whose replies have been read, whatever their status is; those above LARGEST not to their end.
+    """A client whose replies have been read, whatever their status is; those above LARGEST_REPLY not to their end.
 
     It uses the proxies of the environment. Callers bound how many requests there are at a time.
     """
@@ -52,7 +52,7 @@ class BoundedClient(httpx2.AsyncClient):
                     packed_twice = "," in response.headers.get("content-encoding", "")  # can grow a million-fold
                     async for piece in response.aiter_raw() if packed_twice else response.aiter_bytes():
                         body += piece
-                        if len(body) > LARGEST:
+                        if len(body) > LARGEST_REPLY:
                             break
                 except httpx2.DecodingError:
                     body.clear()

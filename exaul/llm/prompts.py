@@ -20,7 +20,7 @@ ROLES = {  # names that the prompt of a role may contain, and whether it must
     },
     "instructions": {},
 }
-SHORT = files(__package__) / "roles" / "short.txt"  # ``answer`` with examples, for models that write sentences
+SHORT_ANSWERS = files(__package__) / "roles" / "short.txt"  # with examples, for models that write sentences
 _NAME = re.compile(r"\{(\w+)\}")
 
 

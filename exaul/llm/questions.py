@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
-from exaul.engine.logs.log import file_hash, is_missing, number_repeats, text_of
+from exaul.engine.logs.log import cell_text, file_hash, is_missing, number_repeats
 from exaul.llm.tables import read_file, unpacked
 
 HUB = "hf:"
-KNOWN = {  # short names of datasets
+SHORT_NAMES = {  # short names of datasets
     "triviaqa": "mandarjoshi/trivia_qa:rc.nocontext:validation",
     "nq": "google-research-datasets/nq_open::validation",
     "squad": "rajpurkar/squad::validation",
@@ -84,7 +84,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sourc
         texts |= dict.fromkeys(
             text
             for number, row in rows
-            if (text := check_legible(f"{label}, row {number}", text_of(row[text_column]).strip()))
+            if (text := check_legible(f"{label}, row {number}", cell_text(row[text_column]).strip()))
         )
         sources.append({"name": label, "sha256": sha256, "rows": len(texts) - before})
     if not texts:
@@ -102,7 +102,7 @@ def chosen_column(label: str, present: Sequence[str], given: str | None, usual: 
 
 
 def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right: str) -> Question:
-    question = text_of(row[asked]).strip()
+    question = cell_text(row[asked]).strip()
     try:
         answers = tuple(dict.fromkeys(_texts(row[right])))
     except RecursionError as error:
@@ -110,7 +110,7 @@ def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right
     for what, there in ((asked, question), (right, answers)):
         if not there:
             raise BadInput(f"{label}, row {number}: {what} is empty; each question needs one")
-    id, group, context = (text_of(row.get(name)) for name in ("id", "group", "context"))
+    id, group, context = (cell_text(row.get(name)) for name in ("id", "group", "context"))
     for text in (question, *answers, id, group, context):
         check_legible(f"{label}, row {number}", text)
     return Question(id or f"{label}-{number}", question, answers, group, context)
@@ -134,9 +134,9 @@ def _texts(cell: Any) -> Iterator[str]:
 def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     """Load a split of a dataset."""
     where = name.removeprefix(HUB)
-    dataset, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]
+    dataset, config, split, *more = (*SHORT_NAMES.get(where, where).split(":"), "", "")[:4]
     if any(more) or "/" not in dataset:
-        known = ", ".join(HUB + short for short in KNOWN)
+        known = ", ".join(HUB + short for short in SHORT_NAMES)
         raise BadInput(f"{name}: unknown; it must be {HUB}OWNER/NAME:CONFIG:SPLIT, or one of {known}")
     try:
         from datasets import load_dataset

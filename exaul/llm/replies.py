@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import join_lines, shorten
 
 THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
-LOWEST, ROUNDING = -3.5e38, 1e-3  # range of a logprob: the lowest float32 stands for -inf; rounding can exceed 0
-LARGEST = 2**24  # bytes of a response that is read
+LOWEST_LOGPROB, LOGPROB_ROUNDING = -3.5e38, 1e-3  # the lowest float32 stands for -inf; rounding can exceed 0
+LARGEST_REPLY = 2**24  # bytes of a response that is read
 MOST_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -22,7 +22,7 @@ class Reply(NamedTuple):
     """The reply of a model to one request."""
 
     text: str  # without <think> part and surrounding white space; can be written as UTF-8
-    logprobs: Sequence[float] = ()  # of the tokens of the text, each <= ROUNDING; empty if unknown or unusable
+    logprobs: Sequence[float] = ()  # of the tokens of the text, each <= LOGPROB_ROUNDING; empty if unknown
     first: Sequence[tuple[str, float]] = ()  # likeliest first tokens and their logprobs; empty if not requested
     finish: str = ""  # finish reason: stop, length, refusal, ...; one printable line, as the next two
     model: str = ""  # name that the endpoint reports
@@ -36,9 +36,9 @@ class Unreadable(ValueError):
 
 
 def check_size(body: bytes) -> bytes:
-    """Return the body of a response; raise Unreadable if it is longer than LARGEST."""
-    if len(body) > LARGEST:
-        raise Unreadable(f"it has more than {LARGEST >> 20} MiB")
+    """Return the body of a response; raise Unreadable if it is longer than LARGEST_REPLY."""
+    if len(body) > LARGEST_REPLY:
+        raise Unreadable(f"it has more than {LARGEST_REPLY >> 20} MiB")
     return body
 
 
@@ -49,7 +49,8 @@ def likelihood(logprobs: Sequence[float]) -> float:
 
 def is_logprob(value: Any) -> bool:
     """Return whether a value is the logarithm of a probability, as float32 programs compute it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and LOWEST <= value <= ROUNDING
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and LOWEST_LOGPROB <= value <= LOGPROB_ROUNDING
 
 
 def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
@@ -65,7 +66,7 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         body = json.loads(raw)
         (choice,) = body["choices"]
         message, usage = choice["message"], body.get("usage") or {}
-        text = text_of(choice)
+        text = message_text(choice)
         logprobs, candidates = _tokens_of(choice, text)
         finish = "refusal" if message.get("refusal") else choice.get("finish_reason")
         names = (finish, body.get("model"), body.get("system_fingerprint"))
@@ -82,7 +83,7 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         raise Unreadable("it is not a chat completion") from error
 
 
-def text_of(choice: Mapping[str, Any]) -> str:
+def message_text(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice of a chat completion as ``Reply`` has it.
 
     Raises:
@@ -110,7 +111,7 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
         LookupError, TypeError, AttributeError: it has no text.
     """
     choice = completion["choices"][0]
-    text, logprobs, first = text_of(choice), list[Any](), list[tuple[str, float]]()
+    text, logprobs, first = message_text(choice), list[Any](), list[tuple[str, float]]()
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
         logprobs, candidates = _tokens_of(choice, text)
         first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]

@@ -43,14 +43,14 @@ Ask = Callable[..., Awaitable[Reply]]  # of a body; of equal bodies, those of an
 Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
 # The conversation is quoted as JSON, so that a text within it cannot look like the end of the quotation.
-ANSWERED = """Here is a conversation, and a proposed answer to its last message.
+VERDICT_PROMPT = """Here is a conversation, and a proposed answer to its last message.
 
 Conversation: {conversation}
 Proposed answer: {answer}
 
 """
-P_TRUE = ANSWERED + "Is the proposed answer right? Reply with yes or no."
-VERBAL = ANSWERED + (
+P_TRUE = VERDICT_PROMPT + "Is the proposed answer right? Reply with yes or no."
+VERBAL = VERDICT_PROMPT + (
     "How likely is it, in percent, that the proposed answer is right? Reply with a number from 0 to 100 alone."
 )
 

@@ -17,7 +17,7 @@ from exaul.engine.logs.log import Layout
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import (
     FORGETTING,
-    MISSING,
+    IMPUTED_ERRORS,
     FeedbackSums,
     add_abstention,
     add_answer,
@@ -33,7 +33,7 @@ from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, learner_
 from exaul.serving.entries import digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
 
-VERSION = 8  # of saved states
+STATE_VERSION = 8  # of saved states
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
@@ -281,7 +281,7 @@ class Abstainer:
         """Return the state for JSON. ``Abstainer.of`` continues from it with the same bits."""
         with self._lock:
             state = {
-                "exaul": VERSION,
+                "exaul": STATE_VERSION,
                 "config": asdict(self.config),
                 "start": self._start.as_json(),
                 **self.summary(),
@@ -311,9 +311,9 @@ class Abstainer:
         """
         is_state = isinstance(state, Mapping) and "exaul" in state
         check_holds("state", state, is_state, "the state of an Abstainer")
-        if state["exaul"] != VERSION:
+        if state["exaul"] != STATE_VERSION:
             other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
-            raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
+            raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {STATE_VERSION}{other}")
         try:
             is_same = state["digest"] == _digest_of_state(state)
         except (LookupError, TypeError, ValueError, RecursionError):  # it is no JSON
@@ -351,7 +351,7 @@ class Abstainer:
             if self.config.missing == "skip":
                 self._sums = close_answer(choose, self._sums, True)
             else:
-                self._learn(open_answer, MISSING[self.config.missing], False)
+                self._learn(open_answer, IMPUTED_ERRORS[self.config.missing], False)
             self._close(id, "late")
 
     def _close(self, id: str, outcome: str) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records
-from exaul.kernels.learners.aci_rank import SHORT
+from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
@@ -425,7 +425,7 @@ class Abstainers:
         config, name = self._configuration_of(key), key if key in self._logs else ""
         start, log, known = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
         # after shadow mode, unless there is a log, and fewer answers than a start from one may trust
-        few = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT)
+        few = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT_LOG)
         if few and isinstance(log, str):
             start = self._start_after(config, log)
         elif few:

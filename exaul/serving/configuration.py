@@ -10,7 +10,7 @@ from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
 
-LEARNERS = "aci-rank", "exaul"  # that a program can use
+ONLINE_LEARNERS = "aci-rank", "exaul"  # that a program can use
 OF_LOG = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
@@ -36,7 +36,7 @@ class AbstainersConfiguration(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
-        check_known("learner", (self.learner,), LEARNERS)
+        check_known("learner", (self.learner,), ONLINE_LEARNERS)
         check_count("expires", self.expires)
         if self.horizon is not None:
             check_count("horizon", self.horizon)
@@ -91,5 +91,5 @@ class AbstainerConfiguration(AbstainersConfiguration):
 
 
 def learner_of(name: str) -> Learner[Any]:
-    """Return the learner of a name in LEARNERS."""
+    """Return the learner of a name in ONLINE_LEARNERS."""
     return registry.resolve("learner", name, registry.LEARNERS, (Learner,))

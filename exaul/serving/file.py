@@ -15,10 +15,10 @@ from weakref import finalize
 from exaul.engine.checks import BadInput, check_holds, check_legible, quote
 from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
 from exaul.serving.entries import SHOWN, START, JournalEntry, digest_of
-from exaul.serving.lock import is_locked, lock
+from exaul.serving.lock import is_locked, lock_file
 from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
 
-VERSION = 6  # of the file
+FILE_VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
 _EXPORT = (
     "; `exaul journal export FILE LOG` of exaul {} writes a log, and --warm-start LOG starts a new file from it"
@@ -67,7 +67,7 @@ class JournalFile:
         self._lock = None
         try:
             with readable(path):
-                self._lock = None if configuration is None else lock(path)
+                self._lock = None if configuration is None else lock_file(path)
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
@@ -160,9 +160,9 @@ class JournalFile:
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
-        if (version := meta.get("version")) != str(VERSION):
+        if (version := meta.get("version")) != str(FILE_VERSION):
             other = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
-            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
+            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {FILE_VERSION}{other}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
         config = None
@@ -178,7 +178,7 @@ class JournalFile:
         same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
         if text not in (None, (meta["config"],)) or not same:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
-        self._first_link = digest_of(str(VERSION), meta["config"])
+        self._first_link = digest_of(str(FILE_VERSION), meta["config"])
         closed = meta.get("closed")
         if bare and not closed and not accept_loss:
             raise UnreadableJournal(
@@ -207,11 +207,11 @@ class JournalFile:
             if new:
                 self.config = AbstainerConfiguration(**configuration).with_seed()
                 text = json.dumps(asdict(self.config))
-                self._first_link = digest_of(str(VERSION), text)
+                self._first_link = digest_of(str(FILE_VERSION), text)
                 self._begin()  # a file has all or nothing, whenever the process ends
                 for sql in _SCHEMA:
                     self._file.execute(sql)
-                rows = ("version", str(VERSION)), ("config", text), ("closed", "0")
+                rows = ("version", str(FILE_VERSION)), ("config", text), ("closed", "0")
                 self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
                 self.commit()
             _set_in_use(self._file, True)

@@ -14,7 +14,7 @@ _locks: WeakValueDictionary[tuple[int, int], BinaryIO] = WeakValueDictionary()
 _locking = threading.Lock()
 
 
-def lock(path: Path) -> BinaryIO:
+def lock_file(path: Path) -> BinaryIO:
     """Lock a file, and create it if it is missing. The lock ends when the handle is closed, or with the process.
 
     The lock is on the file itself, whatever its name, and apart from SQLite's own. Closing any handle of a file

@@ -21,7 +21,7 @@ from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
 LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
-LONGEST = 4000  # characters of a question and an answer in memory, for the latest decisions
+LONGEST_SHOWN = 4000  # characters of a question and an answer in memory, for the latest decisions
 READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
@@ -99,7 +99,7 @@ class Service(Abstainers):
                 self._texts.add(decision.id, text)
             except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
                 log.error("a text for an audit cannot be kept: %s", error)
-        self._asked[decision.id] = AnswerText(text.question[:LONGEST], text.answer[:LONGEST])
+        self._asked[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
         if len(self._asked) > LATEST:
             self._asked.popitem(last=False)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from exaul.engine.checks import BadInput
 
-LONGEST = 20_000  # characters that are kept of a question and of an answer (chosen)
+LONGEST_KEPT = 20_000  # characters that are kept of a question and of an answer (chosen)
 CUT = " [cut]"  # after a text that was longer
 DAY = 86_400.0  # seconds
 
@@ -51,7 +51,7 @@ class AnswerTexts:
             raise BadInput(f"{file}: cannot be used ({error})") from error
 
     def add(self, id: str, text: AnswerText) -> None:
-        """Keep the text of a decision, cut after LONGEST characters each, and delete old texts."""
+        """Keep the text of a decision, cut after LONGEST_KEPT characters each, and delete old texts."""
         query = "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)"
         self._file.execute(query, (id, *map(_storable, text)))
         self.delete_old()
@@ -78,6 +78,6 @@ class AnswerTexts:
 
 
 def _storable(text: str) -> str:
-    """Return a text of at most LONGEST characters, and valid Unicode: JSON may have half a surrogate pair."""
-    cut = text if len(text) <= LONGEST else text[: LONGEST - len(CUT)] + CUT
+    """Return a text of at most LONGEST_KEPT characters, and valid Unicode: JSON may have half a surrogate pair."""
+    cut = text if len(text) <= LONGEST_KEPT else text[: LONGEST_KEPT - len(CUT)] + CUT
     return cut.encode(errors="replace").decode()

@@ -47,7 +47,7 @@ def test_open_audits_are_printed(journal, capsys):
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch, page, refuses):
     """What it does not say, and what has no text, stays open, and does not hide the audits after it."""
-    monkeypatch.setattr("exaul.serving.http.audits.MOST", page)
+    monkeypatch.setattr("exaul.serving.http.audits.PAGE", page)
     refusal = JSONResponse({}, 400)  # as of a filter
     stub.rule = lambda asked, before: refusal if refuses and "42" in str(asked) else judge(asked, before)
     argv = ["audits", str(journal), "--judge-model", "large", "--endpoint", stub.url]

@@ -7,7 +7,7 @@ from exaul import Sweep
 from exaul.commands import verify
 from exaul.commands.main import main
 from exaul.engine.simulation.prepare import prepare
-from exaul.engine.simulation.schedule import CompiledSimulation
+from exaul.engine.simulation.schedule import NativeSimulation
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED, answer_once_more
 from tests.processes import output_of
@@ -34,10 +34,10 @@ def test_a_backend_with_one_other_decision_is_refused(precision, capsys, monkeyp
 
 
 def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
-    start = CompiledSimulation.start
+    start = NativeSimulation.start
     off = Rates(1.001, 1.0)
     monkeypatch.setattr(
-        CompiledSimulation,
+        NativeSimulation,
         "start",
         lambda self, chunk, rates, made: start(self, chunk, Rates(*map(np.multiply, rates, off)), made),
     )
@@ -49,14 +49,14 @@ def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
 @pytest.mark.parametrize(("worse", "means"), [(0, "agree"), (12, "differ, too")])
 def test_where_rounding_alone_changes_decisions_the_verdict_says_so(worse, means, capsys, monkeypatch):
     """One that counts 12 answers too many in each block also differs on average."""
-    collect = CompiledSimulation.collect
+    collect = NativeSimulation.collect
 
     def changed(self):
         totals = collect(self)
         totals.answered[:] += worse * np.arange(len(totals.answered))[:, None, None]
         return totals
 
-    monkeypatch.setattr(CompiledSimulation, "collect", changed)
+    monkeypatch.setattr(NativeSimulation, "collect", changed)
     flags = ["--learners", "exaul", "--eta", "20", "--trials", "20", "--horizon", "1500", "--arms", "50"]
     assert main(["verify", *flags]) == 1
     begin = "certified: no; rounding alone changes decisions of exaul at eta = 20, so they prove nothing"

@@ -38,7 +38,7 @@ def rows_of(table, alpha=0.1):
     """The rows of the learner and of the threshold at an alpha."""
     return [
         table[(table["alpha"] == alpha) & (table["learner"] == x)].iloc[0]
-        for x in (advice.LEARNER, advice.THRESHOLD)
+        for x in (advice.ACI_RANK, advice.THRESHOLD)
     ]
 
 

@@ -9,7 +9,7 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
-from exaul.engine.simulation.schedule import CompiledSimulation
+from exaul.engine.simulation.schedule import NativeSimulation
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS, answer_once_more
 
@@ -58,7 +58,7 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
 def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys, monkeypatch):
     with monkeypatch.context() as patch:
         fail = mock.Mock(side_effect=RuntimeError("its compiler is too old\nand more"))
-        patch.setattr(CompiledSimulation, "start", fail)
+        patch.setattr(NativeSimulation, "start", fail)
         assert chosen() == "dense"
     assert chosen() == "dense"
     here = "exaul on native, first time on cpu: cpu"
@@ -71,7 +71,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):
-    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=RuntimeError("no libdevice")))
+    monkeypatch.setattr(NativeSimulation, "start", mock.Mock(side_effect=RuntimeError("no libdevice")))
     for name in ("exaul", "ew"):
         assert chosen(name) == "dense"
     assert capsys.readouterr().err.count("no libdevice") == 1

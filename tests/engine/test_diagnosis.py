@@ -18,8 +18,8 @@ from exaul.engine.logs.diagnosis import (
     PooledColumn,
     _pools,
     categories,
-    chance,
     diagnose,
+    p_value_of,
     pooled,
 )
 from exaul.engine.logs.log import Layout, Records, load_log, load_rows
@@ -376,7 +376,7 @@ def test_chance_is_that_of_fishers_exact_test_or_a_little_more():
         high = rng.integers(max(0, count + all_high - every), min(count, all_high) + 1)
         law = hypergeom(every, all_high, count)
         exact = min(1.0, 2 * min(law.cdf(high), law.sf(high - 1)))
-        found = chance(high, count, all_high, every)
+        found = p_value_of(high, count, all_high, every)
         assert exact * (1 - 1e-9) <= found <= (1 if exact > 1e-5 else 1.06 * exact + 1e-300)
 
 

@@ -20,7 +20,7 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS
 from exaul.engine.simulation import batch, schedule
-from exaul.engine.simulation.rounds import RoundsSimulation
+from exaul.engine.simulation.rounds import JaxSimulation
 from tests.conftest import draw_few_figures
 from tests.processes import output_of, python, variables
 
@@ -129,7 +129,7 @@ def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, fe
     for where, name in ((batch.Rollout, "start"), (batch.Rollout, "collect"), (SweepFolder, "save_state")):
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
-    monkeypatch.setattr(RoundsSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
+    monkeypatch.setattr(JaxSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
     run(Sweep(**sweep, out="out"), save_every=0)
     assert events == ["start", *3 * ["collect", "save_state", "start"], "collect"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exaul.kernels.feedback import FeedbackSums, add_answer, add_decision, learned_share
 from exaul.kernels.game import RuleParams
 from exaul.kernels.learners import aci_rank
-from exaul.kernels.learners.aci_rank import DRIFTS, LEAST, SHARE, STEP, TINY, AciRankState
+from exaul.kernels.learners.aci_rank import DRIFTS, LEAST_SHARE, SHARE, STEP, TINY, AciRankState
 from exaul.kernels.learners.learner import count_log
 
 ROUNDING = 1e-9  # sums of some thousand steps
@@ -59,7 +59,7 @@ def draw_settings(rng, count, late=True):
     return Settings(
         rng.choice(ALPHAS, count),
         rng.choice(STEPS, count),
-        np.where(half, rng.choice([0.0, TINY, 1e-3, LEAST, SHARE, 1.0], count), rng.random(count)),
+        np.where(half, rng.choice([0.0, TINY, 1e-3, LEAST_SHARE, SHARE, 1.0], count), rng.random(count)),
         rng.choice([0, 1, 3, 20, 100], count) if late else np.zeros(count, int),
         rng.random(count) < 0.5 if late else np.zeros(count, bool),
         rng.integers(0, 5, count),
@@ -100,7 +100,7 @@ class Games:
         waiting = (~np.isnan(self.open)).sum(axis=1)
         known = aci_rank.reserve(np.where, state, np.where(of.reserve, waiting, 0), None, self.params)
         answered = self.rule.decide(np.where, known, high, 0.0) > 0
-        counted = ~answered & (state.share < LEAST)
+        counted = ~answered & (state.share < LEAST_SHARE)
         after = self.rule.learn(np.where, state, False, 0.0, self.params)
         self.state = choose(answered, state, after)
         self.abstained = self.abstained + counted * of.weight
@@ -323,7 +323,7 @@ def play_audits():
         weight[2] = learned_share(np.where, sums)[2]
         learns = answered & (rng.random(shape) < q)
         sums = add_answer(np.where, sums, learns, True, 1.0)
-        counted = ~answered & (state.share < LEAST)
+        counted = ~answered & (state.share < LEAST_SHARE)
         after = aci_rank.learn(np.where, state, learns, 1.0, params._replace(weight=weight))
         state = choose(answered & ~learns, state, after)
         risk = risk + answered * (1 - alpha)

@@ -13,7 +13,7 @@ from exaul.commands.main import main
 from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
 from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.replies import LARGEST
+from exaul.llm.replies import LARGEST_REPLY
 from tests.models.stub import Stub, command_at, completion
 
 KEY = "sk-very-secret"
@@ -117,8 +117,8 @@ FAILURES = [  # a response, the failure and what is told of it, and the number o
     (lambda: JSONResponse({"error": {"message": [1]}}, 418), "status 418", '{"error":{"message":[1]}}', 1),
     (lambda: packed(b"not packed"), *NO_COMPLETION),
     (lambda: packed(gzip.compress(gzip.compress(PARIS)), "gzip, gzip"), *NO_COMPLETION),
-    (lambda: packed(gzip.compress(b" " * (LARGEST + 1), 9)), *TOO_LARGE),
-    (lambda: Response(b" " * (LARGEST + 1)), *TOO_LARGE),
+    (lambda: packed(gzip.compress(b" " * (LARGEST_REPLY + 1), 9)), *TOO_LARGE),
+    (lambda: Response(b" " * (LARGEST_REPLY + 1)), *TOO_LARGE),
 ]
 
 

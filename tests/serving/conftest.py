@@ -16,7 +16,7 @@ from tests.serving.http.apps import ABSTAIN, CONFIGURATION, KEY, SECRET, gateway
 def _constant_learners_of_all():
     places = [f"tests.constant:{name}" for name in ("answers", "abstains")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(configuration, "LEARNERS", (*configuration.LEARNERS, *places))
+        patch.setattr(configuration, "ONLINE_LEARNERS", (*configuration.ONLINE_LEARNERS, *places))
         yield
 
 

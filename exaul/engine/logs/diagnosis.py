@@ -12,20 +12,20 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
 from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage, separation
 
-MOST = 200  # distinct values; a column with more is not tested (these numbers are chosen)
-LEAST = 30  # rows of a value; rarer values are ignored
+MOST_VALUES = 200  # distinct values; a column with more is not tested (these numbers are chosen)
+LEAST_ROWS = 30  # rows of a value; rarer values are ignored
 FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
 MANY = 2**62  # more values than a log has rows
-QUESTIONS = "question", "question_id", "qid", "doc_id", "id"  # columns that name a question; the first counts
+QUESTION_COLUMNS = "question", "question_id", "qid", "doc_id", "id"  # that name a question; the first counts
 
 
 class Categories(NamedTuple):
     """The columns of a log that separate its rows, and the one that names their questions."""
 
-    columns: dict[str, files.CategoryColumn]  # those with at most MOST values
-    question: str | None  # name of the column of QUESTIONS
+    columns: dict[str, files.CategoryColumn]  # those with at most MOST_VALUES values
+    question: str | None  # name of the column of QUESTION_COLUMNS
     questions: NDArray[np.intp] | None  # number of each row's question; -1 if the cell is null
 
 
@@ -64,9 +64,9 @@ def categories(log: str, layout: Layout) -> Categories:
     path, selection = parse_log(log)
     known = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
     names = [name for name in files.columns(path) if name not in known and not name.startswith("score")]
-    named = [name for name in QUESTIONS if name in names][:1]
-    others = [name for name in names if name not in named][: files.WIDE]
-    columns = files.levels(path, dict.fromkeys(others, MOST) | dict.fromkeys(named, MANY))
+    named = [name for name in QUESTION_COLUMNS if name in names][:1]
+    others = [name for name in names if name not in named][: files.WIDE_HEADER]
+    columns = files.levels(path, dict.fromkeys(others, MOST_VALUES) | dict.fromkeys(named, MANY))
     questions = [columns.pop(name).places for name in named if name in columns]
     return Categories(columns, next(iter(named), None), next(iter(questions), None))
 
@@ -92,7 +92,7 @@ def pooled(
     for name, (values, places) in columns.items():
         codes = places[rows]
         numbers = np.bincount(codes + 1, minlength=len(values) + 1)[1:]
-        kept = [code for code, value in enumerate(values) if numbers[code] >= LEAST and not is_missing(value)]
+        kept = [code for code, value in enumerate(values) if numbers[code] >= LEAST_ROWS and not is_missing(value)]
         chosen = np.isin(codes, kept)
         groups = np.searchsorted(kept, codes[chosen])
         if len(kept) < 2 or _measures(values):
@@ -164,7 +164,7 @@ def answered_by(groups: NDArray[np.intp], count: int, scores: Floats, errors: Fl
 def chances(sums: Answered, threshold: int) -> Floats:
     """Return the p-value of ``chance`` for each group against all others, among what a threshold answers."""
     answered, high = sums.answered[:, threshold], sums.high[:, threshold]
-    return chance(high, answered, high.sum(), answered.sum())
+    return p_value_of(high, answered, high.sum(), answered.sum())
 
 
 _log_factorial = np.vectorize(lambda x: math.lgamma(x + 1), otypes=[float])
@@ -183,7 +183,7 @@ def _tail(log_first: Any, ratio: Any) -> Any:
         return np.where(ratio < 1, np.exp(log_first) / (1 - ratio), 1.0)
 
 
-def chance(high: Any, count: Any, all_high: Any, every: Any) -> Any:
+def p_value_of(high: Any, count: Any, all_high: Any, every: Any) -> Any:
     """Return a p-value of Fisher's exact test: twice the smaller tail of the hypergeometric distribution, or more.
 
     If ``count`` records were drawn from ``every``, of which ``all_high`` are high, as many or as few as ``high`` of
@@ -205,11 +205,11 @@ def _measures(values: Sequence[Any]) -> bool:
         return False
 
 
-NAMED = 4  # most columns to name in the finding about pools (this and the numbers below are chosen)
+NAMED_COLUMNS = 4  # most columns to name in the finding about pools (this and the numbers below are chosen)
 TENTHS = 10
 TOPS = (0.1, 0.05, 0.02, 0.01)  # shares of the records with the highest scores that are compared with the next
 SMALLEST = 0.01  # smallest share of rows that is reported: repeated questions, ties at the top
-NEAR = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
+CLOSE = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
 PAIRS = 10  # largest number of rows with one score that may be repetitions
 
 WORDS = {  # the most important first
@@ -258,7 +258,7 @@ def diagnose(
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
-        "pools": typed("inspect", *log, "--each", *(column.column for column in several[:NAMED])),
+        "pools": typed("inspect", *log, "--each", *(column.column for column in several[:NAMED_COLUMNS])),
         "drift": typed("sweep", "--logs", *log, "--environment", "replay"),
     }
     return [
@@ -293,7 +293,7 @@ def _inverted(scores: Floats, errors: Floats) -> str | None:
 def _coarse(scores: Floats) -> str | None:
     """Report a score with at most two values, with which a threshold can do little."""
     values = np.unique(scores)
-    if len(values) > 2 or len(scores) < LEAST:
+    if len(values) > 2 or len(scores) < LEAST_ROWS:
         return None
     named = [f"{value:.10g}" for value in values]
     some = f"those with {named[-1]}, " if len(named) > 1 else ""
@@ -312,12 +312,12 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
         top = scores >= lowest
         count = int(top.sum())
         after = (scores >= ordered[min(3 * count, len(scores)) - 1]) & ~top
-        if count < LEAST or not after.any():
+        if count < LEAST_ROWS or not after.any():
             continue
         difference, both = errors[top].mean() - errors[after].mean(), top | after
         if difference < max(APART, worst[0] if worst else 0):
             continue
-        if len(TOPS) * chance(high[top].sum(), count, high[both].sum(), both.sum()) < CHANCE:
+        if len(TOPS) * p_value_of(high[top].sum(), count, high[both].sum(), both.sum()) < CHANCE:
             worst = difference, lowest, top, after
     if worst is None:
         return None
@@ -337,9 +337,9 @@ def _pools(several: Sequence[PooledColumn]) -> str | None:
     """Report the columns whose values differ."""
     if not several:
         return None
-    named = several[:NAMED]
+    named = several[:NAMED_COLUMNS]
     each = [_describe(column, "error rate " if column is several[0] else "") for column in named]
-    each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
+    each += [f"those of {len(several) - NAMED_COLUMNS} more columns"] if len(several) > NAMED_COLUMNS else []
     return f"this log pools {', '.join(each)}: what holds for all may fail for a part; look at each with:"
 
 
@@ -363,7 +363,7 @@ def find_drift(scores: Floats, errors: Floats) -> str | None:
         rates = inside[1] / inside[0]
         others = (every[1] - inside[1]) / (every[0] - inside[0])
     apart = np.nan_to_num(np.abs(rates - others))  # NaN where a part or all others have no answers
-    p_values = chance(inside[2], inside[0], every[2], every[0])
+    p_values = p_value_of(inside[2], inside[0], every[2], every[0])
     reported = (apart >= APART) & (p_values * apart.size < CHANCE)
     if not reported.any():
         return None
@@ -378,8 +378,8 @@ def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None
     """Report that no threshold reaches an alpha because records tie at the top, with an FDR just above it."""
     top = scores == scores.max()
     rate, least = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
-    missed = [x for x in alphas if x < least <= rate <= NEAR * x]
-    if not missed or top.sum() < LEAST or top.mean() < SMALLEST:
+    missed = [x for x in alphas if x < least <= rate <= CLOSE * x]
+    if not missed or top.sum() < LEAST_ROWS or top.mean() < SMALLEST:
         return None
     feasible = math.ceil(1000 * least) / 1000
     return (

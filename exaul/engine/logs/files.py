@@ -31,14 +31,14 @@ ENCODING = "utf-8-sig"
 GROWTH = 10  # bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
-WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
-CELL = 100  # bytes in memory per cell of a Parquet file (chosen)
+WIDE_HEADER = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
+CELL_BYTES = 100  # bytes in memory per cell of a Parquet file (chosen)
 SEEN = 10_000  # rows (chosen) that are tested before a whole column is factorized
 # Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
 # apostrophes and such a character also gets one more, so that removing one apostrophe restores every text.
 _TEXT = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
-TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace", "warm_start"), str)  # never numbers
+TEXT_COLUMNS = dict.fromkeys(("learner", "environment", "source", "grid", "trace", "warm_start"), str)  # no numbers
 
 
 def columns(path: Path) -> list[str]:
@@ -107,7 +107,7 @@ def _sizes(metadata: Any) -> dict[str, float]:
     sizes: dict[str, float] = {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
-            taken = group.num_rows * CELL + chunk.total_uncompressed_size
+            taken = group.num_rows * CELL_BYTES + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
 
@@ -155,7 +155,7 @@ def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     # match what the file contains.
     parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding=ENCODING, index_col=False)
     sep = _separator(path)
-    if len(_csv_header(path, sep)) > WIDE:
+    if len(_csv_header(path, sep)) > WIDE_HEADER:
         parse = partial(parse, usecols=names)
     try:
         table = parse(sep=sep, skipinitialspace=sep == " ")
@@ -169,7 +169,7 @@ def _open(path: Path) -> Any:
     return get_handle(path, "r", encoding=ENCODING, compression="infer")
 
 
-def _csv_header(path: Path, sep: str, wide: int = WIDE) -> list[str]:
+def _csv_header(path: Path, sep: str, wide: int = WIDE_HEADER) -> list[str]:
     """Return the first row of a CSV. Raise ValueError if it is ``wide``, and a later row is longer."""
     with _open(path) as handles:  # several spaces separate as one does
         each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
@@ -227,7 +227,7 @@ def _read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
 
     with parquet.ParquetFile(path) as stored:
         rows, free = stored.metadata.num_rows, host_memory()
-        if rows * len(names) * CELL > USABLE * free:
+        if rows * len(names) * CELL_BYTES > USABLE * free:
             raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
         return _parquet_table(stored, names).set_axis(range(1, rows + 1))
 
@@ -324,9 +324,9 @@ def _is_formula(cell: Any) -> bool:
 
 def load(path: Path) -> pd.DataFrame:
     """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is unreadable."""
-    read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
+    read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT_COLUMNS, keep_default_na=False, na_values=[""])
     table = _readable_errors(path, read)
-    names = [name for name in TEXT if name in table]
+    names = [name for name in TEXT_COLUMNS if name in table]
     texts = {name: table[name].str.replace(_ESCAPE, "", regex=True) for name in names}
     # a column without any text is one of NaN, as it was before it was written
     return table.assign(**{name: x.astype(float) if x.isna().all() else x for name, x in texts.items()})

@@ -30,7 +30,7 @@ from exaul.engine.checks import (
 )
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK
-from exaul.kernels.learners.aci_rank import SHARE, SHORT
+from exaul.kernels.learners.aci_rank import SHARE, SHORT_LOG
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
 LISTED = 50  # most values of a column in an error (chosen)
@@ -91,7 +91,7 @@ class SelectedRows(NamedTuple):
 
     def texts(self, name: str) -> list[str]:
         """Return the selected cells of a column as text."""
-        return [text_of(self.columns[name][row]) for row in self.chosen]
+        return [cell_text(self.columns[name][row]) for row in self.chosen]
 
     def numbers(self, name: str, parse: Callable[[Any], float], drop: bool) -> NDArray[np.float64]:
         """Return the selected cells of a column as numbers. An empty one is NaN if ``drop``, else BadInput."""
@@ -104,7 +104,7 @@ class SelectedRows(NamedTuple):
                 if is_missing(cell):
                     hint = "in [0, 1] (use --drop-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
-                raise BadInput(f"{where}: {name} is {quote(text_of(cell))}; it must be a number in [0, 1]{hint}")
+                raise BadInput(f"{where}: {name} is {quote(cell_text(cell))}; it must be a number in [0, 1]{hint}")
         return values
 
     def errors(self, label: tuple[str, bool], drop: bool) -> NDArray[np.float64]:
@@ -159,10 +159,10 @@ def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -
     rows, cells = files.read(path, names)
     chosen = np.ones(len(rows), bool)
     for name, value in selection.items():
-        chosen &= np.array([text_of(x) == value for x in cells[name]], bool)
+        chosen &= np.array([cell_text(x) == value for x in cells[name]], bool)
     if not chosen.any():
         for name, value in selection.items():
-            known = dict.fromkeys(map(text_of, cells[name]))
+            known = dict.fromkeys(map(cell_text, cells[name]))
             if 0 < len(known) <= LISTED:
                 check_known(f"{path}: {name}", (value,), known)
         wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
@@ -289,7 +289,7 @@ def parse_label(value: Any) -> float:
     return parse_score(value) if truth is None else truth
 
 
-def text_of(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """Return a cell as the text that selections are compared with."""
     return "" if is_missing(value) else str(value)
 
@@ -381,7 +381,7 @@ def describe_log(log: Records) -> dict[str, Any]:
 
 def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
     """Return the share of the records with which a learner starts after a log (``describe_log``), in one line."""
-    rows, least = log["records"], math.ceil(SHORT / alpha)
+    rows, least = log["records"], math.ceil(SHORT_LOG / alpha)
     if share <= 0:
         start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
     else:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs.log import Records
 
-RECORDS = 100_000  # records of a profile (chosen)
+PROFILE_RECORDS = 100_000  # records of a profile (chosen)
 
 
 class Profile(NamedTuple):
@@ -29,14 +29,14 @@ def load_profile(name: str) -> Records:
 
 def _beta(error_rate: float, right: tuple[float, float], wrong: tuple[float, float]) -> Profile:
     def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-        errors = rng.random(RECORDS) < error_rate
-        return np.where(errors, rng.beta(*wrong, RECORDS), rng.beta(*right, RECORDS)), errors
+        errors = rng.random(PROFILE_RECORDS) < error_rate
+        return np.where(errors, rng.beta(*wrong, PROFILE_RECORDS), rng.beta(*right, PROFILE_RECORDS)), errors
 
     return Profile(f"synthetic: error rate {error_rate:.2f}, right answers Beta{right}, wrong Beta{wrong}", draw)
 
 
 def _levels(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-    errors = rng.random(RECORDS) < 0.30
+    errors = rng.random(PROFILE_RECORDS) < 0.30
     return rng.binomial(5, np.where(errors, 0.60, 0.92)) / 5, errors
 
 
@@ -49,9 +49,9 @@ def _binned(name: str, model_and_task: str) -> Profile:
         )
         # draw a cell of the histogram (right bins, then wrong ones), then a score uniformly within its bin
         counts = np.concatenate([right, wrong])
-        cell = rng.choice(len(counts), RECORDS, p=counts / counts.sum())
+        cell = rng.choice(len(counts), PROFILE_RECORDS, p=counts / counts.sum())
         bin_index = cell % len(bins)
-        scores = lower[bin_index] + (upper - lower)[bin_index] * rng.random(RECORDS)
+        scores = lower[bin_index] + (upper - lower)[bin_index] * rng.random(PROFILE_RECORDS)
         return scores, cell >= len(bins)
 
     return Profile(f"scores redrawn from binned counts of real records: {model_and_task}", draw)

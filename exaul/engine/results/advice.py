@@ -27,10 +27,10 @@ from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 
-LEARNER, THRESHOLD = "aci-rank", "threshold of the log"
-NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 2 NEAR, one of 1.5 alpha
+ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
+TOLERANCE = 0.01  # tolerance: an FDR of alpha + TOLERANCE counts as held; at alpha below .02, one of 1.5 alpha
 HALVES = 30  # random halves
-SHORT = 1000  # records: on fewer, the halves say little
+FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
 BETWEEN = "; "  # cautions
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
@@ -41,7 +41,7 @@ def is_near(fdr: Any, alpha: Any) -> Any:
 
     ``fdr_within_01`` of ``traces.csv`` has the first limit alone, as its name says.
     """
-    return fdr <= alpha + np.minimum(NEAR, np.asarray(alpha) / 2)
+    return fdr <= alpha + np.minimum(TOLERANCE, np.asarray(alpha) / 2)
 
 
 def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
@@ -94,12 +94,12 @@ def advice_table(records: Sequence[Records], alphas: Sequence[float], step: floa
 def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     cuts = halves(source)
     ways = {
-        LEARNER: [simulate_half(log, rest, alphas, step) for log, rest in cuts],
+        ACI_RANK: [simulate_half(log, rest, alphas, step) for log, rest in cuts],
         THRESHOLD: [hold_threshold(log, rest, alphas) for log, rest in cuts],
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
-    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < SHORT else None
+    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < FEW_RECORDS else None
     least, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
@@ -110,10 +110,10 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
                 spread = _spread("answered", count / len(cuts[0][1].scores)) | _spread("fdr", wrong / count)
             # of n answers, no FDR between 0 and 1 / n can be seen
             most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"]).clip(1 / len(cuts[0][1].scores))
-            holds = name == LEARNER and best >= FEASIBLE and bool(is_near(most, alpha))
+            holds = name == ACI_RANK and best >= FEASIBLE and bool(is_near(most, alpha))
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
-            promised = bound[i] if name == LEARNER else np.nan
+            promised = bound[i] if name == ACI_RANK else np.nan
             row |= {"fdr_most": most, "risk_bound": promised, "least_alpha": least, "advised": int(holds)}
             rows.append(row | {"caution": BETWEEN.join(cautions + _apart(row)) or np.nan})
     return rows
@@ -131,8 +131,8 @@ def advised(table: Table, played: Collection[str] = ()) -> dict[float, str]:
     """Return the advised learner, of those that ``played``, by alpha, unless none is advised for every source."""
     if table.empty:
         return {}
-    each = table[table["learner"] == LEARNER].groupby("alpha")["advised"].min()
-    name = FROM_LOG if FROM_LOG in played else LEARNER
+    each = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
+    name = FROM_LOG if FROM_LOG in played else ACI_RANK
     return {float(alpha): name for alpha, holds in each.items() if holds}
 
 
@@ -153,7 +153,7 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
-        for _, row in rows[rows["learner"] == LEARNER].iterrows():
+        for _, row in rows[rows["learner"] == ACI_RANK].iterrows():
             where = f"on {source} " if several else ""
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
@@ -199,12 +199,12 @@ def _sentence(row: Any, step: str) -> str:
             f"least at which it answers {FEASIBLE:.0%}"
         )
     if row["advised"]:
-        return f"use {LEARNER}{step}, started from a log of your model"
+        return f"use {ACI_RANK}{step}, started from a log of your model"
     most = row["fdr_most"]
     limit = f"may have an FDR of {most:.1%} (95% limit over halves of the log)"
     limit = "answers nothing" if np.isnan(most) else limit
     advice = "take a larger alpha, more rows or a better score"
-    return f"no advice. {LEARNER}{step}, started from a log, {limit}: {advice}"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit}: {advice}"
 
 
 def describe_range(row: Any, name: str) -> str:
@@ -222,7 +222,7 @@ def _apart(row: dict[str, Any]) -> list[str]:
         return []
     if np.isnan(low):  # no random half has a threshold that holds alpha and answers the rest
         low, high = 0.0, row["alpha"]
-    if low - NEAR <= fdr <= high + NEAR:
+    if low - TOLERANCE <= fdr <= high + TOLERANCE:
         return []
     return [
         f"the order of {row['source']} matters: at alpha = {row['alpha']:g} the threshold of its first half has an "

@@ -21,8 +21,8 @@ from matplotlib.transforms import Bbox
 from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
-from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import cut, shared_start, with_rates
+from exaul.engine.results.advice import TOLERANCE
+from exaul.engine.results.text_table import abridge, shared_start, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -55,7 +55,7 @@ _LISTED = 8  # most names in this list
 _NAMED = 24  # most dots in a figure with a name beside each; beyond that there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
-MAPPED, LONGEST = 40, 40  # most traces in the map of traces and learners, and characters of a name
+MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 RISK, REGRET = "wrong above the target, R$_t$", "regret (loss above the best threshold's)"
@@ -320,7 +320,7 @@ def traces_by_learner(table: Table) -> Figure:
     traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
     shown = traces[:MAPPED]
     start = shared_start(shown)
-    names = [plain(cut(name.removeprefix(start), LONGEST)) for name in shown]
+    names = [plain(abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
     figure, panels = panel_grid(table, "", by=["alpha"])
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
     figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
@@ -338,7 +338,7 @@ def traces_by_learner(table: Table) -> Figure:
         axes.label_outer()  # all panels have the same traces
     left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     at = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {NEAR:.0%}{left}"
+    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {TOLERANCE:.0%}{left}"
     note += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, note)
     return figure

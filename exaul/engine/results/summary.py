@@ -13,7 +13,7 @@ from exaul.engine.logs.diagnosis import FEASIBLE, answerable
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
-from exaul.engine.results.advice import NEAR
+from exaul.engine.results.advice import TOLERANCE
 from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
@@ -81,7 +81,7 @@ CELL = "learner", "alpha", "lambda"
 TAIL = 0.025  # of a 95% interval
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
-NAMED = 8  # most traces to name (chosen)
+NAMED_TRACES = 8  # most traces to name (chosen)
 ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
 EXCESS = "proven limit of\nwrong above target"
@@ -275,7 +275,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         share = rows["of_answerable"]
         row = {
             "of answerable": _text(share.mean(), "{:.1%}"),
-            f"FDR<=alpha+{NEAR:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
+            f"FDR<=alpha+{TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
             "traces": f"{len(rows)}",
             "largest mean R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
             "10% of answerable": _text(share.quantile(0.1), "{:.1%}"),
@@ -284,7 +284,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
     meanings = {
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR of at "
         "most alpha; at most 100% (mean over traces)",
-        f"FDR<=alpha+{NEAR:g}": "share of the traces",
+        f"FDR<=alpha+{TOLERANCE:g}": "share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
         "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
@@ -300,7 +300,7 @@ def advise_traces(table: Table) -> str:
         each = list[str]()
         for name, chosen in rows.groupby("advised"):
             named = join_lines("; ".join(x.removeprefix(start) for x in chosen["trace"]))
-            which = f" ({named})" if len(chosen) <= NAMED else ""
+            which = f" ({named})" if len(chosen) <= NAMED_TRACES else ""
             each.append(f"{name} on {len(chosen)}{which}")
         lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(each)}")
     return "\n".join(lines)

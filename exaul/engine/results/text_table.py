@@ -18,16 +18,16 @@ if TYPE_CHECKING:  # which imports pandas
 
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
-SHORT = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
+SHORT_NAME = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
-RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
+RATE_COLUMNS = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 
 
 def with_rates(table: "Table", but: str = "") -> "Table":
     """Return a table whose learners are also named by the rates in which their cells differ, ``but`` for one."""
     names = table["learner"]
-    for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
+    for rate, words in zip(RATE_COLUMNS, ("eta x", "gamma x", "step"), strict=True):
         differ = (table.groupby("learner")[rate].transform("nunique") > 1) & (rate != but)
         names = names.where(~differ, names + f", {words} " + table[rate].map(as_digits))
     return table.assign(learner=names)
@@ -64,7 +64,7 @@ def format_table(
     sizes = [max(map(len, texts)) for texts in padded]
     count, short = len(sizes), sizes[:names]
     for n, texts in enumerate(padded[:names]):
-        while short[n] > SHORT and len({cut(text, short[n] - 1) for text in texts}) == len(set(texts)):
+        while short[n] > SHORT_NAME and len({abridge(text, short[n] - 1) for text in texts}) == len(set(texts)):
             short[n] -= 1
     while _is_wide([*short, *sizes[names:count]], width) and count > kept:
         count -= 1
@@ -72,7 +72,7 @@ def format_table(
     while _is_wide(sizes, width) and max(sizes[:names]) > 1:
         sizes[sizes.index(max(sizes[:names]))] -= 1
     aligned = [
-        [f"{cut(text, size):<{size}}" if n < names else f"{text:>{size}}" for text in texts]
+        [f"{abridge(text, size):<{size}}" if n < names else f"{text:>{size}}" for text in texts]
         for n, (texts, size) in enumerate(zip(padded, sizes, strict=False))
     ]
     parts = ["\n".join(GAP.join(line).rstrip().replace(FILLER, "") for line in zip(*aligned, strict=True))]
@@ -131,7 +131,7 @@ def _pad(text: str) -> str:
     return "".join(c + FILLER if unicodedata.east_asian_width(c) in "WF" else c for c in join_lines(text))
 
 
-def cut(padded: str, size: int) -> str:
+def abridge(padded: str, size: int) -> str:
     """Cut the middle of a name: its start and its end tell it apart."""
     if len(padded) <= size:
         return padded

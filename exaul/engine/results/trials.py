@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.advice import NEAR
-from exaul.engine.results.text_table import RATES
+from exaul.engine.results.advice import TOLERANCE
+from exaul.engine.results.text_table import RATE_COLUMNS
 from exaul.engine.results.totals import Totals, of_learners
 from exaul.engine.simulation.schedule import ASKED
 from exaul.kernels import metrics
@@ -19,7 +19,7 @@ from exaul.kernels.metrics import Floats
 TRACES = (  # the columns of ``traces_table``
     *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),
     *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
-    *RATES,
+    *RATE_COLUMNS,
 )
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
@@ -66,7 +66,7 @@ def _trials_of(of: Totals) -> Table:
         "feedback_risk_bound": last("feedback_risk_bound"),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
-        **{rate: of[rate][:, None] for rate in RATES},
+        **{rate: of[rate][:, None] for rate in RATE_COLUMNS},
         "warm_start": of.get("warm_start", np.nan),
     }
     return _table(of, answered.shape, columns)
@@ -142,7 +142,7 @@ def _over_time(of: Totals, curves: Callable[[slice], dict[str, Floats]], further
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
     columns = {"t": of["checkpoints"][None]} | {curve: np.concatenate(x).T for curve, x in pieces.items()}
-    return _table(of, shape, {**columns, **further, **{rate: of[rate][:, None] for rate in RATES}})
+    return _table(of, shape, {**columns, **further, **{rate: of[rate][:, None] for rate in RATE_COLUMNS}})
 
 
 def _table(of: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
@@ -164,11 +164,11 @@ def traces_table(trials: Table, sources: Table) -> Table:
     share = joined["answered"] / joined["horizon"]
     joined["answered"] = share
     joined["of_answerable"] = np.minimum(share / joined["answerable"], 1).where(joined["answerable"] > 0)
-    by_cell = joined.groupby(["trace", "learner", "alpha", "lambda", *RATES], sort=False, dropna=False)
+    by_cell = joined.groupby(["trace", "learner", "alpha", "lambda", *RATE_COLUMNS], sort=False, dropna=False)
     columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
     table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
-    table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + NEAR)).astype(int)  # also without answers
+    table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + TOLERANCE)).astype(int)  # also without answers
     return table[list(TRACES)]
 
 

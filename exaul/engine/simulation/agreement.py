@@ -17,7 +17,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation.schedule import CompiledSimulation, TrialRecords, make_chunks, rates_of_blocks
+from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, block_rates, start_copies, start_of
@@ -74,13 +74,13 @@ def simulate_briefly(
     rates = block_rates(learner, SPAN, ARMS, False, None, None)
     import jax
 
-    from exaul.engine.simulation.rounds import RoundsSimulation
+    from exaul.engine.simulation.rounds import JaxSimulation
 
     is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):
         records = TrialRecords(streams, 0, number, imperfect)
         start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
-        kind: Any = CompiledSimulation if is_native else RoundsSimulation
+        kind: Any = NativeSimulation if is_native else JaxSimulation
         simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
         made = records.make(chunk) if is_native else None  # devices make their own

@@ -20,7 +20,7 @@ from exaul.engine.simulation.schedule import (
     AskedRecords,
     BestArmCounter,
     Chunk,
-    CompiledSimulation,
+    NativeSimulation,
     Questions,
     Saved,
     TrialRecords,
@@ -40,7 +40,7 @@ Report = Callable[[int], object]  # called with the rounds simulated since its l
 Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
-WIDE = 2**30  # bytes; batches larger than this are not faster on a CPU
+LARGE_BATCH = 2**30  # bytes; batches larger than this are not faster on a CPU
 COPIED = 3  # a state, the program's copy of it, and what is being saved
 # in bytes, at most (measured)
 BASE, JAX = 140 * 2**20, 300 * 2**20  # of the process without JAX, and of JAX
@@ -88,11 +88,11 @@ class Rollout(Saved):
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
             records = Questions(environment, given, Objective(*objective), keys, draw_keys)
         if learner.on_host:
-            self.simulation: Any = CompiledSimulation(learner.backend, aimed, start, arms, records)
+            self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, records)
         else:
-            from exaul.engine.simulation.rounds import RoundsSimulation  # which imports JAX
+            from exaul.engine.simulation.rounds import JaxSimulation  # which imports JAX
 
-            self.simulation = RoundsSimulation(learner.backend, aimed, start, arms, records)
+            self.simulation = JaxSimulation(learner.backend, aimed, start, arms, records)
         self.checkpoints, points = source.checkpoints, len(source.checkpoints)
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
@@ -246,7 +246,7 @@ def largest_batch(source: PreparedSource) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
     host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
     if machine.platform() == "cpu":
-        host = min(host, bound_resources(source, 1).host + WIDE)
+        host = min(host, bound_resources(source, 1).host + LARGE_BATCH)
     many = len(source.trials)
     while many > 1:
         needed = bound_resources(source, many)

@@ -29,7 +29,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, make_streams
 
 Environment = Oblivious | Adaptive
-HORIZON = 30_000  # default, the paper's
+PAPER_HORIZON = 30_000  # default, the paper's
 SAMPLE = 1000  # rows of a built-in profile that stand for a user's log (chosen)
 
 
@@ -122,7 +122,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     learners = _load_learners(sweep, isinstance(environment, Adaptive), is_profile)
     check_backend(sweep, environment)
     # before logs are read and grids made: a sweep that cannot fit should fail at once
-    _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, len(learners))
+    _check_memory(sweep, PAPER_HORIZON if sweep.horizon is None else sweep.horizon, len(learners))
     all_records = _load_records(sweep, environment, records)
     loaded, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, loaded)
@@ -264,14 +264,14 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
 def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:
     """Return T; BadInput if it exceeds a log that is read once, in its own order.
 
-    The default uses no record twice if the sources are shorter than HORIZON, except in adaptive environments, which
-    choose records.
+    The default uses no record twice if the sources are shorter than PAPER_HORIZON, except in adaptive
+    environments, which choose records.
     """
     usual = length = environment.sources * min(len(r.scores) for r in records)
     if isinstance(environment, Adaptive):
-        usual = HORIZON
+        usual = PAPER_HORIZON
     elif environment.shuffled or environment.sources > 1:
-        usual = min(HORIZON, length)
+        usual = min(PAPER_HORIZON, length)
     elif sweep.horizon is not None and sweep.horizon > length:
         whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
         raise BadInput(f"horizon: {sweep.horizon} found; {whole}")

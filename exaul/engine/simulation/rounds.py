@@ -221,7 +221,7 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         self.keep(chunk, *(np.asarray(x)[chunk.checkpoint_rounds > 0] for x in self.result()))
 
 
-class RoundsSimulation(OnDevice):
+class JaxSimulation(OnDevice):
     """B copies on a backend that JAX traces."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Chunks of rounds: their records, their simulation in compiled loops, what is counted of them, and saves between.
 
-A simulation (``CompiledSimulation``, and ``RoundsSimulation`` in JAX) is B copies of a learner on a backend, B a
+A simulation (``NativeSimulation``, and ``JaxSimulation`` in JAX) is B copies of a learner on a backend, B a
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
@@ -152,7 +152,7 @@ def make_chunks(
         yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 
-class CompiledSimulation(Saved):
+class NativeSimulation(Saved):
     """B copies on the backend ``native``. Its state does not depend on threads."""
 
     changing = "state", "sums"

@@ -17,7 +17,7 @@ from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import RuleParams
-from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided, has_weights
+from exaul.kernels.learners.learner import FEEDBACKS, Drawn, Fixed, Own, Ranked, Rule, Sided, has_weights
 from exaul.kernels.records import Pool, make_streams
 
 
@@ -45,7 +45,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
             its bound of R_T is no number.
     """
     name, definition = learner.name, learner.definition
-    check_known(f"learners: the feedback of {name}", (definition.feedback,), FEEDBACK)
+    check_known(f"learners: the feedback of {name}", (definition.feedback,), FEEDBACKS)
     if has_weights(definition) and np.isnan(learner.rates.eta).any():
         raise BadInput(f"learners: {name} has weights and no rates; its Learner needs rates=, or the sweep eta=")
     for rate, values in learner.rates._asdict().items():

@@ -22,10 +22,10 @@ from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 1 / 40  # of the share; measured: 1/25 to 1/40 answer alike, and 1/25 allows fewer wrong answers
 SHARE = 0.3  # the first share without a log; measured: .2 to .35 are alike
-LEAST = 1 / 20  # a share below this drifts upwards (chosen); at larger shares a drift would raise the FDR
+LEAST_SHARE = 1 / 20  # a share below this drifts upwards (chosen); at larger shares a drift would raise the FDR
 DRIFTS = 200  # abstentions that together drift by one step; measured: half as many do more harm where all is wrong
-LOWEST = 1 / 2  # least aim, as a part of alpha (chosen): it pays back what was overspent, and still learns
-SHORT = 3  # a log of fewer than SHORT / alpha rows starts at SHARE at most: one right row would start at 1
+LOWEST_AIM = 1 / 2  # least aim, as a part of alpha (chosen): it pays back what was overspent, and still learns
+SHORT_LOG = 3  # a log of fewer than 3 / alpha rows starts at SHARE at most: one right row would start at 1
 TINY = 1e-9  # a share up to this is 0 (chosen)
 ROUNDING = 1e-12  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
 MEMORY = 8192  # records over which counts fade (chosen); faster fading forgets what a score means
@@ -67,11 +67,11 @@ def learn(
     after = where(answered, answers + 1.0, answers)
     # aim = alpha - min(max(0, R) / n, alpha / 2), where R is the risk before this answer
     overspent = where(answered & (risk > 0.0), risk, 0.0) / where(answered, after, 1.0)
-    most = (1.0 - LOWEST) * alpha
+    most = (1.0 - LOWEST_AIM) * alpha
     aim = alpha - where(overspent < most, overspent, most)
     moved = share + step * (aim - error)
     # if only a share of the answers is learned, an abstention has that weight (docs/proofs.md, M1)
-    drifted = share + where(share < LEAST, step / DRIFTS * params.weight, 0.0)
+    drifted = share + where(share < LEAST_SHARE, step / DRIFTS * params.weight, 0.0)
     return AciRankState(
         where(answered, where(moved < 1.0, moved, 1.0), drifted), risk + where(answered, error - alpha, 0.0), after
     )
@@ -84,7 +84,7 @@ def fit(
 
     That is the share of recent records above the lowest level that the threshold answers, plus half of that level,
     which ``decide`` needs to answer it. The share is 0 if no threshold of the log has an FDR of at most alpha, and
-    at most SHARE if the log has fewer than SHORT / alpha rows.
+    at most SHARE if the log has fewer than SHORT_LOG / alpha rows.
 
     Args:
         cuts: [N] in 1..H-1, of the log.
@@ -99,7 +99,7 @@ def fit(
         return AciRankState(0.0, 0.0, 0.0)
     lowest = good[0]  # 0, a cut that no record has, if all may be answered: the share is then 1
     share = (counts[lowest:].sum() - counts[lowest] / 2) / counts.sum()
-    return AciRankState(float(min(share, SHARE) if len(cuts) * alpha < SHORT else share), 0.0, 0.0)
+    return AciRankState(float(min(share, SHARE) if len(cuts) * alpha < SHORT_LOG else share), 0.0, 0.0)
 
 
 def rates(horizon: int, arms: int) -> Rates:

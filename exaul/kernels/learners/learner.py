@@ -118,7 +118,7 @@ class Own(NamedTuple):
     make: Callable[[int], Any]
 
 
-FEEDBACK = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
+FEEDBACKS = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
 Rule = Sided | Drawn | Ranked | Fixed | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 

@@ -29,7 +29,7 @@ from exaul.kernels.native.backend import (
 )
 from exaul.kernels.native.compile import accessors, compile_with_helpers, compiled, exact, outermost, where
 
-LARGEST = 200.0  # logarithm of the largest count of a new record (chosen; floats end at e^709)
+LARGEST_LOG = 200.0  # logarithm of the largest count of a new record (chosen; floats end at e^709)
 
 
 @exact
@@ -108,7 +108,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
     rule, loop = learner.rule, _compile(learner.rule)
-    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else BLOCK
+    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST_LOG else BLOCK
 
     def simulate(state: Any, made: RecordBlocks, *of: Any) -> Any:
         numbers, counts = state

@@ -30,11 +30,11 @@ from exaul.serving.http.settings import FALLBACK, Tokens
 from exaul.serving.metrics import ON_ERROR
 from exaul.serving.service import Service, decision_of, for_json
 
-MOST = 100  # keys, or audits, in one reply
-Limit = Annotated[int, Query(ge=1, le=MOST)]
+PAGE = 100  # keys, or audits, in one reply
+Limit = Annotated[int, Query(ge=1, le=PAGE)]
 Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
 TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
-TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
+TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
 
@@ -192,7 +192,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
     @application.get("/v1/keys", dependencies=[require("read")])
-    async def keys(limit: Limit = MOST, offset: Offset = 0) -> dict[str, Any]:
+    async def keys(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
         page = await state.call(service.all_keys, limit, offset)
         figures = [{"key": key} | await state.call(service.figures, key) for key in page]
@@ -207,7 +207,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
             raise HTTPException(404, str(error)) from error
 
     @application.get("/v1/audits", dependencies=[require("audit")])
-    async def audits(limit: Limit = MOST, offset: Offset = 0) -> dict[str, Any]:
+    async def audits(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
         """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
         total, rows = await state.call(service.audits, limit, offset)
         return {"total": total, "audits": for_json(rows)}
@@ -230,7 +230,7 @@ def _add_figures(application: FastAPI, service: Service) -> None:
                 latest = tag, json.dumps(for_json(await state.call(service.overview, texts)))
             return Response(latest[1], media_type="application/json", headers={"ETag": tag})
 
-    @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT})
+    @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT_REPLY})
     async def metrics() -> Response:
         """Return metrics for Prometheus. If the journal cannot be used, targets and limits are missing."""
         try:

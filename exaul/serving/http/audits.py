@@ -17,7 +17,7 @@ from exaul.serving.http.errors import CompletionFailed
 from exaul.serving.http.upstream import UNAUTHORIZED, BodyRefused, Upstream
 from exaul.serving.service import Service
 
-MOST = 100  # audits at a time, the oldest first
+PAGE = 100  # audits at a time, the oldest first
 TIMEOUT_SECONDS = 60.0  # of a request to the service, and of a call to the model
 CONCURRENT = 8  # calls to the model
 
@@ -26,7 +26,7 @@ CONCURRENT = 8  # calls to the model
 def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], Any], Callable[[str, float], str]]]:
     """Yield two functions for the open audits of a running service, or of the file of one that is stopped.
 
-    ``page(offset)`` is ``Service.audits``, MOST at a time; ``judge(id, error)`` gives a verdict, 1 if wrong, and
+    ``page(offset)`` is ``Service.audits``, PAGE at a time; ``judge(id, error)`` gives a verdict, 1 if wrong, and
     returns the outcome.
 
     Args:
@@ -39,7 +39,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
     if not where.startswith(("http://", "https://")):
         check_holds("where", where, Path(where).is_file(), "http://HOST:PORT or a journal")
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
-            yield partial(service.audits, MOST), service.feedback
+            yield partial(service.audits, PAGE), service.feedback
         return
     address = as_address("where", where).removesuffix("/v1")  # clients of OpenAI have it with that
     headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
@@ -59,7 +59,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
             raise BadInput(f"{address}: {shorten(join_lines(str(message)))}{needs}")
 
         yield (
-            lambda offset: exchange("GET", "total", "audits", params={"limit": MOST, "offset": offset}),
+            lambda offset: exchange("GET", "total", "audits", params={"limit": PAGE, "offset": offset}),
             lambda id, error: exchange("POST", "reason", json={"id": id, "error": error})[0],
         )
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from exaul.llm.replies import content_text, text_of
+from exaul.llm.replies import content_text, message_text
 from exaul.llm.scores import Body
 
 STRUCTURED = "json_object", "json_schema"  # types of ``response_format`` with JSON
 THOUGHTS = "reasoning", "reasoning_content"  # texts of a message beside its content
 LONGEST_SCHEMA = 64 * 1024  # characters of a JSON schema that is checked in some milliseconds
-NAMES = {"created": int, "model": str}  # what a withheld completion keeps, with its type
+KEPT_FIELDS = {"created": int, "model": str}  # what a withheld completion keeps, with its type
 COUNTS = "prompt_tokens", "completion_tokens", "total_tokens"
 NOTES = {"title", "description", "default", "examples", "$schema"}  # of a JSON schema
-RULES = {"type", "enum", "anyOf", "properties", "required", "additionalProperties", "items"}
+SCHEMA_WORDS = {"type", "enum", "anyOf", "properties", "required", "additionalProperties", "items"}
 TYPES: dict[type, tuple[str, ...]] = {  # of JSON, by type of Python
     **{dict: ("object",), list: ("array",), str: ("string",), type(None): ("null",)},
     **{bool: ("boolean",), int: ("integer", "number"), float: ("number",)},
@@ -34,7 +34,7 @@ def answer_of(completion: Body) -> tuple[str, str | None]:
         return "", "audio"
     if isinstance(content, list):
         return "", "parts"
-    text = text_of({"message": {"content": content}})
+    text = message_text({"message": {"content": content}})
     if text:
         return text, None
     thoughts = (content, *(message.get(name) for name in THOUGHTS))
@@ -68,7 +68,7 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """
     names = schema.get("type", TYPES[type(value)][0])
     if (
-        not schema.keys() <= NOTES | RULES
+        not schema.keys() <= NOTES | SCHEMA_WORDS
         or not set(TYPES[type(value)]) & set(names if isinstance(names, list) else [names])
         or json.dumps(value) not in map(json.dumps, schema.get("enum", [value]))  # as texts, since True == 1
         or ("anyOf" in schema and not any(fits(value, each) for each in schema["anyOf"]))
@@ -96,7 +96,7 @@ def withheld(completion: Body, form: str, abstention: str, fixed: Any) -> dict[s
     counts = usage if isinstance(usage, dict) else {}
     content = {"text": abstention, "json": json.dumps(fixed, ensure_ascii=False), "refusal": None}[form]
     message = {"role": "assistant", "content": content, "refusal": abstention if form == "refusal" else None}
-    kept = {name: completion[name] for name, kind in NAMES.items() if isinstance(completion.get(name), kind)}
+    kept = {name: completion[name] for name, kind in KEPT_FIELDS.items() if isinstance(completion.get(name), kind)}
     return kept | {
         "object": "chat.completion",
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],

@@ -17,7 +17,7 @@ from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
-from exaul.engine.results.text_table import RATES
+from exaul.engine.results.text_table import RATE_COLUMNS
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -67,7 +67,7 @@ def test_learners_and_target_differ_also_in_grey():
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows = [
         {
-            **dict.fromkeys(RATES, np.nan),
+            **dict.fromkeys(RATE_COLUMNS, np.nan),
             "learner": learner,
             "alpha": alpha,
             "answerable": 0.5,
@@ -93,7 +93,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
     """At the first lambda; a trace beyond the most is only counted."""
     rows = [
-        {**dict.fromkeys(RATES, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
+        {**dict.fromkeys(RATE_COLUMNS, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
         | {"answered": n / lam, "fdr_within_01": int(name == "ew")}
         for n in range(figures.MAPPED + 2)
         for name in ("exaul", "ew")
@@ -122,7 +122,8 @@ def test_ticks_are_at_the_lambdas_that_were_swept():
 
 def test_what_was_asked_names_its_cell():
     kinds = [f"{kind}_{x}" for kind in ("hard", "overconfident", "underconfident") for x in ("mean", "q05", "q95")]
-    row = {**dict.fromkeys(RATES, np.nan), **dict.fromkeys(kinds, 0.5), "learner": "exaul", "environment": "e"}
+    row = dict.fromkeys(RATE_COLUMNS, np.nan) | dict.fromkeys(kinds, 0.5)
+    row |= {"learner": "exaul", "environment": "e"}
     one = files.Table([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
     assert "$\\alpha$ = 10%, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()

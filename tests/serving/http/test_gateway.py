@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from exaul.commands.main import main
 from exaul.engine.checks import BadInput
-from exaul.llm.replies import LARGEST
+from exaul.llm.replies import LARGEST_REPLY
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
@@ -332,7 +332,7 @@ FAILURES = {  # name: reply, status, part of the message
     "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
     "content 3": (lambda: JSONResponse({"choices": [{"message": {"content": 3}}]}), 502, "not a chat completion"),
     "null": (lambda: Response("null"), 502, "not a chat completion"),
-    "huge": (lambda: Response(b" " * (LARGEST + 1)), 502, "more than 16 MiB"),
+    "huge": (lambda: Response(b" " * (LARGEST_REPLY + 1)), 502, "more than 16 MiB"),
     "broken": (Broken, 502, "no connection"),
     "cut": (lambda: StreamingResponse(iter(["{"]), media_type="application/json"), 502, "not JSON"),
 }

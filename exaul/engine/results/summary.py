@@ -78,7 +78,6 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 
 
 CELL = "learner", "alpha", "lambda"
-TAIL = 0.025  # of a 95% interval
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 NAMED_TRACES = 8  # most traces to name (chosen)
@@ -354,11 +353,9 @@ def _regret_bound(rows: Table) -> tuple[str, str]:
     if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
         return "-", "-"
     above = int((rows["regret"] > bound).sum())
-    from scipy.special import betaincinv  # imported here: it takes half a second and is seldom needed
+    from scipy.stats import binomtest  # imported here: it takes a second and is seldom needed
 
-    # the exact interval of a probability (Clopper and Pearson, 1934)
-    low = betaincinv(above, many - above + 1, TAIL) if above else 0.0
-    high = betaincinv(above + 1, many - above, 1 - TAIL) if above < many else 1.0
+    low, high = binomtest(above, many).proportion_ci()  # exact (Clopper and Pearson, 1934)
     return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{many} ({low:.0%}-{high:.0%})"
 
 

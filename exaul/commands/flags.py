@@ -57,11 +57,6 @@ class Parser(argparse.ArgumentParser):
         raise HelpPrinted
 
 
-def integer(text: str) -> int:
-    """Return an integer; 1e5 is 100000. Raise ValueError if it is none."""
-    return int(text) if text.lstrip("+-").isdecimal() or not float(text).is_integer() else int(float(text))
-
-
 def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, str]) -> None:
     """Add a flag for every field of some dataclasses, inherited ones last, in FLAG_GROUPS.
 
@@ -97,7 +92,7 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         how: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        how |= {"nargs": "+" if several else None, "type": {int: integer, float: number}.get(hint, hint)}
+        how |= {"nargs": "+" if several else None, "type": number if hint is float else hint}
         group.add_argument(flag, help=text, **how)
         if several and name.endswith("s") and name[:-1] not in known:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **how)

@@ -196,8 +196,9 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     Rates may be those of its blocks; ``is_whole``: of all.
     """
     check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
-    rule, kinds = getattr(getattr(learner, "definition", None), "rule", None), {Fixed: FixedParams, Own: RuleParams}
-    kind = (kinds | {Ranked: RankedParams}).get(type(rule), type(params) if rule is None else Params)
+    rule = getattr(getattr(learner, "definition", None), "rule", None)
+    kinds = {Fixed: FixedParams, Own: RuleParams, Ranked: RankedParams, type(None): type(params)}
+    kind = kinds.get(type(rule), Params)
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
     ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), np.finfo(float).max)
     for name, most in ({"alpha": 1, "step": 1} | ranges).items():  # your own class may read no rates, which are NaN
@@ -240,11 +241,10 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
         BadInput: a number is out of its range.
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
-    check_holds("rounds", "an array that JAX traces", not isinstance(rounds, jax.core.Tracer), "known")
+    known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds)))
+    check_holds("params, rounds", "arrays that JAX traces", known, "known: call this outside jit and vmap")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
-    known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(params))
-    check_holds("params", "arrays that JAX traces", known, "known numbers: call regret_bound outside jit and vmap")
     _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:

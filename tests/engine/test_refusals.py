@@ -200,7 +200,7 @@ CALLS = [
         "^params: 'RankedParams' found; it must be Par",
     ),
     (lambda: exaul.regret_bound("exaul", make()[1], 9), "^learner: 'exaul' found; it must be as of exaul.make"),
-    (lambda: jax.jit(lambda x: exaul.regret_bound(make()[0], x, 9))(make()[1]), "^params: .* outside jit"),
+    (lambda: jax.jit(lambda x: exaul.regret_bound(make()[0], x, 9))(make()[1]), "^params, rounds: .* outside jit"),
     *((partial(play_in, **given), sentence) for given, sentence in GAMES_IN),
     (lambda: exaul.keys(-1, 1), "^seed: -1 found"),
     (lambda: exaul.keys(0, -4), r"^trials: \[-4\] found"),

@@ -105,8 +105,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         )
     else:
         for path in NOT_GATED:
-            of_refused: dict[str, Any] = {"dependencies": allowed, "include_in_schema": False}
-            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], **of_refused)
+            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
 
 
 async def warnings_of(flags: GatewayFlags) -> list[str]:

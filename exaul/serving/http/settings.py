@@ -76,9 +76,6 @@ class ServeFlags(Configuration):
         super().__post_init__()
         if not self.state:
             raise BadInput("state: missing; --state is required")
-        columns = [f.name for f in fields(self) if f.name[:4] == "log_" and getattr(self, f.name) != f.default]
-        if columns and self.warm_start is None and self.keys is None:
-            raise BadInput(f"{', '.join(columns)}: given without warm_start or keys, whose logs they are of")
         check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")

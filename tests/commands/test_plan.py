@@ -59,6 +59,7 @@ def test_the_command(capsys):
     assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
     assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).setting, 0.05):,}" in lines[3]
+    assert shortest(LEARNERS["aci-rank"], Plan().setting, 0.001) is None  # abstentions at s < 1/20 alone are more
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])

@@ -15,11 +15,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from exaul import Abstainer, BadInput, Sweep
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
+from exaul.kernels.feedback import FORGETTING, WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import RuleParams, logit_grid
+from exaul.kernels.learners.aci_rank import aci_rank
 from exaul.kernels.learners.exaul import exaul
+from exaul.kernels.online import LARGE, start_copy
 from exaul.kernels.online import choose as where
-from exaul.kernels.online import start_copy
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 from tests.engine.test_feedback import transcribe
 from tests.games import coins, records_of
@@ -38,6 +39,14 @@ def test_a_small_probability_of_abstaining_keeps_its_digits():
     copy.learn(1, decision, 0.0, numbers)
     assert not decision.answered
     assert copy.table[1] - 35 == pytest.approx(1e-9 * (1 + math.exp(35)), rel=1e-9)
+
+
+def test_counts_that_have_grown_are_divided_by_a_power_of_two():
+    rule, table = aci_rank.rule, [0.0, 3.0, 5.0]
+    one, other = (start_copy(rule, [*rule.start, x], [x * count for count in table]) for x in (1.0, LARGE))
+    for each in (one, other):
+        each.decide(1, None, None)
+    assert (one.numbers, one.table) == (other.numbers, other.table)
 
 
 def test_importing_it_needs_no_engine():
@@ -112,6 +121,10 @@ def test_the_learned_share_is_of_recent_answers():
     assert learned_share(many=5000, rated=0.02) < 0.05
     assert learned_share(many=50, rated=0, missing="wrong", expires=1) > 0.95
     assert learned_share(many=900, rated=0, expires=100) < 0.01
+    one = Abstainer(learner="answers")
+    first, *_ = (one.decide(0.9).id for _ in range(3))
+    assert one.withdraw(first) == "withdrawn"
+    assert one.figures()["learned_share"] == 1 / (1 + FORGETTING + 1)
 
 
 HOWS = {
@@ -188,8 +201,23 @@ def test_feedback_returns_what_became_of_it():
     silent = Abstainer(learner="abstains")
     assert silent.feedback(silent.decide(0.9).id, 1) == "withheld"
     one.decide(0.9, id="a")
-    with pytest.raises(BadInput, match="id: 'a' found"):
-        one.decide(0.9, id="a")
+    for _ in range(2):  # it is open, then closed
+        with pytest.raises(BadInput, match="id: 'a' found"):
+            one.decide(0.9, id="a")
+        one.feedback("a", "up")
+    taken_for_wrong = Abstainer(learner="answers", missing="wrong", expires=1)
+    first, _ = (taken_for_wrong.decide(0.9).id for _ in range(2))
+    taken_for_wrong.withdraw(first)  # too late
+    assert taken_for_wrong.figures()["feedback_risk"] == 0.9
+
+
+def test_every_call_locks():
+    one, locked = Abstainer(learner="answers"), []
+    one._expire = lambda: locked.append(one._lock.locked())
+    one.withdraw(one.decide(0.9).id)
+    for call in (lambda: one.feedback("a", 1), one.figures, one.state):
+        call()
+    assert locked == [True] * 5
 
 
 def test_it_shows_its_arguments_and_what_it_has_done_but_no_seed():
@@ -251,6 +279,14 @@ def test_a_state_that_was_edited_or_is_none_is_refused(learner):
             assert "\n" not in str(caught.value)
     same = json.loads(json.dumps(dict(reversed(state.items()))).replace(".0,", ","))
     assert stored(Abstainer.of(same)) == state
+
+
+def test_the_bound_counts_all_but_one_of_the_answers_learned_since_the_last_was_given():
+    """M1: ``s_1 / step + 1 - aim``, a drift for the next round, and two answers of three."""
+    one = Abstainer()
+    for id in [one.decide(1.0).id for _ in range(3)]:
+        one.feedback(id, 1)
+    assert one.figures()["feedback_risk_bound"] == pytest.approx(12 + 0.9 + 1 / 200 + 2 * 0.9)
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():
@@ -333,7 +369,7 @@ def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
     assert one.figures()["fdr_limit"] > limit
     withheld = Abstainer(learner="abstains", audit=0.5)
     assert withheld.withdraw(withheld.decide(0.9).id) == "withheld"
-    assert withheld.figures()["withdrawn"] == 0
+    assert [withheld.figures()[name] for name in ("withdrawn", "learned")] == [0, 0.5]
 
 
 class FeedbackMachine(RuleBasedStateMachine):

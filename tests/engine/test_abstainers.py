@@ -280,6 +280,7 @@ def test_a_secret_seed_stays_secret():
 def test_a_new_file_is_for_its_owner():
     with Abstainers("state", **SMALL) as abstainers:
         abstainers.decide(0.5)
+        assert abstainers._journal._file.execute("PRAGMA synchronous").fetchone() == (1,)  # NORMAL
         assert {file.name: file.stat().st_mode & 0o777 for file in Path().iterdir()} == dict.fromkeys(
             ("state", "state-wal", "state-shm"), 0o600
         )

@@ -48,6 +48,9 @@ def test_a_curve_of_regret_and_its_bound(anytime):
     ends = result.trials.groupby(["learner", "alpha"], sort=False)
     last = curves.groupby(["learner", "alpha"], sort=False).last()
     np.testing.assert_allclose(last["regret_mean"], ends["regret"].mean())
+    for q in ("05", "50", "95"):
+        np.testing.assert_allclose(last[f"regret_q{q}"], ends["regret"].quantile(int(q) / 100))
+    np.testing.assert_allclose(last["risk_bound"], ends["risk_bound"].mean())
     np.testing.assert_array_equal(last["regret_bound"], ends["regret_bound"].first())
     assert last["regret_bound"].isna().tolist() == [False] * 4 + [True] * 2  # nothing is proved for aci-rank
     curve = curves.query("learner == 'exaul' and alpha == 0.3")

@@ -15,6 +15,7 @@ import pytest
 
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
+from exaul.engine import manifest
 from exaul.engine import run as sweeps
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
@@ -251,6 +252,15 @@ def test_a_manifest_is_run_again_to_the_same_bits(capsys, few_figures):
     assert main(["rerun", str(manifest), "--out", "three"]) == 2
     assert "versions: numpy is" in capsys.readouterr().err
     assert not Path("three").exists()
+
+
+def test_the_code_that_simulates_is_hashed(monkeypatch):
+    hashed = []
+    monkeypatch.setattr(
+        manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name for path in paths) or ""
+    )
+    manifest.engine_hash.__wrapped__()
+    assert set(hashed) == {"engine", "environments", "logs", "results", "simulation"}
 
 
 def test_progress_as_json_lines(capsys):

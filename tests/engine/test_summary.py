@@ -137,12 +137,12 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
         "2, the bound of the regret, where it is below T (probability 1 - 0.05) held in all 2"
     )
     trials.loc[0, "regret"] = 2 * trials.loc[0, "regret_bound"]  # a larger regret cannot break the lemma
-    trials.loc[~known, "fdr_risk"] = 600
+    trials.loc[~known, ["fdr_risk", "feedback_risk", "feedback_risk_bound"]] = 600, 0, 0
     broken = replace(result, trials=trials).summary(80)
     text = " ".join(broken.split())
     assert "the limit of R_T is BROKEN in 2 of 2" in text
     assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2" in text
-    trials["lambda"], trials["fdr_risk"] = 1e9, 600.0
+    trials["lambda"], trials["fdr_risk"] = 1e9, trials["answered"] / 2
     trials.loc[0, "regret"] = 0.0
     assert "checks the arithmetic) is BROKEN in" in describe_checks(trials, 0.05)
     assert "BROKEN" in table_of(summarize_theory(trials, 0.05, {}), "regret")["Lemma 1"]

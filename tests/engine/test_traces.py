@@ -165,7 +165,7 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
 def test_a_column_of_the_very_name_is_the_score():
     write("log.csv", score=0.5)
     assert [trace.score for trace in load_traces("log.csv", Layout(), [])] == ["score"]
-    write("log.csv")
+    write("log.csv", correct=[0, 1, None] * 100)
     found = load_traces("log.csv:model=m/1", Layout(), ["model"])
     assert [(trace.log, trace.score) for trace in found] == [("log.csv:model=m/1", f"score_{x}") for x in "ab"]
     for trace in found:

@@ -96,24 +96,18 @@ def test_regret_bounds_are_the_theorems_at_the_papers_rates(name, horizon, arms)
     assert found == pytest.approx(THEOREMS[name](horizon, arms, 0.05))
 
 
-def test_anytime_bound_is_the_sum_over_rounds():
-    T, H, delta = 1000, 50, 0.1
-    held = 256 * -(-np.arange(1, T + 1) // 256)
-    eta = np.sqrt(np.log(H) / (2 * held))
-    expected = 2 * eta.sum() + np.log(H) / eta[-1] + np.log(2 * H / delta) / eta[-1] + np.log(2 / delta)
-    rates = block_rates(LEARNERS["exaul"], T, H, True, None, None)
-    found = LEARNERS["exaul"].regret_bounds.paper(*rates, block_lengths(T), H, delta, 0.1, 1.0)
-    assert found == pytest.approx(expected)
-
-
 def test_bounds_at_the_edges():
-    """The paper has none where eta exceeds twice gamma; without answers, or a weight of them, the FDR has none."""
-    paper = LEARNERS["exaul"].regret_bounds.paper
+    """Nothing is proved where a rate grows, nor by the paper if eta exceeds twice gamma; an FDR needs answers."""
+    _, abstaining, paper = LEARNERS["exaul"].regret_bounds
     assert np.isnan(paper([0.1], [0.04], [10], 5, 0.05, 0.1, 1.0))
     assert np.isfinite(paper([0.1], [0.05], [10], 5, 0.05, 0.1, 1.0))
-    assert bounds.lemma_bound(5, 1.0, 0.0) == np.inf
+    assert np.isnan(abstaining([0.1], [0.0], [10], 5, 0.05, 0.1, 1.0))
+    for grows in (([0.1, 0.11], [0.5, 0.5]), ([0.1, 0.1], [0.5, 0.51])):
+        assert np.isnan(abstaining(*grows, [5, 5], 5, 1.0, 0.1, 1.0))
+    assert bounds.lemma_bound(5, 1.0, 0.0) == bounds.lemma_bound(5, -9.0, 0.0) == np.inf
+    assert bounds.lemma_bound(5, 9.0, 1e308) == 9
     assert bounds.fdr_bound(0, 10.0, 0.1, 2.0) == bounds.fdr_bound(5, 10.0, 0.1, 0.0) == np.inf
-    assert np.isnan(bounds.fdr_bound(5, np.nan, 0.1, 2.0))
+    assert np.isnan(bounds.fdr_bound([0, 5], np.nan, 0.1, 2.0)).all()
     assert bounds.fdr_bound(50, 10.0, 0.1, 2.0) == pytest.approx(0.1 + (50 + 3 * 10) / (2 * 50))
 
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exaul.kernels.bounds import TILTS, risk_from_feedback
+from exaul.kernels.feedback import Feedback
 from exaul.kernels.learners.learner import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
@@ -226,23 +228,46 @@ def test_r5_r6_the_bounds_by_hand():
         assert np.isnan(one.regret_bounds.best(eta, gamma, T, 1000, delta, alpha, lam))
         assert np.isnan(one.regret_bounds.best(2.1 * larger, larger, T, 1000, delta, alpha, lam))
     gamma = np.sqrt(np.log(1000 / 0.05) / (2 * T))
-    assert one.regret_bounds.best(larger, gamma, T, 1000, 0.05, alpha, lam) == pytest.approx(1448.4, abs=0.1)
+    found = [one.regret_bounds.best(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
+    assert found == pytest.approx((1448.4, 1323.0), abs=0.1)
     assert np.isnan(one.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
 
 
-def test_r_the_bounds_by_hand():
-    """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T), at the paper's rates."""
-    T, H, delta = 30_000, 1000, 0.05
-    s = T**0.5 / (1 + T**0.5)
+@pytest.mark.parametrize("falling", [False, True])
+@pytest.mark.parametrize(("name", "H", "lam"), [("exaul", 1000, 30_000**0.5), ("exp3-ix", 3, 0.5)])
+def test_r_the_bounds_by_hand(name, H, lam, falling):
+    """R1, R2 and the theorems at the paper's rates, alpha .05; with lambda 1/2 an abstention costs more."""
+    T, delta, s = 30_000, 0.05, lam / (1 + lam)
     r = 1 - s + 0.05 * s
-    eta, gamma = (np.array([x]) for x in LEARNERS["exaul"].rates(T, H))
-    bounds = LEARNERS["exaul"].regret_bounds
-    best, abstaining, paper = (bound(eta, gamma, np.array([T]), H, delta, 0.05, T**0.5) for bound in bounds)
-    own = np.log(H) / eta + T * (eta * (s**2 + r**2) / 2 + gamma * s)
-    assert best == pytest.approx(own + np.log(H / delta) * s * (1 + gamma + eta * s / 2) / (2 * gamma))
-    cost = max(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
-    assert abstaining == pytest.approx(own + np.log(1 / delta) * cost)
-    assert (best, abstaining, paper) == pytest.approx((1566.0, 918.3, 2067.7), abs=0.1)
+    least, b = sorted((s, r))
+    V, below, both = s**2 + r**2, s, s + r
+    if name == "exp3-ix":
+        V, below, both = (H - 1) * b**2 + least**2, (H - 1) * b, (H - 1) * b + least
+    (eta, gamma), rounds = block_rates(LEARNERS[name], T, H, falling, None, None), block_lengths(T)
+    bounds, given = LEARNERS[name].regret_bounds, (eta, gamma, rounds, H)
+    best, abstaining, paper = (bound(*given, delta, 0.05, lam) for bound in bounds)
+    own, explored = np.log(H) / eta[-1] + rounds @ eta * V / 2, rounds @ gamma
+    dearest = (b * (1 + gamma + eta * b / 2) / (2 * gamma)).max()
+    assert best == pytest.approx(own + explored * max(b, below) + np.log(H / delta) * dearest)
+    cost = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    assert abstaining == pytest.approx(own + explored * below + np.log(1 / delta) * cost.max())
+    means = own + explored * both + b * np.log(H) / (2 * gamma[-1]), own + explored * below
+    assert [bound(*given, 1.0, 0.05, lam) for bound in bounds[:2]] == pytest.approx(means)
+    N, chance = 2 if name == "exaul" else H, np.log(2 / delta)
+    by_theorem = N * (rounds @ eta / 2 + explored) + (np.log(H) + chance) / (2 * gamma[-1]) + chance
+    assert paper == pytest.approx(by_theorem + np.log(H) / eta[-1])
+    if name == "exaul" and not falling:
+        assert (best, abstaining, paper) == pytest.approx((1566.0, 918.3, 2067.7), abs=0.1)
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_r3_r4_the_means_by_hand(falling):
+    T, H, s, r = 30_000, 1000, 0.9, 0.145
+    (eta, _), rounds = block_rates(LEARNERS["ew"], T, H, falling, None, None), block_lengths(T)
+    best, abstaining, _ = (bound(eta, eta, rounds, H, 1.0, 0.05, 9.0) for bound in LEARNERS["ew"].regret_bounds)
+    assert best == pytest.approx(np.log(H) / eta[-1] + (s - r) ** 2 * (rounds @ eta) / 8)
+    losses = s * (r * T + np.log(H) / eta[-1]) * eta[0] / -np.expm1(-s * eta[0])
+    assert abstaining == pytest.approx(min(best, losses - r * T))
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])
@@ -268,3 +293,14 @@ def test_n1_a_rated_answer_between_right_and_wrong():
     assert largest(log_mean(e), (1 - e) * log_mean(0) + e * log_mean(1)) < 1e-9
     assert ((1 - alpha) * log_mean(0) + alpha * log_mean(1) >= -1e-9).all()
     assert (log_mean(0) > log_mean(1)).all()
+
+
+def test_n1_the_bound_by_hand():
+    """Of 10,000 answers, 30 of which wait; and never more than all wrong ones among few."""
+    model, alpha, n = Feedback(rate=0.5, bias=2.0, flips=(0.1, 0.5)), 0.1, 10_000
+    x, aim = TILTS, model.aim(alpha)
+    down, up = np.exp(-x * (1 - aim)), np.exp(x * aim)
+    right, wrong = np.log(0.75 + 0.25 * (0.1 * down + 0.9 * up)), np.log(0.5 + 0.5 * (0.5 * down + 0.5 * up))
+    above = x * (100 + 30 * (1 - aim)) + n * (0.9 * right + alpha * wrong) + np.log(20)
+    found = [risk_from_feedback(100, answers, 30, alpha, 0.05, model) for answers in (n, 10)]
+    assert found == pytest.approx([(above / (right - wrong))[right > wrong].min(), 9])

@@ -100,24 +100,6 @@ def test_nothing_underflows_at_any_rate():
         losses += np.where(np.arange(ARMS) < cuts[t], answer_cost * errors[t], abstain_cost)
 
 
-def test_late_feedback_and_another_rate_in_mid_game():
-    """An answer's ``learn`` may be called rounds later; ``reweigh`` makes the weights of another rate."""
-    learner, params, cuts, errors = made()
-    u, state, waiting = drawn(1)[0], learner.init(params), []
-    decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
-    for t in range(60):
-        state, decision = decide(state, params, cuts[t], u[t])
-        waiting.append((t, decision))
-        if len(waiting) > 3 or not decision.answer:
-            asked, decision = waiting.pop(0 if decision.answer else -1)
-            state = learn(state, params, cuts[asked], decision, errors[asked])
-    slower = params._replace(eta=params.eta / 3)
-    losses = np.asarray((state.losses + state.offset[:, None]).ravel()[:ARMS])
-    w = np.exp(-slower.eta * (losses - losses.min()))
-    _, decision = learner.decide(learner.reweigh(state, slower), slower, cuts[60], 0.5)
-    np.testing.assert_allclose(float(decision.P), w[: cuts[60]].sum() / w.sum(), rtol=1e-9)
-
-
 def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     past, (scores, errors) = records(1, 900), records()
     grid = exaul.grid("log", 514, past[0])

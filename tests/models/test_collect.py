@@ -280,7 +280,11 @@ def test_a_folder_of_something_else_is_refused(collect, refused, tmp_path):
     how = "--score exact --samples 1"
     assert "--max-tokens: 9 found; " in (said := refused(f"{how} --max-tokens 9"))
     assert " was begun with 64" in said
-    assert "prompt: " in refused(f"{how} --prompt answer={tmp_path / 'mine.txt'}")
+    prompt = f"{how} --prompt answer={tmp_path / 'mine.txt'}"
+    assert "prompt: " in refused(prompt)
+    collect(prompt, out="own")
+    (tmp_path / "mine.txt").write_text("Again: {question}")
+    assert "answer: " in refused(prompt, "own")
     assert "is not empty; it must be an absent or empty folder" in refused(how, "other")
     calls = tmp_path / "out" / "calls.sqlite"
     calls.write_bytes(calls.read_bytes()[:4096] + b"x" * 8192)

@@ -132,8 +132,9 @@ ANNOTATIONS = [
     annotation("a2", "confidence", "CODE", "low", 0.4),
     annotation("a1", "user feedback", "HUMAN", "thumbs-up", 1.0),
     annotation("a1", "user feedback", "HUMAN", "thumbs-down", 0.0, "11:00:00+00:00"),  # of another user
-    annotation("a2", "user feedback", "HUMAN", "thumbs-up", 1.0),
+    annotation("a2", "user feedback", "HUMAN", "thumbs-up", 0.0),  # the label counts
     annotation("a2", "user feedback", "LLM", "thumbs-down", 0.0, "12:00:00+00:00"),
+    annotation("a2", "user feedback", "CODE", "thumbs-down", 0.0, "12:00:00+00:00"),
     annotation("a2", "note", "HUMAN"),
 ]
 

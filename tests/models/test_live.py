@@ -80,6 +80,7 @@ def test_the_learner_decides_as_in_the_simulation(stub, dialogue, tmp_path, lear
     """The replay sweep of one trial over the log answers as often, and at the default size so does an Abstainer."""
     stub.rule = choosing(0)
     how = {"horizon": 40, "learner": learner, "grid": "logit", "alpha": 0.3, "arms": ARMS}
+    how["score"] = "exact", "logprob"  # of which the last counts
     lines, found = dialogue(**how)
     trials = pd.read_csv(tmp_path / "out" / "results" / "trials.csv")
     answered = sum(line["answered"] for line in lines)
@@ -115,10 +116,11 @@ def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(
 
 
 @pytest.mark.usefixtures("constant_learners")
-def test_the_adversary_sees_decisions_and_means_only(stub, dialogue):
+@pytest.mark.parametrize("learner", ["answers", "abstains"])
+def test_the_adversary_sees_decisions_and_means_only(stub, dialogue, learner):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
-    lines, _ = dialogue(horizon=10, candidates=7, shown=4, learner="answers")
+    lines, _ = dialogue(horizon=10, candidates=7, shown=4, learner=learner)
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     assert len(prompts) == 10
     assert len({line["question"] for line in lines}) == 10
@@ -163,7 +165,8 @@ def test_an_adversary_that_cannot_be_read(stub, dialogue):
             return completion('{"index": ' + "[" * 10**5)
         by_schema = "response_format" in body
         step = int(re.search(r"current step: (\d+)", body["messages"][0]["content"])[1])
-        return completion('{"index": 3}' if by_schema and step % 2 else "9" * 5000)
+        number = "9" * 5000 if step else "5"  # there are five, from 0
+        return completion('{"index": 3}' if by_schema and step % 2 else number)
 
     stub.rule = rule
     _, found = dialogue(horizon=6, candidates=5)

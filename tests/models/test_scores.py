@@ -37,16 +37,10 @@ def chances(**logprobs):
     return completion("yes", top=[{"token": f" {word}", "logprob": x} for word, x in logprobs.items()])
 
 
-def test_logprob_is_the_likelihood_and_asks_nothing():
-    score, asked = scored("logprob", [], "one two three")
-    assert math.isclose(score, math.exp(-0.2))  # of logprobs -.1, -.2, -.3
-    assert asked == []
-    assert scorer_of("logprob").fields == {"logprobs": True}
-
-
 @given(st.floats(0.001, 0.999), st.floats(0.1, 1.0))
 def test_p_true_is_the_share_of_yes(chance, mass):
-    reply = chances(Yes=math.log(chance * mass), no=math.log((1 - chance) * mass), perhaps=-5.0)
+    half = math.log(chance * mass / 2)
+    reply = chances(Yes=half, yes=half, no=math.log((1 - chance) * mass), perhaps=-5.0)
     score, (asked,) = scored("p-true", [reply], model="judge")
     assert math.isclose(score, chance)
     assert asked.keys() == {"model", "messages", "logprobs", "top_logprobs"}
@@ -100,7 +94,7 @@ def test_a_reply_without_a_clear_share_is_no_score(name, reply):
 def test_entail_is_the_share_of_verdicts_that_are_yes(second, share):
     """An unclear verdict is asked for once more, by a schema."""
     score, asked = scored(
-        "entail", ["Rome", "Paris", "Oslo", "Yes.", "Hm, yes.", second, "yes"], samples=3, model="judge"
+        "entail", ["Rome", "Paris", "Oslo", "Yes.", "Not sure: yes.", second, "yes"], samples=3, model="judge"
     )
     np.testing.assert_equal(score, share)
     assert [body["model"] for body in asked] == ["m"] * 3 + ["judge"] * 4

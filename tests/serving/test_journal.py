@@ -1,5 +1,6 @@
 """The file of a journal: what is beside it, what a key starts with, and what it is when its model changes."""
 
+import json
 import re
 import shutil
 import signal
@@ -76,7 +77,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
     frames = (len(wal) - 32) // size
     assert frames > 300
     starts = [32 + f * size for f in range(0, frames - 1, frames // 12)]
-    for place in (int(rng.integers(32)), *(start + int(rng.integers(size)) for start in starts)):
+    for place in (int(rng.integers(32)), 20, *(start + int(rng.integers(size)) for start in starts)):
         edited = bytearray(wal)
         edited[place] ^= 1 << int(rng.integers(8))
         wal_of(path).write_bytes(edited)
@@ -86,6 +87,13 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
         assert abstainers.figures()["questions"] == 99
 
 
+CHANGES = {
+    "latest entries": "DELETE FROM journal WHERE seq > 50",
+    "latest entry": "UPDATE journal SET score = 0.7 WHERE seq = 101",
+    "configuration": "UPDATE meta SET value = replace(value, '0.1', '0.9') WHERE name = 'config'",
+}
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
@@ -93,6 +101,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
         ("an earlier wal", "-wal is of another file, or of an earlier time"),
         ("an empty wal", "-wal was removed or emptied"),
         ("latest entries", "the latest entries are not those"),
+        ("latest entry", "or one before it was changed"),
         ("configuration", "or one before it was changed"),
         ("hot", "program was interrupted"),
         ("empty", "is empty or missing"),
@@ -102,7 +111,7 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
 def test_what_is_gone_or_of_another_file_is_noticed(tmp_path, damage, sentence):
     path = killed(tmp_path / "state")
     own = wal_of(path).read_bytes()
-    if damage in ("latest entries", "configuration", "hot"):
+    if damage in (*CHANGES, "hot"):
         Abstainers(path).close()
     match damage:
         case "another wal":
@@ -116,9 +125,8 @@ def test_what_is_gone_or_of_another_file_is_noticed(tmp_path, damage, sentence):
             wal_of(path).write_bytes(b"")
             # as soon as another one is open, nothing is missing
             Abstainers(killed(tmp_path / "begun", seed=2, questions=0)).close()
-        case "latest entries" | "configuration":
-            change = "UPDATE meta SET value = replace(value, '0.1', '0.9') WHERE name = 'config'"
-            sql(path, change if damage == "configuration" else "DELETE FROM journal WHERE seq > 50")
+        case _ if damage in CHANGES:
+            sql(path, CHANGES[damage])
         case "hot":
             path.with_name("state-journal").write_bytes(b"of another program")
         case "empty":
@@ -252,7 +260,9 @@ def test_what_sqlite_would_change_is_stored_as_it_returns(tmp_path):
             abstainers.decide(0.5, key=np.str_("k"), id=id, ref=np.str_(f"ref {id}"))
             assert abstainers.feedback(id, "up") == "counted"
         abstainers.show(0.5, key=name, ref=np.str_("shown"))
-        abstainers.begin(name)
+        for alpha in (0.3, 0.2, None):
+            abstainers.begin(name, alpha)
+        assert abstainers.figures(name)["aim"] == 0.2
     assert verify(path) == 0
 
 
@@ -280,9 +290,16 @@ exec(sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("end", ["sys.exit()", "raise KeyboardInterrupt"])
+FORK = """
+os.fork() or sys.exit()
+os.wait()
+abstainers._journal._file.execute("SELECT * FROM meta WHERE value = ''").fetchone() or os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "raise KeyboardInterrupt", FORK])
 def test_a_file_that_nobody_closes_is_opened_again(tmp_path, end):
-    """A program may end without ``close``, or by Ctrl-C; SQLite then closes the file."""
+    """A program may end without ``close``, or by Ctrl-C; SQLite then closes the file. A fork that ends does not."""
     path = tmp_path / "state"
     python(LEFT, path, end, status=None)
     assert not wal_of(path).exists()
@@ -331,7 +348,9 @@ def test_a_key_starts_gating_from_what_was_shown_in_shadow_mode(tmp_path, audit,
             figures = abstainers.figures()
     with Abstainers(path) as abstainers:  # a verdict on a withheld answer is of later use alone
         assert abstainers.feedback(abstainers.decide(0.0).id, "down") in ("withheld", "counted", "unaudited")
-        assert abstainers.figures()["shadow_observed"] == figures["shadow_observed"]
+        for name in ("shadow_observed", "shadow_wrong"):
+            assert abstainers.figures()[name] == figures[name]
+    assert sum(json.loads(sql(path, "SELECT start FROM starts")[0][0])["table"]) > 1000  # ranks are among all
     assert answers / 500 == pytest.approx(share, abs=0.1)
     assert wrong / answers < 0.14
     assert (figures["questions"], figures["answers"]) == (500, answers)

@@ -19,7 +19,8 @@ def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatc
     texts.close_text("a")
     now = time.time() + 1.5 * DAY
     monkeypatch.setattr(time, "time", lambda: now)
-    texts.close_text("b")
+    for id in "ab":  # the first verdict counts
+        texts.close_text(id)
     assert texts.of("a") is not None
     now += DAY
     texts.add("next", AnswerText("", ""))

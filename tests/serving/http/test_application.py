@@ -259,6 +259,10 @@ def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: shutil._ntuple_diskusage(0, 0, free))
         assert client.get("/readyz").status_code == status
         assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
+    service = client.app.state.service
+    service._ready_at -= 2  # seconds later
+    service.close()
+    error_of(client.get("/readyz"), 503)
 
 
 def test_the_decision_after_a_fault_is_that_without_one(client, tmp_path):

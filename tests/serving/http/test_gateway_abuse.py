@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.models.stub import completion
-from tests.serving.http.apps import ABSTAIN, KEY, QUESTION, SECRET, error, events, until
+from tests.serving.http.apps import ABSTAIN, KEY, QUESTION, SECRET, error, events
 
 ABUSES = {  # fields of a request, and the field that a refusal names; None: it is decided
     "several choices": ({"n": 2}, "n"),
@@ -177,8 +177,10 @@ def test_a_withheld_answer_is_handed_over_to_a_program(town, other, gate, monkey
         _, _, raw = client.ask(x_exaul_ref="theirs")
         exaul = json.loads(raw)["exaul"]
         assert (exaul["answer"], exaul["fallback"], SECRET in raw) == (False, "queued", False)
-        until(lambda: len(other.asked) == min(failures + 1, 3))
         assert client.service.feedback("theirs", "down") == "withheld"
+        town.rule = lambda asked, before: completion("unscored", [9])
+        assert "fallback" not in client.json()["exaul"]  # it was not decided
+    assert len(other.asked) == min(failures + 1, 3)  # the end waits for them
     handed = {"id": exaul["id"], "ref": "theirs", "key": "", "question": "Which town?", "score": exaul["score"]}
     assert other.asked[-1] == handed | {"answer": f"It is {SECRET}"}
     assert set(other.keys) == {"Bearer a-key-of-the-program"}
@@ -243,7 +245,8 @@ def test_a_token_chooses_the_key(town, gate, monkeypatch):
     """Whoever has a token can choose or rate no other key, and a token without one is refused."""
     lines = "ask,feedback billing-token-012345 billing\nask,keys nameless-token-01234\nfeedback rater-token-01234 b"
     monkeypatch.setenv("TOKENS", lines)
-    with gate(tokens="env:TOKENS", key="token") as client:
+    second = {"keys": {"billing": NEVER, "billing/fallback": ALWAYS}, "fallback": "large"}  # of the same client
+    with gate(learner="aci-rank", tokens="env:TOKENS", key="token", **second) as client:
         billing, nameless, other = ({"authorization": f"Bearer {line.split()[1]}"} for line in lines.split("\n"))
         _, headers, _ = client.ask(**billing)
         assert headers["x-exaul-key"] == "billing"
@@ -252,7 +255,7 @@ def test_a_token_chooses_the_key(town, gate, monkeypatch):
         assert [reply["reason"] for reply in rated] == ["unknown", "counted"]
         assert client.refusal(**billing, x_exaul_key="other") == (400, "x-exaul-key")
         assert client.refusal(**nameless) == (400, "key")
-        assert client.service.all_keys() == ["billing"]
+        assert client.service.all_keys() == ["billing", "billing/fallback"]
 
 
 def test_what_is_shown_is_what_was_scored(town, gate):

@@ -170,6 +170,7 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch, source):
         (f"{ALL} {SECRETS['read']}", "the scopes must be of"),
         (f"decide {ALL}\nread {ALL}", "line 2: the token occurs twice"),
         (f"feedback,audit {ALL} a", "line 1: a key is not for the scopes audit and read"),
+        (f"read {ALL} a", "a key is not for the scopes audit and read"),
         (f"ask {ALL} a/fallback", "must not end in /fallback"),
         (b"decide \xff", "UTF-8"),
         (None, "cannot be read"),

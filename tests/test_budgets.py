@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_102,
-    "test lines": 20_678,
+    "test lines": 20_721,
     "product tokens": 194_037,
-    "test tokens": 194_689,
+    "test tokens": 195_319,
     "engine and commands, lines": 9_828,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_477,

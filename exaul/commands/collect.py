@@ -16,7 +16,7 @@ from exaul.llm.scores import column_of
 
 INCOMPLETE = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01  # (chosen: a few requests always fail)
-FEW_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
+ENOUGH_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -78,8 +78,8 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
             )
     if config.budget is not None and None in job.rows:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
-    if len(complete) < FEW_ROWS:
-        lines.append(f"fewer than {FEW_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")
+    if len(complete) < ENOUGH_ROWS:
+        lines.append(f"fewer than {ENOUGH_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
         columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG)

@@ -102,13 +102,13 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _describe_least(shares: Mapping[float, float]) -> list[str]:
-    """Return sentences on the alphas at which no threshold answers, or at most a small share; by alpha, shares."""
-    none = [f"{alpha:g}" for alpha, share in shares.items() if share == 0]
-    low = [f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE]
+    """Return at which alphas no threshold answers, and at which it answers little; ``shares`` are by alpha."""
+    none = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
+    low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     return [
-        f"no threshold reaches alpha = {', '.join(none)} on this log; a learner would mostly abstain" * bool(none),
-        f"at alpha = {', '.join(low)} {few}" * bool(low),
+        f"no threshold reaches alpha = {none} on this log; a learner would mostly abstain" if none else "",
+        f"at alpha = {low} {few}" if low else "",
     ]
 
 
@@ -183,11 +183,9 @@ def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
     rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected = list[list[str]]()  # each log with its flags, as typed
-    logs = {file: load_traces(file, config, config.each) for file in log_files(config.log)}
-    check_columns(config.each, [trace for traces in logs.values() for trace in traces])
-    for file, traces in logs.items():
+    for file in log_files(config.log):
         columns = categories(file, config)
-        for trace in traces:
+        for trace in load_traces(file, config, config.each):
             shares, records = _by_grid(config, trace.records), trace.records
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
@@ -203,6 +201,7 @@ def _compare(config: Inspect, title: str) -> None:
             lines.append(_line(title, trace, row))
             if text := recommend_grid(shares):
                 grids[lines[-1][title]] = text
+    check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]

@@ -47,7 +47,8 @@ def main(given: Mapping[str, Any]) -> int:
         )
         try:
             service, texts = application.state.service, [SHADOW] if config.shadow else list[str]()
-            for key, started in () if config.shadow else service.beginnings(MOST_KEYS).items():
+            beginnings = {} if config.shadow else service.beginnings(MOST_KEYS)
+            for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key or started is None else "new keys"
                 texts.append(f"{name}: {BEGUN if started is None else started or COLD}")
             if gateway_flags is not None:
@@ -70,7 +71,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def score_warnings(score: str, config: ServeFlags, known: str | None) -> list[str]:
-    """Return sentences if the gateway's scores are of another kind than a log's, or than ``known``, before."""
+    """Return sentences if the gateway's scores are of another kind than those of the log, or ``known`` before."""
     texts, of_log = [], config.log_score
     if of_log.startswith("score_") and of_log != column_of(score):
         texts.append(f"the scores of the log are {of_log}, those of the gateway {score}: they must be of one kind")

@@ -142,9 +142,9 @@ def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
 
 def check_count(name: str, value: int | None, least: int = 1) -> None:
     """Raise BadInput unless a value is None or an integer from ``least`` to 2**31 - 1."""
-    is_integer = value is None or isinstance(value, Integral)
-    holds = value is None or (is_integer and least <= value < INTEGER_LIMIT)
-    check_holds(name, value, holds, f"{'' if is_integer else 'an integer '}from {least} to {INTEGER_LIMIT - 1}")
+    if value is not None:
+        kind, limits = "" if isinstance(value, Integral) else "an integer ", f"from {least} to {INTEGER_LIMIT - 1}"
+        check_holds(name, value, not kind and least <= value < INTEGER_LIMIT, kind + limits)
 
 
 def check_not_negative(name: str, value: float | None) -> None:

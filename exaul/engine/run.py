@@ -75,7 +75,6 @@ def run(
         BatchFailed: a batch failed on a worker; the finished batches are kept in the sweep's folder.
     """
     check_holds("sweep", sweep, isinstance(sweep, Sweep), "a Sweep")
-    check_known("progress", (progress,), MODES)
     if executor is not None and records is not None:
         raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
     return finish(prepare_sweep(sweep, records, executor is not None), executor, batches, progress, save_every)
@@ -198,6 +197,7 @@ def finish(
     sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
     check_workers(executor)
     check_count("batches", batches)
+    check_known("progress", (progress,), MODES)
     trials, tables = sweep.trial_numbers, []
     size = -(-len(trials) // (batches or 1))
     with (
@@ -389,7 +389,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
     if not sweep.logs:
         raise BadInput("logs: none given; a sweep over traces needs at least one")
     traces = [x for log in sweep.logs for file in log_files(log) for x in load_traces(file, sweep, sweep.each)]
-    check_columns(sweep.each, traces)
+    check_columns(sweep.each, [trace.log for trace in traces])
     long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
     if not long:
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")

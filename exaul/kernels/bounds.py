@@ -109,7 +109,6 @@ def implicit_exploration_abstaining(of: Given, single: bool) -> Any:
     ``D = max(r (1 + gamma + eta r / 2), s (gamma + eta s / 2)) / (2 gamma)``; R1 says what changes if ``single``.
     """
     squares, below, _ = _second_moments(of, single)
-    r, other = of.r, np.maximum(of.s, of.r) if single else of.s
     bound = np.log(of.arms) / of.eta[-1] + of.eta_sum * squares / 2 + of.gamma_sum * below
     if of.delta == 1:
         return bound
@@ -117,8 +116,8 @@ def implicit_exploration_abstaining(of: Given, single: bool) -> Any:
         return of.r * np.nan
 
     def deviation(eta: Any, gamma: Any) -> Any:
-        of_abstaining = r * (1 + gamma + eta * r / 2)
-        return np.maximum(of_abstaining, other * (gamma + eta * other / 2)) / (2 * gamma)
+        of_abstaining = of.r * (1 + gamma + eta * of.r / 2)
+        return np.maximum(of_abstaining, of.s * (gamma + eta * of.s / 2)) / (2 * gamma)
 
     return bound + np.log(1 / of.delta) * of.largest(deviation)
 

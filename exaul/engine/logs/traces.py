@@ -60,10 +60,10 @@ def log_files(log: str) -> list[str]:
     return logs
 
 
-def check_columns(each: Sequence[str], traces: Sequence[Trace]) -> None:
-    """Raise BadInput unless a log of the traces has each of some columns."""
+def check_columns(each: Sequence[str], logs: Sequence[str]) -> None:
+    """Raise BadInput unless one of the logs of traces (``Trace.log``) names each of some columns."""
     for name in each:
-        if not any(name in parse_log(trace.log)[1] for trace in traces):
+        if not any(name in parse_log(log)[1] for log in logs):
             raise BadInput(f"each: no log has a column {name!r}")
 
 

@@ -28,7 +28,7 @@ from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
-TOLERANCE = 0.01  # tolerance: an FDR of alpha + TOLERANCE counts as held; at alpha below .02, one of 1.5 alpha
+FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; at alpha below .02, one of 1.5 alpha
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
@@ -41,7 +41,7 @@ def is_near(fdr: Any, alpha: Any) -> Any:
 
     ``fdr_within_01`` of ``traces.csv`` has the first limit alone, as its name says.
     """
-    return fdr <= alpha + np.minimum(TOLERANCE, np.asarray(alpha) / 2)
+    return fdr <= alpha + np.minimum(FDR_TOLERANCE, np.asarray(alpha) / 2)
 
 
 def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
@@ -179,7 +179,7 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     """Return what was answered of one half after a start from the other, as a table with its title."""
     title = (
         f"the advice rests on {HALVES} random halves of the log: each line starts from one half and plays the "
-        f"other, which it has not seen (mean, and 5% to 95% of the halves)"
+        "other, which it has not seen (mean, and 5% to 95% of the halves)"
     )
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
@@ -202,9 +202,8 @@ def _sentence(row: Any, step: str) -> str:
         return f"use {ACI_RANK}{step}, started from a log of your model"
     most = row["fdr_most"]
     limit = f"may have an FDR of {most:.1%} (95% limit over halves of the log)"
-    limit = "answers nothing" if np.isnan(most) else limit
     advice = "take a larger alpha, more rows or a better score"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit}: {advice}"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if most >= 0 else 'answers nothing'}: {advice}"
 
 
 def describe_range(row: Any, name: str) -> str:
@@ -222,7 +221,7 @@ def _apart(row: dict[str, Any]) -> list[str]:
         return []
     if np.isnan(low):  # no random half has a threshold that holds alpha and answers the rest
         low, high = 0.0, row["alpha"]
-    if low - TOLERANCE <= fdr <= high + TOLERANCE:
+    if low - FDR_TOLERANCE <= fdr <= high + FDR_TOLERANCE:
         return []
     return [
         f"the order of {row['source']} matters: at alpha = {row['alpha']:g} the threshold of its first half has an "

@@ -21,7 +21,7 @@ from matplotlib.transforms import Bbox
 from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
-from exaul.engine.results.advice import TOLERANCE
+from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import abridge, shared_start, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
@@ -229,13 +229,14 @@ def over_time(
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         if are_shares:
             in_percent(axes.yaxis)
-    names, lacks = drawn["learner"].str.partition(", ")[0], drawn[dotted or curve + "_mean"].isna()
-    names = names.where(lacks.groupby(names).transform("all"), drawn["learner"])  # one for all its rates
-    none = f" (none for {plain(', '.join(names[lacks].unique()))})" if lacks.any() else ""
-    limit = "limit on any sequence" if dotted == "risk_bound" else "proven limit at each t"
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
     note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent)
-    add_legend(figure, panels, note + (f"; dotted: {limit}{none}" if dotted else ""))
+    if dotted:
+        names, lacks = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
+        names = names.where(lacks.groupby(names).transform("all"), drawn["learner"])  # one for all its rates
+        none = f" (none for {plain(', '.join(names[lacks].unique()))})" if lacks.any() else ""
+        note += f"; dotted: {'limit on any sequence' if dotted == 'risk_bound' else 'proven limit at each t'}{none}"
+    add_legend(figure, panels, note)
     return figure
 
 
@@ -338,7 +339,7 @@ def traces_by_learner(table: Table) -> Figure:
         axes.label_outer()  # all panels have the same traces
     left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     at = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {TOLERANCE:.0%}{left}"
+    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}{left}"
     note += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, note)
     return figure

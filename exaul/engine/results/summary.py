@@ -13,7 +13,7 @@ from exaul.engine.logs.diagnosis import FEASIBLE, answerable
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
-from exaul.engine.results.advice import TOLERANCE
+from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
@@ -274,7 +274,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         share = rows["of_answerable"]
         row = {
             "of answerable": _text(share.mean(), "{:.1%}"),
-            f"FDR<=alpha+{TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
+            f"FDR<=alpha+{FDR_TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
             "traces": f"{len(rows)}",
             "largest mean R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
             "10% of answerable": _text(share.quantile(0.1), "{:.1%}"),
@@ -283,7 +283,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
     meanings = {
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR of at "
         "most alpha; at most 100% (mean over traces)",
-        f"FDR<=alpha+{TOLERANCE:g}": "share of the traces",
+        f"FDR<=alpha+{FDR_TOLERANCE:g}": "share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
         "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.advice import TOLERANCE
+from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
 from exaul.engine.results.totals import Totals, of_learners
 from exaul.engine.simulation.schedule import ASKED
@@ -168,7 +168,7 @@ def traces_table(trials: Table, sources: Table) -> Table:
     columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
     table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
-    table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + TOLERANCE)).astype(int)  # also without answers
+    table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + FDR_TOLERANCE)).astype(int)  # also without answers
     return table[list(TRACES)]
 
 

@@ -109,7 +109,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
 
 async def warnings_of(flags: GatewayFlags) -> list[str]:
-    """Ask each model a question. Return a sentence for each whose answer has no score, or that has none."""
+    """Ask each model a question. Return a sentence for each that does not answer, or whose answer has no score."""
     second, address = flags.second
     endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
     if second:

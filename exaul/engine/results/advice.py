@@ -171,7 +171,9 @@ def describe_use(sweep: Sweep, alpha: float) -> str:
     flags = [word for pair in pairs for word in pair if word is not True]  # drop_missing is True: a flag alone
     program = ", ".join(f"{x}={value!r}" for x, value in ({"alpha": alpha, "warm_start": log} | columns).items())
     command = typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
-    served = "as a service, which --upstream URL puts in front of a model (with --score, that of this log)"
+    served = (
+        "as a service (--upstream URL puts it in front of a model; --score must be of the same kind as this log)"
+    )
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 
 

@@ -128,7 +128,7 @@ def test_each_key_of_a_scrape_is_a_call_of_its_own(opened, monkeypatch):
 def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     assert {rule["alert"] for rule in rules} == {
-        *("ExaulLimitAboveTarget", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved"),
+        *("ExaulLimit", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved"),
         *("ExaulModelFails", "ExaulWithoutScore"),  # of the gateway
     }
     with opened(audit=0.5, **CONFIGURATION) as client:

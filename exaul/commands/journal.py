@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
-from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting, shorten
+from exaul.engine.checks import BadInput, Configuration, check_holds, meant, quote, setting, shorten
 from exaul.engine.logs.log import Layout
 
 
@@ -77,14 +77,15 @@ def start(given: Mapping[str, Any]) -> int:
 
     config = JournalStart(**given)
     config.check_used(config.warm_start)
-    check_holds("path", config.path, Path(config.path).exists(), "that of a journal")
+    check_holds("path", config.path, Path(config.path).exists(), "that of a file that exists")
     with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
         keys = abstainers.all_keys()
-        if config.key is None:
-            raise BadInput(f"key: missing; it must be one of {shorten(', '.join(map(quote, keys)))}")
+        if config.key not in keys:
+            trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"
+            near = meant([config.key or ""], keys)
+            raise BadInput(f"key: {trouble}; it must be one of {shorten(', '.join(map(quote, keys)))}{near}")
         started = abstainers.begin(config.key, config.alpha, config.warm_start)
-    how = "begins anew" if config.key in keys else "is new"
-    show(f"key {quote(config.key)} {how}: {started or 'without a log'}")
+    show(f"key {quote(config.key)} begins anew: {started or 'without a log'}")
     return 0
 
 

@@ -234,10 +234,20 @@ class Abstainers:
         for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
             if not (starts := self._starts_of(key)):
                 config, start = self._start_of_new(key)
-                texts[key] = start.describe(config)
+                texts[key] = start.describe(config) or self._why_cold(key, config)
             elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
                 texts[key] = None
         return texts
+
+    def _why_cold(self, key: str, config: AbstainerConfiguration) -> str:
+        """Return why a new key has no log, if shadow mode or the answers of another key should be one; or ""."""
+        log, shadow = self._logs.get(key, self._logs[""]), self._journal.sums(key)
+        if shadow.answers:
+            rated, count = (shadow.observed, "answers") if config.audit is None else (shadow.judged, "audits")
+            total = shadow.answers if config.audit is None else shadow.audited
+            needed = f"{math.ceil(SHORT_LOG / config.alpha)} are needed to start from them"
+            return f"without a log: {rated:,} of the {total:,} {count} of shadow mode have feedback; {needed}"
+        return f"without a log: {log} has no answers with feedback" if isinstance(log, str) else ""
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
         log = self._logs.get(key, self._logs[""])
@@ -367,6 +377,8 @@ class Abstainers:
         answer, kinds, kind = entries[0], {entry.kind for entry in entries}, None
         if error is not None and not judges and answer.audit and len(entries) == 1:
             outcome = "unaudited"
+        elif answer.kind == SHOWN and error is not None and not answer.audit and self._config.audit is not None:
+            outcome = "unaudited"  # no start counts it
         elif not answer.answered:  # of shadow mode, or withheld: kept for the starts of keys alone
             kind = UNLEARNED if error is not None and UNLEARNED not in kinds else None
             # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen

@@ -21,7 +21,8 @@ from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
 FILE_VERSION = 6  # of the file
 RELEASES = {"4": "0.1", "5": "0.2"}  # of exaul that read files of earlier versions
 _EXPORT = (
-    "; `exaul journal export FILE LOG` of exaul {} writes a log, and --warm-start LOG starts a new file from it"
+    "; begin a new file with --warm-start LOG, a log of all answers of the model (`exaul journal export FILE LOG` "
+    "of exaul {} writes those with feedback alone)"
 )
 
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
@@ -183,8 +184,8 @@ class JournalFile:
         if bare and not closed and not accept_loss:
             raise UnreadableJournal(
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed or emptied, perhaps "
-                "by another program after a crash: the latest entries may be missing; accept_loss (--accept-loss) "
-                "goes on with those that are there"
+                "by another program after a crash: the latest entries may be missing; accept_loss (of exaul serve: "
+                "--accept-loss) goes on with those that are there"
             )
         if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")

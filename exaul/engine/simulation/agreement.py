@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
-from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
@@ -26,7 +25,7 @@ from exaul.kernels.native import NativeBackend
 from exaul.kernels.records import Pool, make_streams
 
 ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
-# Records of the pools, in turn. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
+# Records of the pools. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
 SIZES = 300, 2000
 
@@ -39,8 +38,10 @@ TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
 
-# both pools and the uniform of the round are used
-CHECK_ENVIRONMENT = Oblivious(2, True, lambda where, t, horizon, u: where((3 * t > horizon) & (u < 0.5), 1, 0))
+
+def choose_check_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
+    """Return the pool of round t; both pools are used, and so is u, the uniform of the round."""
+    return where((3 * t > horizon) & (u < 0.5), 1, 0)
 
 
 def count_parted(mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[int, int]:
@@ -55,20 +56,18 @@ def count_parted(mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[int, int]:
     return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
 
 
-def simulate_briefly(
-    learner: Learner[Any], backend: Any, environment: Oblivious = CHECK_ENVIRONMENT, imperfect: bool = False
-) -> tuple[Floats, Any]:
+def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = False) -> tuple[Floats, Any]:
     """Simulate 32 copies in 1,024 rounds of random records, by the same simulations and chunks as a sweep.
 
     Return the decisions [1024, 32], 0 for an abstention, 1 for a right answer and 2 for a wrong one; and the state.
     """
     rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
     pools = []
-    for p in range(environment.sources):
-        scores = rng.random(SIZES[p % len(SIZES)])
+    for size in SIZES:
+        scores = rng.random(size)
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    streams = make_streams(environment.choose_pool, environment.shuffled, pools, SPAN, 0, number)
+    streams = make_streams(choose_check_pool, True, pools, SPAN, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, SPAN, ARMS, False, None, None)

@@ -1,5 +1,6 @@
 """Try a user's learner or environment briefly before a sweep, so that its errors are reported at once."""
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ from exaul.engine.checks import BadInput, check_holds, check_known
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.registry import SCALAR, TRACED, is_user_code, user_code_errors
-from exaul.engine.simulation.agreement import CHECK_ENVIRONMENT, simulate_briefly
+from exaul.engine.simulation.agreement import simulate_briefly
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.kernels import native
@@ -63,9 +64,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
             learner.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
-    check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
-    given = learner.backend, check_environment, learner.feedback != PERFECT_FEEDBACK
-    check_finite(learner, simulate_briefly(definition, *given)[1])
+    check_finite(learner, simulate_briefly(definition, learner.backend, learner.feedback != PERFECT_FEEDBACK)[1])
 
 
 def _check_rule(learner: PreparedLearner, arms: int) -> None:
@@ -112,7 +111,7 @@ def check_finite(learner: PreparedLearner, state: Any) -> None:
 
 
 def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
-    """Try a user's ``choose_pool`` on arrays and compiled; BadInput if it fails or returns no valid pool."""
+    """Try a user's ``choose_pool`` on arrays, compiled and traced; BadInput if it or its pool is wrong."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
     streams = make_streams(
@@ -122,6 +121,7 @@ def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
     with user_code_errors("environment: choose_pool of", name):
         chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
         native.fill(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+        jax.eval_shape(partial(environment.choose_pool, jnp.where), t, horizon, u)  # as on a device
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         wanted = f"it must be from 0 to {environment.sources - 1}"

@@ -169,7 +169,7 @@ def checked_request(
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
     key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
     if flags.key == "header":
-        check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "one of the keys of this service")
+        check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "a header with one of the service's keys")
     elif key:
         raise BadInput(f"{KEY_HEADER}: given; this service does not let clients choose a key (--key header)")
     elif flags.key == "model":
@@ -307,12 +307,15 @@ class Gateway:
                     return await chosen.reply(chat.headers, body)
 
                 score = await self._scorer.score(request, scored_reply(completion), ask)
-            return (math.nan, "no_score") if math.isnan(score) else (as_score(score), None)
+            if not math.isnan(score):
+                return as_score(score), None
+            reason, trouble = "no_score", "the reply has none"
         except TimeoutError:
-            return math.nan, "score_timeout"
+            reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a scorer of the user, too; its text may quote the answer
-            log.warning("an answer has no score: %s", type(error).__name__)
-            return math.nan, "score_failed"
+            reason, trouble = "score_failed", type(error).__name__
+        log.warning("an answer has no score: %s", trouble)
+        return math.nan, reason
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""

@@ -57,24 +57,24 @@ _hints = cache(get_type_hints)  # resolving hints is slow, and thousands of conf
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
     if isinstance(hint, UnionType):  # X | None, or str | int
-        first, *others = get_args(hint)
-        if value is None and NoneType in others:
+        first, *alternatives = get_args(hint)
+        if value is None and NoneType in alternatives:
             return None
-        number = next((kind for kind in others if kind is not NoneType), None)
+        number = next((kind for kind in alternatives if kind is not NoneType), None)
         if number is not None and not isinstance(value, str):
             return str(_typed(name, value, number))
         return _typed(name, value, first)
     if get_origin(hint) is tuple:  # tuple[X, ...]
-        several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-        return tuple(_typed(name, each, get_args(hint)[0]) for each in (value if several else (value,)))
+        is_collection = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        return tuple(_typed(name, item, get_args(hint)[0]) for item in (value if is_collection else (value,)))
     allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[hint]
-    flag = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
+    is_bool = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
     try:
-        if hint is int and not flag:
+        if hint is int and not is_bool:
             return operator.index(value)
-        if hint is float and not flag and isinstance(value, Real):
+        if hint is float and not is_bool and isinstance(value, Real):
             return float(value)
-        if (hint is bool and flag) or (hint is str and isinstance(value, str)):
+        if (hint is bool and is_bool) or (hint is str and isinstance(value, str)):
             return check_legible(name, value) if hint is str else bool(value)
     except (TypeError, OverflowError):
         pass
@@ -105,9 +105,9 @@ def quote(value: object) -> str:
     return shorten(text)
 
 
-def shorten(text: str, most: int = LONGEST_QUOTE) -> str:
-    """Truncate a text to ``most`` characters."""
-    return text if len(text) <= most else f"{text[:most]}..."
+def shorten(text: str, limit: int = LONGEST_QUOTE) -> str:
+    """Truncate a text to ``limit`` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def join_lines(text: str) -> str:
@@ -129,22 +129,22 @@ def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
 
 def meant(unknown: Iterable[str], words: Iterable[str]) -> str:
     """Return the clause that names the words that were perhaps meant by misspelt ones; empty if there are none."""
-    close = (each for word in unknown for each in get_close_matches(str(word), list(words), 1))
+    close = (match for word in unknown for match in get_close_matches(str(word), list(words), 1))
     hints = " and ".join(dict.fromkeys(close))
     return f"; did you mean {hints}?" if hints else ""
 
 
-def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
-    """Raise BadInput, with the value and what is allowed, unless ``holds``."""
-    if not holds:
+def check_holds(name: str, value: object, is_valid: bool, allowed: str) -> None:
+    """Raise BadInput, with the value and what is allowed, unless it is valid."""
+    if not is_valid:
         raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
-def check_count(name: str, value: int | None, least: int = 1) -> None:
-    """Raise BadInput unless a value is None or an integer from ``least`` to 2**31 - 1."""
+def check_count(name: str, value: int | None, lower: int = 1) -> None:
+    """Raise BadInput unless a value is None or an integer from ``lower`` to 2**31 - 1."""
     if value is not None:
-        kind, limits = "" if isinstance(value, Integral) else "an integer ", f"from {least} to {INTEGER_LIMIT - 1}"
-        check_holds(name, value, not kind and least <= value < INTEGER_LIMIT, kind + limits)
+        kind, limits = "" if isinstance(value, Integral) else "an integer ", f"from {lower} to {INTEGER_LIMIT - 1}"
+        check_holds(name, value, not kind and lower <= value < INTEGER_LIMIT, kind + limits)
 
 
 def check_not_negative(name: str, value: float | None) -> None:
@@ -158,22 +158,22 @@ def check_positive(name: str, value: float | None) -> None:
 
 
 def check_installed(names: Iterable[str], advice: str) -> None:
-    """Raise BadInput, with the command that has them, unless all packages are installed."""
+    """Raise BadInput, with advice, unless all packages are installed."""
     if missing := [name for name in names if find_spec(name) is None]:
         raise BadInput(f"{', '.join(missing)}: not installed; {advice}")
 
 
 def number(text: str) -> float:
-    """Return a number; 5% is .05. Raise ValueError if it is none."""
+    """Return the number in a text; 5% is 0.05. Raise ValueError if there is none."""
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
 def typed(*arguments: str) -> str:
-    """Return ``exaul`` with some arguments as it was called in this process, quoted for a shell."""
-    called = Path(sys.argv[0])
-    if called.parts[-2:] == ("exaul", "__main__.py"):
+    """Return a command of ``exaul``, called like this process, with some arguments, quoted for a shell."""
+    program = Path(sys.argv[0])
+    if program.parts[-2:] == ("exaul", "__main__.py"):
         words = ["python", "-m", "exaul"]
-    elif called.name == "exaul" and shutil.which("exaul") is None:
+    elif program.name == "exaul" and shutil.which("exaul") is None:
         words = [sys.argv[0]]  # by its path
     else:
         words = ["exaul"]

@@ -10,7 +10,7 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
-LOST = 10**6  # lost workers after which Dask gives a call up: in effect never, as spot instances come and go
+LOST = 10**6  # lost workers after which Dask gives up a call: in effect never, as spot instances come and go
 T = TypeVar("T")
 
 
@@ -43,8 +43,8 @@ def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
         raise
 
 
-def result_of(future: Future[T], what: str) -> T:
-    """Return the result of a call on a worker; ``what`` names the call in errors.
+def result_of(future: Future[T], name: str) -> T:
+    """Return the result of a call on a worker; ``name`` names the call in errors.
 
     Raises:
         BadInput: the call raised it.
@@ -56,7 +56,7 @@ def result_of(future: Future[T], what: str) -> T:
         cause = cause_of(error)
         if isinstance(cause, BadInput):
             raise cause from error
-        raise BatchFailed(f"{what}: {describe_error(error)}") from error
+        raise BatchFailed(f"{name}: {describe_error(error)}") from error
 
 
 def cause_of(error: Exception) -> Exception:
@@ -103,14 +103,14 @@ class _Ray(Executor):
     def __init__(self, gpus: int) -> None:
         self._gpus = gpus
 
-    def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         """Send a call of a function: Ray takes no ``partial``."""
         import ray
 
         # max_retries=-1: a task whose machine is lost is always sent again. max_calls=0: workers are kept, so that
         # each compiles a program once.
         task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(call)
-        return task.remote(*given, **named).future()
+        return task.remote(*arguments, **keywords).future()
 
 
 @contextmanager
@@ -129,9 +129,9 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise BadInput(f"ray: {address} cannot be reached ({join_lines(str(error))})") from error
     try:
-        there = ray.cluster_resources()
-        gpus = int(there.get("GPU", 0))
-        yield _Ray(min(1, gpus)), gpus or int(there.get("CPU", 1))
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        yield _Ray(min(1, gpus)), gpus or int(resources.get("CPU", 1))
     finally:
         if started:
             ray.shutdown()

@@ -75,22 +75,22 @@ class FeedbackFlags(RatingFlags):
 
 def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
     """Return the fields that differ from perfect feedback, by name, as text for the tables."""
-    found = {f.name: (getattr(feedback, f.name), f.default) for f in fields(FeedbackFlags)}
+    settings = {f.name: (getattr(feedback, f.name), f.default) for f in fields(FeedbackFlags)}
     return {
         name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        for name, (value, usual) in found.items()
-        if value != usual
+        for name, (value, default) in settings.items()
+        if value != default
     }
 
 
 def describe_waiting(feedback: Feedback, horizon: int) -> str:
-    """Return what bounds of R_T require of late feedback, as a clause of a sentence; empty if nothing.
+    """Return what bounds of R_T require of late feedback, as a clause; empty if nothing.
 
     The limits are those of a sweep with this feedback and horizon, and hold on other sequences only under the same
     limits (``docs/proofs.md``, D1 and D2).
     """
-    most = 0 if feedback.reserve else feedback.most_open(horizon)
-    limits = [f"at most {most:,} answers wait for feedback"] if most else []
+    waiting = 0 if feedback.reserve else feedback.most_open(horizon)
+    limits = [f"at most {waiting:,} answers wait for feedback"] if waiting else []
     if feedback.delay and feedback.missing != "wrong":
         limits.append(f"no feedback is more than {feedback.expires:,} questions late")
     return f", while {' and '.join(limits)}" if limits else ""
@@ -116,8 +116,8 @@ def check_feedback(feedback: Feedback, silent: bool) -> None:
     """
     flips, missing = feedback.flips, feedback.missing
     check_positive("bias", feedback.bias)
-    good = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
-    check_holds("flips", flips, good, "two numbers in [0, 1) whose sum is below 1")
+    are_probabilities = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
+    check_holds("flips", flips, are_probabilities, "two numbers in [0, 1) whose sum is below 1")
     check_known("missing", (missing,), IMPUTED_ERRORS)
     if silent and feedback.reserve and missing != "wrong":
         raise BadInput(

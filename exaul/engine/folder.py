@@ -1,4 +1,4 @@
-"""Folders of results, and the one of a sweep: what is finished stays, whatever happens.
+"""Folders of results, and that of a sweep, which keeps finished batches whatever happens.
 
     manifest.json                   written first; ``end`` is null until all results are written
     batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
@@ -34,9 +34,9 @@ from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
 PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
-MANIFEST = "manifest.json"  # that of a sweep is written first; with ``fill_atomically`` it moves into place last
-NOW = "now-"  # before the name of a batch, that of its state at the last save
-KEPT = "; what is finished is kept, use --resume to continue"
+MANIFEST = "manifest.json"  # a sweep writes it first; ``fill_atomically`` moves it into place last
+NOW = "now-"  # prefix of the name of a batch's state at its last save
+RESUME_HINT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
 
 
@@ -57,9 +57,9 @@ class Batch(NamedTuple):
         """The numbers of its trials."""
         return np.arange(self.first, self.last + 1)
 
-    def overlaps(self, other: "Batch") -> bool:
-        """Return whether another batch has some of its trials."""
-        return self.source == other.source and self.first <= other.last and other.first <= self.last
+    def overlaps(self, batch: "Batch") -> bool:
+        """Return whether another batch shares a trial with it."""
+        return self.source == batch.source and self.first <= batch.last and batch.first <= self.last
 
 
 class SweepFolder:
@@ -97,24 +97,24 @@ class SweepFolder:
         return sorted(batch for batch in self.done if batch.source == source)
 
     def missing(self, sources: Sequence[int], trials: range, size: int) -> list[Batch]:
-        """Return batches of at most ``size`` trials that together are what no finished batch covers.
+        """Return batches of at most ``size`` trials that cover what no finished batch covers.
 
         A batch that has a saved state is not cut anew, whatever its size.
         """
-        absent = list[Batch]()
+        missing = list[Batch]()
         for source in sources:
-            at = trials.start
-            known = self.finished(source)
-            begun = [x for x in sorted(self.begun) if x.source == source and not any(map(x.overlaps, known))]
-            for batch in [*sorted([*known, *begun]), Batch(source, trials.stop, trials.stop)]:
-                while at < batch.first:
-                    last = min(at + size, batch.first) - 1
-                    absent.append(Batch(source, at, last))
-                    at = last + 1
-                if batch in begun and batch.first >= at:
-                    absent.append(batch)
-                at = max(at, batch.last + 1)
-        return absent
+            first = trials.start
+            finished = self.finished(source)
+            begun = [x for x in sorted(self.begun) if x.source == source and not any(map(x.overlaps, finished))]
+            for batch in [*sorted([*finished, *begun]), Batch(source, trials.stop, trials.stop)]:
+                while first < batch.first:
+                    last = min(first + size, batch.first) - 1
+                    missing.append(Batch(source, first, last))
+                    first = last + 1
+                if batch in begun and batch.first >= first:
+                    missing.append(batch)
+                first = max(first, batch.last + 1)
+        return missing
 
     def save(self, batch: Batch, arrays: Arrays) -> None:
         """Save a finished batch; BadInput if it cannot be written."""
@@ -152,14 +152,14 @@ class SweepFolder:
     def forget_states(self, batch: Batch | None = None) -> None:
         """Remove the saved states, or those of the trials of a batch; their batches may then be cut anew."""
         for state in [x for x in self.begun if batch is None or x.overlaps(batch)]:
-            with explain_errors(self._file(NOW, state).parent, KEPT):
+            with explain_errors(self._file(NOW, state).parent, RESUME_HINT):
                 self._file(NOW, state).unlink(missing_ok=True)
             self.begun.discard(state)
 
     def save_curves(self, curves: files.Table) -> None:
         """Write the curves of the finished batches of a source."""
         if self.path is not None:
-            with explain_errors(self.path, KEPT):
+            with explain_errors(self.path, RESUME_HINT):
                 write_table(self.path / "curves.csv", curves)
         self.saved_at = time.monotonic()
 
@@ -172,9 +172,9 @@ class SweepFolder:
             return
         for path in (*self.path.glob(f"{PARTIAL}*"), *self.path.glob(f"batches/{PARTIAL}*")):
             _remove(path)  # left by a process that was killed while writing
-        with fill_atomically(self.path, KEPT) as partial:
+        with fill_atomically(self.path, RESUME_HINT) as partial:
             fill(partial)
-        with explain_errors(self.path, KEPT):
+        with explain_errors(self.path, RESUME_HINT):
             write_manifest(self.path, manifest)
         self.forget_states()
         if not keep:
@@ -185,9 +185,9 @@ class SweepFolder:
         return self.path / "batches" / f"{prefix}{batch.name}.npz"
 
     def _listed(self, prefix: str) -> list[Batch]:
-        """Return the batches that have a file, with this prefix before its name, in order.
+        """Return the batches that have a file with this prefix, in order.
 
-        Raise BadInput if a file with the name of a batch is none of this sweep, or two finished ones overlap.
+        Raise BadInput if a file with the name of a batch is not of this sweep, or two finished ones overlap.
         """
         if self.path is None or not (self.path / "batches").exists():
             return []
@@ -198,8 +198,8 @@ class SweepFolder:
         for path in self.path.glob(f"batches/{prefix}[0-9]*"):
             numbers = re.fullmatch(rf"{prefix}(\d+)-(\d+)-(\d+)\.npz", path.name, re.ASCII)
             batch = Batch(*map(int, numbers.groups())) if numbers else Batch(0, 0, -1)
-            inside = batch.source < sources and trials.start <= batch.first <= batch.last < trials.stop
-            if path != self._file(prefix, batch) or not inside:
+            is_in_sweep = batch.source < sources and trials.start <= batch.first <= batch.last < trials.stop
+            if path != self._file(prefix, batch) or not is_in_sweep:
                 raise BadInput(f"{path}: no batch of this sweep; remove it")
             listed.append(batch)
         listed.sort()
@@ -213,28 +213,28 @@ class SweepFolder:
         content = arrays | {_IDENTITY: np.array(json.dumps(self._identity(prefix, batch)))}
         content |= {_DIGEST: np.array(_digest(content))}
         assert self.path is not None
-        with explain_errors(self.path, KEPT):
+        with explain_errors(self.path, RESUME_HINT):
             write_beside(self._file(prefix, batch), lambda path: _save(path, content))
 
     def load(self, batch: Batch, prefix: str = "") -> Arrays:
         """Return the arrays in the file of a batch; BadInput if it is unreadable, changed or of another sweep."""
         path = self._file(prefix, batch)
-        again = "remove it to run that batch again"
+        advice = "remove it to run that batch again"
         try:
             with path.open("rb") as stream:
                 archive = np.load(stream, allow_pickle=False)  # a pickle could run code
                 content = {key: archive[key] for key in archive.files}
-            whole = str(content.pop(_DIGEST)) == _digest(content)
+            is_unchanged = str(content.pop(_DIGEST)) == _digest(content)
             # parsed only if the digest is right, so that a damaged file is reported as changed
-            belongs = json.loads(str(content.pop(_IDENTITY))) if whole else {}
+            saved_identity = json.loads(str(content.pop(_IDENTITY))) if is_unchanged else {}
         except Exception as error:  # zipfile and NumPy raise almost anything for a damaged file
-            raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error}); {again}") from error
-        if not whole:
-            raise BadInput(f"{path}: changed since it was written; {again}")
+            raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error}); {advice}") from error
+        if not is_unchanged:
+            raise BadInput(f"{path}: changed since it was written; {advice}")
         expected = self._identity(prefix, batch)
-        differs = first_difference(belongs, expected, "in it", "in the manifest", ("out", "shard"))
-        if differs is not None:
-            raise BadInput(f"{path}: of another sweep: {differs}; {again}")
+        difference = first_difference(saved_identity, expected, "in it", "in the manifest", ("out", "shard"))
+        if difference is not None:
+            raise BadInput(f"{path}: of another sweep: {difference}; {advice}")
         return content
 
     def _identity(self, prefix: str, batch: Batch) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _save(path: Path, content: Arrays) -> None:
 
 
 def _digest(arrays: Arrays) -> str:
-    # of names, types and shapes, too: equal bytes may be different arrays
+    # names, types and shapes enter, too: different arrays may have equal bytes
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
@@ -274,14 +274,14 @@ def check_output_folder(out: str) -> Path:
     """
     try:
         folder = Path(out).resolve()
-        there = folder.exists()
+        is_occupied = folder.exists()
         if folder.is_dir():
-            there = not all(path.name.startswith(PARTIAL) for path in folder.iterdir())
+            is_occupied = not all(path.name.startswith(PARTIAL) for path in folder.iterdir())
     except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
-    if there:
-        what = "not empty" if folder.is_dir() else "a file"
-        raise BadInput(f"out: {out} is {what}; it must be an absent or empty folder")
+    if is_occupied:
+        state = "not empty" if folder.is_dir() else "a file"
+        raise BadInput(f"out: {out} is {state}; it must be an absent or empty folder")
     # permissions are checked now, so that a sweep of hours does not fail at its end
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
 """The machine: free memory, devices, and programs kept on disk.
 
-JAX takes longer to import than a small sweep to run, so it is imported only where it is needed: what compiled loops
-simulate on a CPU does without.
+JAX takes longer to import than a small sweep to run, so it is imported only where it is needed: compiled loops on a
+CPU do without it.
 """
 
 import os
@@ -33,7 +33,7 @@ def host_memory() -> int:
             free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(0, min([free, *(left for group in _groups() for left in _cgroup_free(group))]))
+    return max(0, min([free, *(remaining for group in _groups() for remaining in _cgroup_free(group))]))
 
 
 def _groups() -> Iterator[Path]:
@@ -54,9 +54,9 @@ def _cgroup_free(group: Path) -> Iterator[int]:
     """Yield the bytes that a control group may still take, if it has a limit."""
     for limit, used, droppable in LIMITS:
         with suppress(OSError, ValueError, KeyError):  # the other version, or no limit ("max")
-            most, taken = int((group / limit).read_text()), int((group / used).read_text())
+            limit_bytes, used_bytes = int((group / limit).read_text()), int((group / used).read_text())
             stat = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
-            yield most - taken + int(stat[droppable])
+            yield limit_bytes - used_bytes + int(stat[droppable])
 
 
 def resident_bytes() -> int:
@@ -82,18 +82,18 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def is_one_cpu() -> bool:
-    """Return True if it is certain, without importing JAX, that it would find one CPU and nothing else.
+    """Return True if it is certain, without importing JAX, that JAX would find one CPU and nothing else.
 
     Other platforms come with a plug-in, or are asked for by a variable; a variable can also divide the CPU.
     """
-    if "jax" in sys.modules:  # which may be configured by the program
+    if "jax" in sys.modules:  # the program may have configured it
         return False
-    wanted = [os.environ.get(name, "") for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")]
-    others = ("JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS")
-    if any(name in os.environ for name in others) or "device_count" in os.environ.get("XLA_FLAGS", ""):
+    platforms = [os.environ.get(name, "") for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")]
+    variables = ("JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS")
+    if any(name in os.environ for name in variables) or "device_count" in os.environ.get("XLA_FLAGS", ""):
         return False
-    if any(wanted):
-        return set(wanted) <= {"", "cpu"}
+    if any(platforms):
+        return set(platforms) <= {"", "cpu"}
     return not _has_plugins()
 
 
@@ -112,9 +112,9 @@ def platform() -> str:
     try:
         return jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # AssertionError: the platform's plug-in is missing
-        wanted = jax.config.values["jax_platforms"]
+        platforms = jax.config.values["jax_platforms"]
         reason = f" ({error})" if str(error) else ""
-        raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
+        raise BadInput(f"JAX_PLATFORMS: {platforms!r} found; JAX finds no such device here{reason}") from error
 
 
 def device_memory() -> int:

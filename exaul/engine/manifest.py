@@ -18,10 +18,10 @@ from exaul.engine.checks import BadInput, quote, typed
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
-RELEASE = import_module("exaul").__version__  # not of its metadata: it may be on the path uninstalled
-# beside the kernels, what simulates; code that reads flags, prints or draws does not enter
+RELEASE = import_module("exaul").__version__  # not from its metadata: it may be on the path uninstalled
+# beside the kernels, the code that simulates; code that reads flags, prints or draws does not enter
 HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
-# Someone may have edited a manifest: what is read of it must have these types, and a message says them in words.
+# Someone may have edited a manifest: fields that are read must have these types; messages name them in words.
 JSON_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
 KINDS: dict[str, tuple[type, ...]] = {
     "configuration": (dict,),
@@ -63,8 +63,8 @@ def device() -> str:
 def engine_hash() -> str:
     """Return the SHA-256 of the code of exaul's kernels and of the files ``HASHED``."""
     package = Path(__file__).parents[1]
-    rest = hash_of(package, (path for name in HASHED for path in package.glob(name)))
-    return hashlib.sha256(f"{kernels_hash()} {rest}".encode()).hexdigest()
+    files_hash = hash_of(package, (path for name in HASHED for path in package.glob(name)))
+    return hashlib.sha256(f"{kernels_hash()} {files_hash}".encode()).hexdigest()
 
 
 def module_hash(reference: str) -> str:
@@ -86,9 +86,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
-    many = len(manifest["sources"])
-    if many == 0 or (many > 1 and manifest["left_out"] is None):
-        raise BadInput(f"{path}: sources has {many} entries; only sweeps over traces have several")
+    count = len(manifest["sources"])
+    if count == 0 or (count > 1 and manifest["left_out"] is None):
+        raise BadInput(f"{path}: sources has {count} entries; only sweeps over traces have several")
     for source in manifest["sources"]:
         if not isinstance(source, dict):
             raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")
@@ -97,7 +97,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished sweep; BadInput as of ``read_manifest``, or if it is unfinished."""
+    """Read the manifest of a finished sweep; BadInput as in ``read_manifest``, or if it is unfinished."""
     manifest = read_manifest(folder)
     if manifest["end"] is None:
         raise BadInput(f"{folder}: not finished; {resume_advice(str(folder))}")
@@ -111,12 +111,12 @@ def check_manifest(
     saved, saved_versions = manifest["configuration"], manifest.get("versions")
     writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
     release = "another release of exaul" if writer is None else f"exaul {writer}"
-    wrote = f"{release} wrote the folder and reads it"
+    hint = f"{release} wrote the folder and reads it"
     names = {f.name for f in fields(configuration)}
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
-        what = "is missing" if name in names else "is unknown"
-        raise BadInput(f"{path}: configuration: {quote(name)} {what}; {wrote}")
-    _check_kinds(str(path), manifest, kinds, "" if writer in (None, RELEASE) else f"; {wrote}")
+        problem = "is missing" if name in names else "is unknown"
+        raise BadInput(f"{path}: configuration: {quote(name)} {problem}; {hint}")
+    _check_kinds(str(path), manifest, kinds, "" if writer in (None, RELEASE) else f"; {hint}")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:
@@ -140,7 +140,7 @@ def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str
 
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
-    """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
+    """Raise BadInput with the first difference if the ``identity`` of two manifests differs."""
     difference = first_difference(identity(current), identity(saved_manifest), "here", "there")
     if difference is not None:
         raise BadInput(f"{field}: {difference}")
@@ -166,8 +166,8 @@ def first_difference(
 
 def flatten(nested: Any, key: str = "") -> dict[str, Any]:
     """Return the leaves of nested dictionaries, and of lists of them, by keys and numbers joined by colons."""
-    if isinstance(nested, list) and nested and all(isinstance(each, dict) for each in nested):
-        nested = {str(i): each for i, each in enumerate(nested, 1)}
+    if isinstance(nested, list) and nested and all(isinstance(item, dict) for item in nested):
+        nested = {str(i): item for i, item in enumerate(nested, 1)}
     if not isinstance(nested, Mapping):
         return {key: nested}
     leaves: dict[str, Any] = {}

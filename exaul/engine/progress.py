@@ -6,7 +6,7 @@ import time
 from typing import Any, Self
 
 MODES = ("bar", "json", "quiet")
-EVERY = 10.0  # seconds between lines (chosen)
+INTERVAL = 10.0  # seconds between lines (chosen)
 
 
 class Progress:
@@ -30,19 +30,19 @@ class Progress:
         if self.mode == "bar" and self.bar.disable:
             print(f"trace {trace} of {traces}: {name}", file=sys.stderr, flush=True)
 
-    def update(self, more: int, **part: Any) -> None:
+    def update(self, count: int, **part: Any) -> None:
         """Add finished units, and named values to show beside them."""
-        self.done += more
+        self.done += count
         self.part |= part
         if part:
             self.bar.set_postfix(part, refresh=False)
-        self.bar.update(more)
-        if self.mode == "json" and (time.monotonic() - self.reported >= EVERY or self.done == self.total):
+        self.bar.update(count)
+        if self.mode == "json" and (time.monotonic() - self.reported >= INTERVAL or self.done == self.total):
             self.reported = time.monotonic()
             seconds = self.reported - self.start
             rate = self.done / seconds if seconds > 0 else None
-            left = (self.total - self.done) / rate if rate else None
-            line = {self.unit: self.done, "total": self.total, "seconds": seconds, "rate": rate, "left": left}
+            remaining = (self.total - self.done) / rate if rate else None
+            line = {self.unit: self.done, "total": self.total, "seconds": seconds, "rate": rate, "left": remaining}
             print(json.dumps(line | self.part), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

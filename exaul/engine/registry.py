@@ -1,4 +1,4 @@
-"""Tables of learners, environments and backends, and how those of a user are imported and their errors reported.
+"""Tables of learners, environments and backends, the import of user code, and reports of its errors.
 
 Entries have the form ``module:name`` and are imported on use.
 """
@@ -51,42 +51,42 @@ FASTEST = {"cpu": ("native",), "gpu": ("blocks", "rows")}  # by JAX's platform, 
 BY_ROUNDS = "rows", "dense"  # stop after each decision, as adaptive environments and imperfect feedback need
 
 
-def load_object(place: str) -> Any:
+def load_object(reference: str) -> Any:
     """Import ``module:name``."""
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 @cache
 def backend_of(learner: Any, name: str, precision: str) -> Any:
-    """Return a learner on a backend, a ``NativeBackend`` or, of JAX, a ``Backend``; None without one for its rule.
+    """Return a learner on a backend, a ``NativeBackend`` or, in JAX, a ``Backend``; None if it lacks the rule.
 
     The cache returns the same object each time: programs are compiled once per object.
     """
     return load_object(BACKENDS[name])(learner, precision)
 
 
-def name_of(field: str, given: Any) -> str:
+def name_of(field: str, definition: Any) -> str:
     """Return the name under which a learner or an environment of an imported module can be loaded again.
 
     Raises:
         BadInput: it is no global of a module, so no manifest could name it.
     """
-    places = [
+    references = [
         f"{module}:{name}"
         for module, imported in list(sys.modules.items())
         for name, value in list(getattr(imported, "__dict__", {}).items())
-        if value is given
+        if value is definition
     ]
-    for name, place in (LEARNERS | ENVIRONMENTS).items():
-        if place in places:
+    for name, reference in (LEARNERS | ENVIRONMENTS).items():
+        if reference in references:
             return name
-    if not places:
-        what = f"{type(given).__name__} found that is no global of a module"
-        raise BadInput(f"{field}: {what}; assign it to one, which names it")
+    if not references:
+        problem = f"{type(definition).__name__} found that is no global of a module"
+        raise BadInput(f"{field}: {problem}; assign it to one, which names it")
     # the last: a module is listed before those that it imports, and the last one defines it
-    imported = [place for place in places if not place.startswith("__")]  # not __main__
-    return imported[-1] if imported else places[0]
+    imported = [reference for reference in references if not reference.startswith("__")]  # not __main__
+    return imported[-1] if imported else references[0]
 
 
 def is_user_code(name: str) -> bool:
@@ -109,22 +109,22 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     """
     if isinstance(name, kinds):
         return name
-    wanted = " or ".join(kind.__name__ for kind in kinds)
-    check_holds(field, name, isinstance(name, str), f"a name, 'module:name', or of the type {wanted}")
+    types = " or ".join(kind.__name__ for kind in kinds)
+    check_holds(field, name, isinstance(name, str), f"a name, 'module:name', or of the type {types}")
     if name in table:
         return load_object(table[name])
     check_names(field, (name,), table)
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
     try:
-        found = load_object(name)
+        loaded = load_object(name)
     except (Exception, SystemExit) as error:  # user code can raise anything, and scripts may call exit()
         raise BadInput(f"{field}: {quote(name)} cannot be imported ({type(error).__name__}: {error})") from error
     finally:
-        sys.path.remove(here)
-    if not isinstance(found, kinds):
-        raise BadInput(f"{field}: {name!r} is of the type {type(found).__name__}; it must be {wanted}")
-    return found
+        sys.path.remove(folder)
+    if not isinstance(loaded, kinds):
+        raise BadInput(f"{field}: {name!r} is of the type {type(loaded).__name__}; it must be {types}")
+    return loaded
 
 
 SCALAR = "it must be written with where, operators and functions written that way"
@@ -132,11 +132,11 @@ TRACED = "it must be written in JAX, for one game"
 
 
 @contextmanager
-def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[None]:
+def user_code_errors(part: str, reference: str, requirement: str = SCALAR) -> Iterator[None]:
     """Run user code in float64; turn its errors into BadInput with the reason and, if known, the line.
 
-    ``what`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``how`` says how such code
-    is written. A ``reference`` to code of exaul changes nothing.
+    ``part`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``requirement`` says how
+    to write such code. A ``reference`` to code of exaul changes nothing.
     """
     if not is_user_code(reference):
         yield
@@ -150,7 +150,7 @@ def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[N
         raise
     except Exception as error:
         reason = _error_reason(error) + _error_line(error, reference)
-        raise BadInput(f"{what} {reference} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
+        raise BadInput(f"{part} {reference} cannot be run ({reason}); {requirement} (CONTRIBUTING.md)") from error
 
 
 def _error_reason(error: Exception) -> str:

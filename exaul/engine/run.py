@@ -142,17 +142,17 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     for shard in shards:
         if not shard.finished(0):
             raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
-        both = identity(shard.manifest), identity(first.manifest)
-        differs = first_difference(*both, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
-        if differs is not None:
-            raise Mismatch(differs)
+        identities = identity(shard.manifest), identity(first.manifest)
+        difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
+        if difference is not None:
+            raise Mismatch(difference)
     trials = first.manifest["configuration"]["trials"]
     tables = []
     for number, source in enumerate(first.manifest["sources"]):
-        each = [(batch, shard) for shard in shards for batch in shard.finished(number)]
-        each.sort(key=lambda pair: pair[0])
-        _check_cover([(batch, shard.path) for batch, shard in each], trials, source["name"])
-        tables.append(_tabulate((shard.load(batch) for batch, shard in each), trials))
+        pairs = [(batch, shard) for shard in shards for batch in shard.finished(number)]
+        pairs.sort(key=lambda pair: pair[0])
+        _check_cover([(batch, shard.path) for batch, shard in pairs], trials, source["name"])
+        tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), trials))
     manifest = first.manifest | {
         "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
         "start": min(shard.manifest["start"] for shard in shards),
@@ -174,11 +174,11 @@ def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> Pre
     saved = read_manifest(Path(path))
     if "out" in given:
         raise BadInput("out: given together with resume, which names the folder")
-    wanted = Sweep(**given)
+    requested = Sweep(**given)
     for name in given:
-        wanted_value, saved_value = manifests.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
-        if wanted_value != saved_value:
-            raise BadInput(f"resume: {name} is {quote(wanted_value)} here, {quote(saved_value)} in {path}")
+        value, saved_value = manifests.round_trip_json(getattr(requested, name)), saved["configuration"][name]
+        if value != saved_value:
+            raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")
     if saved["end"] is not None:
         return None
     prepared = prepare_sweep(_sweep_of(saved, path, "resume", trust))
@@ -193,7 +193,7 @@ def finish(
     progress: str = "quiet",
     save_every: float = 60,
 ) -> Result:
-    """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as of ``run``."""
+    """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as in ``run``."""
     sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
     check_workers(executor)
     check_count("batches", batches)
@@ -245,26 +245,26 @@ def _run_missing(
                     continue
                 opened.save(batch, arrays)
                 if opened.due():
-                    many = sum(len(each.trials) for each in opened.finished(batch.source))
-                    opened.save_curves(curves_table(totals.join(opened.take(batch.source), many)))
+                    count = sum(len(x.trials) for x in opened.finished(batch.source))
+                    opened.save_curves(curves_table(totals.join(opened.take(batch.source), count)))
         if too_large:
-            least = min(len(batch.trials) for batch in too_large)
-            if least == 1:
+            smallest = min(len(batch.trials) for batch in too_large)
+            if smallest == 1:
                 raise BadInput(
                     "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
                 )
             opened.forget_states()
-            size = min(size, -(-least // 2))
+            size = min(size, -(-smallest // 2))
 
 
 def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> Done:
     """Run batches in this process, up to the first for which the memory is too small."""
     for batch in missing:
-        before = bar.done
+        rounds_done = bar.done
         try:
             result = simulate_batch(prepared.source_of(batch), bar.update, (opened, batch))
         except MemoryError:
-            bar.update(before - bar.done)
+            bar.update(rounds_done - bar.done)
             yield batch, None
             return
         yield batch, result
@@ -288,27 +288,27 @@ def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, miss
         for future in as_completed(sent):
             batch = sent[future]
             try:
-                there, arrays = future.result()
+                actual, arrays = future.result()
             except Exception as error:
                 if isinstance(cause_of(error), MemoryError):
                     yield batch, None
                 else:
                     failed[batch] = describe_error(error)
                 continue
-            differs = first_difference(there, identity(prepared.manifest, batch.source), "on a worker", "here")
-            if differs is not None:
-                raise Mismatch(differs)
+            difference = first_difference(actual, identity(prepared.manifest, batch.source), "on a worker", "here")
+            if difference is not None:
+                raise Mismatch(difference)
             yield batch, arrays
             bar.update(prepared.source_of(batch).rounds_of_copies)
     if failed:
-        each = "; ".join(
+        reasons = "; ".join(
             f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"
             for batch, reason in sorted(failed.items())[:3]
         )
-        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        out, done, many = prepared.sweep.out, len(missing) - len(failed), len(missing)
-        kept = f"; {done} of {many} batches are done and kept; {manifests.resume_advice(out)}" if out else ""
-        raise BatchFailed(f"{each}{more}{kept}")
+        omitted = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        out, done, count = prepared.sweep.out, len(missing) - len(failed), len(missing)
+        progress = f"; {done} of {count} batches are done and kept; {manifests.resume_advice(out)}" if out else ""
+        raise BatchFailed(f"{reasons}{omitted}{progress}")
 
 
 def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
@@ -342,11 +342,11 @@ def describe(prepared: PreparedSweep) -> str:
         return describe_needs(sources[0])
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
-    left = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
-    largest = max(left or sources, key=lambda x: (x.horizon, *(len(each.scores) for each in x.records)))
-    number = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
-    number += f", {len(sources) - len(left):,} of them finished" if len(left) < len(sources) else ""
-    return f"{'traces':<10}{number}; below is the largest, {largest.name}\n{describe_needs(largest)}"
+    unfinished = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
+    largest = max(unfinished or sources, key=lambda x: (x.horizon, *(len(r.scores) for r in x.records)))
+    traces = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
+    traces += f", {len(sources) - len(unfinished):,} of them finished" if len(unfinished) < len(sources) else ""
+    return f"{'traces':<10}{traces}; below is the largest, {largest.name}\n{describe_needs(largest)}"
 
 
 def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed: bool = False) -> PreparedSweep:
@@ -358,7 +358,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
         hashed: whether its manifest has hashes of the code, to be compared; that of a folder always has them.
 
     Raises:
-        BadInput: as of ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
+        BadInput: as in ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
             long enough, none has a neighbour to shift to, or a field excludes traces.
     """
     start, left_out = manifests.timestamp(), None
@@ -367,12 +367,12 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
     else:
         sources = (prepare(sweep, records),)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    of_user = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
+    user_hashes = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = {
         "configuration": asdict(sweep),
         "sources": list(map(_describe, sources)),
         "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
-        "code": {"exaul": manifests.engine_hash()} | of_user if hashed or sweep.out is not None else None,
+        "code": {"exaul": manifests.engine_hash()} | user_hashes if hashed or sweep.out is not None else None,
         "versions": manifests.versions(),
         "device": manifests.device(),
         "start": start,
@@ -382,7 +382,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
 
 
 def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
-    """Prepare a source for each trace, or each that has a neighbour; also return how many are too short."""
+    """Prepare a source for each trace or window of neighbours; also return the number of traces left out."""
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious):
         raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs an oblivious one")
@@ -401,8 +401,8 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
             f"environment: {sweep.environment} found; it needs {environment.sources} traces that differ only in "
             "the last column of each, or logs of a folder with the same column of scores"
         )
-    of_source = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
-    sources = [prepare(replace(of_source, score=x[0].score), [each.records for each in x]) for x in windows]
+    base = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
+    sources = [prepare(replace(base, score=x[0].score), [trace.records for trace in x]) for x in windows]
     return tuple(sources), len(traces) - len(long)
 
 
@@ -434,7 +434,7 @@ def _describe_log(source: PreparedSource) -> dict[str, Any] | None:
 
 
 def _tabulate(arrays: Iterable[Arrays], trials: int) -> tuple[Table, Table, Table | None]:
-    """Return the tables trials, curves and asked of the batches of a source."""
+    """Return the tables ``trials``, ``curves`` and ``asked`` of the batches of a source."""
     joined = totals.join(arrays, trials)
     return trials_table(joined), curves_table(joined), asked_table(joined)
 
@@ -450,9 +450,9 @@ def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name
     reached = 0
     for batch, path in batches:
         if batch.first != reached:
-            what = "is missing" if batch.first > reached else "is given twice"
+            problem = "is missing" if batch.first > reached else "is given twice"
             raise Mismatch(
-                f"trial {min(batch.first, reached)} {what} ({path} has {batch.first} to {batch.last} of {name})"
+                f"trial {min(batch.first, reached)} {problem} ({path} has {batch.first} to {batch.last} of {name})"
             )
         reached = batch.last + 1
     if reached != trials:

@@ -129,10 +129,10 @@ class Sweep(FeedbackFlags, Layout):
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
         if hasattr(self.environment, "_fields"):  # the object, a tuple
             object.__setattr__(self, "environment", registry.name_of("environment", self.environment))
-        given: Any = self.learners
-        if isinstance(given, tuple | list):
-            every = [given] if hasattr(given, "_fields") else given  # a Learner is a tuple
-            names = tuple(registry.name_of("learners", x) if hasattr(x, "_fields") else x for x in every)
+        argument: Any = self.learners
+        if isinstance(argument, tuple | list):
+            learners = [argument] if hasattr(argument, "_fields") else argument  # a Learner is a tuple
+            names = tuple(registry.name_of("learners", x) if hasattr(x, "_fields") else x for x in learners)
             object.__setattr__(self, "learners", names)
         super().__post_init__()
         self._check_names()
@@ -184,9 +184,9 @@ class Sweep(FeedbackFlags, Layout):
         scales = "eta_scales", "gamma_scales", "steps"
         for name in ("learners", "alphas", "lambdas", *scales, "tunables", "each"):
             values = [x.split("=")[0] if name == "tunables" else x for x in getattr(self, name)]
-            twice = [x for x in values if values.count(x) > 1]
-            if twice:
-                raise BadInput(f"{name}: {twice[0]} is given twice")
+            repeated = [x for x in values if values.count(x) > 1]
+            if repeated:
+                raise BadInput(f"{name}: {repeated[0]} is given twice")
 
     def _check_numbers(self) -> None:
         for alpha in self.alphas:
@@ -197,11 +197,11 @@ class Sweep(FeedbackFlags, Layout):
         for name in ("trials", "least", "horizon"):
             check_count(name, getattr(self, name))
         check_holds("checkpoints", self.checkpoints, bool(self.checkpoints), "at least one")
-        most = INTEGER_LIMIT - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
+        maximum = INTEGER_LIMIT - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
         for point in () if self.checkpoints == ("log",) else self.checkpoints:
-            number = int(point) if re.fullmatch("-?[0-9]{1,10}", str(point)) else point
-            holds = isinstance(number, int) and 1 <= number <= most
-            check_holds("checkpoints", number, holds, f"from 1 to {most}, or log alone")
+            value = int(point) if re.fullmatch("-?[0-9]{1,10}", str(point)) else point
+            is_valid = isinstance(value, int) and 1 <= value <= maximum
+            check_holds("checkpoints", value, is_valid, f"from 1 to {maximum}, or log alone")
         check_count("arms", self.arms, 2)
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)

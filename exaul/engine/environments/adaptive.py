@@ -142,7 +142,7 @@ def make_pool(
     """Combine the records of some sources, sorted by group, as the environment of a sweep asks them.
 
     Args:
-        environment: that asks.
+        environment: the one that asks.
         values: of its tunables, [tunables].
         seed: of the sweep, from which an environment that uses records once draws ``horizon`` of them.
         horizon: T; None for all records.
@@ -155,14 +155,14 @@ def make_pool(
     words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, values, strict=True) if x.words}
     first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
     key = first_word[0], second_word[0]
-    labels, known = [], 0
-    for f, group in zip(scores, groups, strict=True):
-        names: NDArray[Any] = np.zeros(len(f), int) if group is None else group
+    labels, group_count = [], 0
+    for source_scores, group in zip(scores, groups, strict=True):
+        names: NDArray[Any] = np.zeros(len(source_scores), int) if group is None else group
         if group is None and words.get("groups") == "score":
-            names = np.minimum((f * BINS).astype(int), BINS - 1)
+            names = np.minimum((source_scores * BINS).astype(int), BINS - 1)
         _, label = np.unique(names, return_inverse=True)
-        labels.append(label + known)
-        known += int(label.max()) + 1
+        labels.append(label + group_count)
+        group_count += int(label.max()) + 1
     label, score, error = np.concatenate(labels), np.concatenate(scores), np.concatenate(errors)
     count: NDArray[np.integer] = np.ones(len(label), np.int32)
     if environment.uses_records_once and horizon is not None:

@@ -131,18 +131,18 @@ WRONG = 0.5  # errors from here on count as wrong
 class OmniscientState(NamedTuple):
     """Remaining records, and statistics of the past rounds."""
 
-    left: Any  # [N], remaining count of each record
+    remaining: Any  # [N], remaining count of each record
     count: Any  # [H], number of rounds with each cut
     wrong: Any  # [H], sum of their errors
-    usual: Any  # [H], mean probability of answering a record whose cut is k + 1
+    mean_answers: Any  # [H], mean probability of answering a record whose cut is k + 1
     separation: Any  # [] in [0, 1], max(0, 2 AUC - 1) of the score as a classifier of right answers
 
 
 class OmniscientQuery(NamedTuple):
-    """Note from ``ask`` to ``see``."""
+    """The note that ``omniscient_ask`` leaves for ``omniscient_see``."""
 
     record: Any  # [] int32
-    answers: Any  # [H], the learner's probability of answering, as ``usual``
+    answers: Any  # [H], the learner's probability of answering, as in ``mean_answers``
     memory: Any  # []
     counts: Any  # [N], ``AdaptivePool.counts``
 
@@ -150,8 +150,8 @@ class OmniscientQuery(NamedTuple):
 def omniscient_init(pool: AdaptivePool) -> OmniscientState:
     """Start with all records and a learner whose arms are equally likely."""
     arms = pool.grid.shape[0]
-    usual, nothing = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
-    return OmniscientState(jnp.asarray(pool.counts), nothing, nothing, usual, _score_separation(pool))
+    mean_answers, nothing = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
+    return OmniscientState(jnp.asarray(pool.counts), nothing, nothing, mean_answers, _score_separation(pool))
 
 
 def _score_separation(pool: AdaptivePool) -> Any:
@@ -189,25 +189,25 @@ def omniscient_ask(
 
     def trust() -> Any:
         wrong = error >= WRONG
-        share = jnp.sum(jnp.where(wrong, state.left, 0)) / jnp.sum(state.left)
-        left = jnp.where(wrong == (draws[0] < share), state.left, 0)
+        share = jnp.sum(jnp.where(wrong, state.remaining, 0)) / jnp.sum(state.remaining)
+        candidates = jnp.where(wrong == (draws[0] < share), state.remaining, 0)
         # lowest score if wrong, highest if right; spent records get a key below all others, as cut < H
-        first = jnp.where(wrong, -cut, cut)
-        worst = jnp.argmax(jnp.where(left > 0, first, -pool.grid.shape[0]))
-        any_of_them = draw_index(left.astype(jnp.float64), draws[2])
-        return jnp.where(draws[1] < 1 - (1 - chance) * state.separation, any_of_them, worst.astype(jnp.int32))
+        keys = jnp.where(wrong, -cut, cut)
+        worst = jnp.argmax(jnp.where(candidates > 0, keys, -pool.grid.shape[0]))
+        random_record = draw_index(candidates.astype(jnp.float64), draws[2])
+        return jnp.where(draws[1] < 1 - (1 - chance) * state.separation, random_record, worst.astype(jnp.int32))
 
-    def by(gain: Any) -> Any:
+    def greedy_for(gain: Any) -> Any:
         def greedy() -> Any:
-            # objective's gain now, and at the learner's average distribution
-            now, usually = (gain(state, cut, error, P[cut - 1], objective) for P in (answers, state.usual))
-            worth = now - patience * usually
-            return jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf)).astype(jnp.int32)
+            # the gain in the objective now, and at the learner's average distribution
+            now, average = (gain(state, cut, error, P[cut - 1], objective) for P in (answers, state.mean_answers))
+            worth = now - patience * average
+            return jnp.argmax(jnp.where(state.remaining > 0, worth, -jnp.inf)).astype(jnp.int32)
 
         return greedy
 
     # ``choices`` is not batched, so this stays a branch under vmap: only one objective is computed
-    record = lax.switch(objective.choices[0], [trust, by(risk), by(regret)])
+    record = lax.switch(objective.choices[0], [trust, greedy_for(risk), greedy_for(regret)])
     note = OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
     return AskedRecord(cut[record], error[record], note)
 
@@ -215,12 +215,12 @@ def omniscient_ask(
 def omniscient_see(state: OmniscientState, question: AskedRecord, answered: Any) -> OmniscientState:
     """Remove the record, refill the pool if it is empty, and update the statistics."""
     note = question.note
-    left = state.left.at[note.record].add(-1)
+    remaining = state.remaining.at[note.record].add(-1)
     return OmniscientState(
-        jnp.where(jnp.any(left > 0), left, note.counts),
+        jnp.where(jnp.any(remaining > 0), remaining, note.counts),
         state.count.at[question.cut].add(1.0),
         state.wrong.at[question.cut].add(question.error),
-        state.usual + note.memory * (note.answers - state.usual),
+        state.mean_answers + note.memory * (note.answers - state.mean_answers),
         state.separation,
     )
 

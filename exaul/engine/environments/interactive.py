@@ -23,7 +23,7 @@ class DialogueState(NamedTuple):
     """The state of the conversation."""
 
     topic: Any  # int32
-    left: Any  # int32, questions left on this topic
+    remaining: Any  # int32, questions left on this topic
     wrong: Any  # bool, whether the last record is wrong, answered or not
     abstained: Any  # bool, whether the learner abstained
     failed: Any  # bool, whether the learner answered and was wrong
@@ -48,13 +48,13 @@ def ask(
 ) -> AskedRecord:
     """Ask the same question again, another one of the topic, or one of a new topic, with a recalibrated score."""
     repeats, insists = objective.tunable_values
-    again = draws[4] < jnp.where(state.abstained, repeats, jnp.where(state.failed, insists, 0.0))
-    fresh = (state.left == 0) | (state.abstained & ~again)
-    topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), state.topic)
-    left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state.left)
+    is_repeated = draws[4] < jnp.where(state.abstained, repeats, jnp.where(state.failed, insists, 0.0))
+    is_new = (state.remaining == 0) | (state.abstained & ~is_repeated)
+    topic = jnp.where(is_new, (draws[0] * TOPICS).astype(jnp.int32), state.topic)
+    remaining = jnp.where(is_new, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state.remaining)
     difficulty, calibration = topic_traits(pool, topic)
     errors, size, share = jnp.asarray(pool.errors), len(pool.errors), pool.error_rate
-    wrong = jnp.where(again & ~fresh, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
+    wrong = jnp.where(is_repeated & ~is_new, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
     # ``by_error`` ends with the wrong records, ``share`` of all; draw uniformly among the wrong or the right ones
     position = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
     record = jnp.asarray(pool.by_error)[jnp.minimum(position.astype(jnp.int32), size - 1)]
@@ -63,13 +63,13 @@ def ask(
     # "scan_unrolled": on a device, a loop would start a kernel for each step of the search
     reached = jnp.searchsorted(jnp.asarray(pool.grid), moved, side="right", method="scan_unrolled")
     cut = reached.astype(jnp.int32).clip(1, len(pool.grid) - 1)
-    return AskedRecord(cut, errors[record], (topic, left - 1, wrong))
+    return AskedRecord(cut, errors[record], (topic, remaining - 1, wrong))
 
 
 def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueState:
     """Store the question and its outcome."""
-    topic, left, wrong = question.note
-    return DialogueState(topic, left, wrong, ~answered, answered & wrong)
+    topic, remaining, wrong = question.note
+    return DialogueState(topic, remaining, wrong, ~answered, answered & wrong)
 
 
 interactive = Adaptive(

@@ -58,7 +58,6 @@ VAGUE = {"found", "place", "own", "here", "one"}  # variables that say nothing: 
 VAGUE_FILES = {  # may still use them; a file that no longer does is removed from this list
     "benchmarks/results.py",
     "exaul/commands/plan.py",
-    *(f"exaul/engine/{name}.py" for name in ("feedback", "registry")),
     *(f"exaul/kernels/{name}.py" for name in ("delayed", "game", "metrics", "records")),
     *(f"exaul/kernels/native/{name}.py" for name in ("ranked", "records", "backend")),
     *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),

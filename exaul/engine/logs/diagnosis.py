@@ -17,8 +17,8 @@ LEAST_ROWS = 30  # rows of a value; rarer values are ignored
 FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
-MANY = 2**62  # more values than a log has rows
-QUESTION_COLUMNS = "question", "question_id", "qid", "doc_id", "id"  # that name a question; the first counts
+UNLIMITED = 2**62  # more values than a log has rows
+QUESTION_COLUMNS = "question", "question_id", "qid", "doc_id", "id"  # may name a question; the first present does
 
 
 class Categories(NamedTuple):
@@ -62,11 +62,11 @@ def categories(log: str, layout: Layout) -> Categories:
     Left out are scores, labels, selected columns, columns that do not fit in memory, and all after the first 1,000.
     """
     path, selection = parse_log(log)
-    known = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
-    names = [name for name in files.columns(path) if name not in known and not name.startswith("score")]
+    excluded = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
+    names = [name for name in files.columns(path) if name not in excluded and not name.startswith("score")]
     named = [name for name in QUESTION_COLUMNS if name in names][:1]
-    others = [name for name in names if name not in named][: files.WIDE_HEADER]
-    columns = files.levels(path, dict.fromkeys(others, MOST_VALUES) | dict.fromkeys(named, MANY))
+    candidates = [name for name in names if name not in named][: files.WIDE_HEADER]
+    columns = files.levels(path, dict.fromkeys(candidates, MOST_VALUES) | dict.fromkeys(named, UNLIMITED))
     questions = [columns.pop(name).places for name in named if name in columns]
     return Categories(columns, next(iter(named), None), next(iter(questions), None))
 
@@ -77,8 +77,8 @@ def pooled(
     """Return the columns whose values differ, the largest difference first.
 
     They differ if the error rates of two values are APART, or if for some value and alpha, a threshold of its own
-    answers APART more of its records than that of the whole log. Tested is the error rate of a value, or its FDR
-    at that threshold, against all other values. Fractional numbers and copies of the label are left out.
+    answers APART more of its records than that of the whole log. A test compares the error rate of a value, or its
+    FDR at that threshold, with all other values. Fractional numbers and copies of the label are left out.
 
     Args:
         columns: of the log, by name.
@@ -92,19 +92,19 @@ def pooled(
     for name, (values, places) in columns.items():
         codes = places[rows]
         numbers = np.bincount(codes + 1, minlength=len(values) + 1)[1:]
-        kept = [code for code, value in enumerate(values) if numbers[code] >= LEAST_ROWS and not is_missing(value)]
-        chosen = np.isin(codes, kept)
-        groups = np.searchsorted(kept, codes[chosen])
-        if len(kept) < 2 or _measures(values):
+        large = [code for code, value in enumerate(values) if numbers[code] >= LEAST_ROWS and not is_missing(value)]
+        chosen = np.isin(codes, large)
+        groups = np.searchsorted(large, codes[chosen])
+        if len(large) < 2 or _measures(values):
             continue
-        sums = answered_by(groups, len(kept), scores[chosen], errors[chosen])
+        sums = answered_by(groups, len(large), scores[chosen], errors[chosen])
         rates = sums.wrong[:, 0] / sums.answered[:, 0]
         if {0.0, 1.0}.issuperset(rates):  # the column is a copy of the label
             continue
-        gain = _gain([values[code] for code in kept], groups, records, chosen, sums, shared)
-        differs = np.ptp(rates) >= APART and len(kept) * min(chances(sums, 0)) < CHANCE
+        gain = _gain([values[code] for code in large], groups, records, chosen, sums, shared)
+        differs = np.ptp(rates) >= APART and len(large) * min(chances(sums, 0)) < CHANCE
         if differs or gain is not None:
-            differing.append(PooledColumn(name, len(kept), float(rates.min()), float(rates.max()), gain))
+            differing.append(PooledColumn(name, len(large), float(rates.min()), float(rates.max()), gain))
 
     def difference(column: PooledColumn) -> float:
         return max(column.highest - column.lowest, column.gain.share - column.gain.shared if column.gain else 0.0)
@@ -120,7 +120,7 @@ def _gain(
     sums: Answered,
     shared: dict[float, float],
 ) -> OwnThreshold | None:
-    """Return the largest gain of a value from a threshold of its own, of those that no chance explains."""
+    """Return the largest gain of a value from a threshold of its own, among those that chance does not explain."""
     scores, errors = records.scores[chosen], records.errors[chosen]
     gains = []
     for alpha, threshold in shared.items():
@@ -149,20 +149,20 @@ def deciles(scores: Floats) -> Floats:
 
 
 def answered_by(groups: NDArray[np.intp], count: int, scores: Floats, errors: Floats) -> Answered:
-    """Return what ``deciles(scores)`` answer in each of ``count`` groups, numbered for each record [N]."""
+    """Return what ``deciles(scores)`` answer in each of ``count`` groups, by the group [N] of each record."""
     thresholds = deciles(scores)
     cells = groups * len(thresholds) + np.searchsorted(thresholds, scores, side="right") - 1
     shape = count, len(thresholds)
 
     def sums(weights: Floats | NDArray[np.bool_]) -> Floats:
-        each = np.bincount(cells, weights, count * len(thresholds)).reshape(shape)
-        return each[:, ::-1].cumsum(axis=1)[:, ::-1]
+        by_cell = np.bincount(cells, weights, count * len(thresholds)).reshape(shape)
+        return by_cell[:, ::-1].cumsum(axis=1)[:, ::-1]
 
     return Answered(sums(np.ones_like(errors)), sums(errors), sums(errors > errors.mean()))
 
 
 def chances(sums: Answered, threshold: int) -> Floats:
-    """Return the p-value of ``chance`` for each group against all others, among what a threshold answers."""
+    """Return the p-value of each group against all others, among the records that a threshold answers."""
     answered, high = sums.answered[:, threshold], sums.high[:, threshold]
     return p_value_of(high, answered, high.sum(), answered.sum())
 
@@ -177,23 +177,23 @@ def _log_choose(n: Any, k: Any) -> Any:
 def _tail(log_first: Any, ratio: Any) -> Any:
     """Bound a sum whose terms fall ever faster by a geometric series; at 1e-5 it is at most 5% too large.
 
-    It needs no distribution of scipy, whose import takes longer than everything else here.
+    It avoids the import of scipy, which takes longer than everything else in this module.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(ratio < 1, np.exp(log_first) / (1 - ratio), 1.0)
 
 
-def p_value_of(high: Any, count: Any, all_high: Any, every: Any) -> Any:
+def p_value_of(high: Any, count: Any, all_high: Any, total: Any) -> Any:
     """Return a p-value of Fisher's exact test: twice the smaller tail of the hypergeometric distribution, or more.
 
-    If ``count`` records were drawn from ``every``, of which ``all_high`` are high, as many or as few as ``high`` of
-    them would be. It holds for any order and any number of records, so a level of 1e-6 is one.
+    It is the probability that of ``count`` records, drawn from ``total`` of which ``all_high`` are high, as many or
+    as few as ``high`` are high. It holds for any order and number of records, even at a level of 1e-6.
     """
     low, high_left = count - high, all_high - high
-    rest = every - count - high_left
-    log_first = _log_choose(count, high) + _log_choose(every - count, high_left) - _log_choose(every, all_high)
-    up = _tail(log_first, low * high_left / ((high + 1) * (rest + 1)))
-    down = _tail(log_first, high * rest / ((low + 1) * (high_left + 1)))
+    low_left = total - count - high_left
+    log_first = _log_choose(count, high) + _log_choose(total - count, high_left) - _log_choose(total, all_high)
+    up = _tail(log_first, low * high_left / ((high + 1) * (low_left + 1)))
+    down = _tail(log_first, high * low_left / ((low + 1) * (high_left + 1)))
     return np.minimum(1.0, 2 * np.minimum(up, down))
 
 
@@ -246,19 +246,19 @@ def diagnose(
     scores, errors = records.scores, records.errors
     if not len(scores):
         return []
-    several, drift = pooled(categories.columns, records, rows, alphas), find_drift(scores, errors)
+    differing, drift = pooled(categories.columns, records, rows, alphas), find_drift(scores, errors)
     inverted, coarse = _inverted(scores, errors), _coarse(scores)  # which explain wrong tops, and ties
     texts = (
         inverted,
         coarse,
         None if inverted or coarse else _top(scores, errors, alphas),
-        _pools(several),
+        _pools(differing),
         drift and f"{drift}; a random order hides this; run it in its own order with:",
         None if coarse else _ties(scores, errors, alphas),
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
-        "pools": typed("inspect", *log, "--each", *(column.column for column in several[:NAMED_COLUMNS])),
+        "pools": typed("inspect", *log, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
         "drift": typed("sweep", "--logs", *log, "--environment", "replay"),
     }
     return [
@@ -296,51 +296,51 @@ def _coarse(scores: Floats) -> str | None:
     if len(values) > 2 or len(scores) < LEAST_ROWS:
         return None
     named = [f"{value:.10g}" for value in values]
-    some = f"those with {named[-1]}, " if len(named) > 1 else ""
+    top_part = f"those with {named[-1]}, " if len(named) > 1 else ""
     return (
         f"the score has only the value{'s' * (len(named) > 1)} {' and '.join(named)}: a threshold answers all "
-        f"records, {some}or nothing; a confidence with more values lets a learner choose"
+        f"records, {top_part}or nothing; a confidence with more values lets a learner choose"
     )
 
 
 def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
-    """Report that the highest scores are wrong more often than the next ones, twice as many."""
+    """Report that the highest scores are wrong more often than the next, of which there are twice as many."""
     ordered, high = np.sort(scores)[::-1], errors > errors.mean()
     worst = None
     for share in TOPS:
         lowest = np.quantile(scores, 1 - share, method="higher")
         top = scores >= lowest
         count = int(top.sum())
-        after = (scores >= ordered[min(3 * count, len(scores)) - 1]) & ~top
-        if count < LEAST_ROWS or not after.any():
+        lower = (scores >= ordered[min(3 * count, len(scores)) - 1]) & ~top
+        if count < LEAST_ROWS or not lower.any():
             continue
-        difference, both = errors[top].mean() - errors[after].mean(), top | after
+        difference, compared = errors[top].mean() - errors[lower].mean(), top | lower
         if difference < max(APART, worst[0] if worst else 0):
             continue
-        if len(TOPS) * p_value_of(high[top].sum(), count, high[both].sum(), both.sum()) < CHANCE:
-            worst = difference, lowest, top, after
+        if len(TOPS) * p_value_of(high[top].sum(), count, high[compared].sum(), compared.sum()) < CHANCE:
+            worst = difference, lowest, top, lower
     if worst is None:
         return None
-    _, lowest, top, after = worst
+    _, lowest, top, lower = worst
     shares = [(answerable(scores[~top], errors[~top], x), answerable(scores, errors, x), x) for x in alphas]
     without, share, alpha = max(shares, key=lambda each: each[0] - each[1])
     gain = f"; without them, {without:.1%} would be answerable at alpha = {alpha:g}, now {share:.1%}"
     return (
         f"the top scores are wrong more often than the next: of the {top.sum()} records that score at least "
-        f"{lowest:.6g}, {errors[top].mean():.1%} are wrong, of the next {after.sum()} {errors[after].mean():.1%}; "
+        f"{lowest:.6g}, {errors[top].mean():.1%} are wrong, of the next {lower.sum()} {errors[lower].mean():.1%}; "
         f"every threshold below answers them too{gain if without > share else ''}; look at these rows (refusals? "
         "unread replies?), or choose another --score"
     )
 
 
-def _pools(several: Sequence[PooledColumn]) -> str | None:
+def _pools(differing: Sequence[PooledColumn]) -> str | None:
     """Report the columns whose values differ."""
-    if not several:
+    if not differing:
         return None
-    named = several[:NAMED_COLUMNS]
-    each = [_describe(column, "error rate " if column is several[0] else "") for column in named]
-    each += [f"those of {len(several) - NAMED_COLUMNS} more columns"] if len(several) > NAMED_COLUMNS else []
-    return f"this log pools {', '.join(each)}: what holds for all may fail for a part; look at each with:"
+    named = differing[:NAMED_COLUMNS]
+    texts = [_describe(column, "error rate " if column is differing[0] else "") for column in named]
+    texts += [f"those of {len(differing) - NAMED_COLUMNS} more columns"] if len(differing) > NAMED_COLUMNS else []
+    return f"this log pools {', '.join(texts)}: what holds for all may fail for a part; look at each with:"
 
 
 def _describe(column: PooledColumn, unit: str) -> str:
@@ -353,35 +353,35 @@ def _describe(column: PooledColumn, unit: str) -> str:
 
 
 def find_drift(scores: Floats, errors: Floats) -> str | None:
-    """Report that a threshold's FDR in a tenth of the log, or its first 2 to 8, differs from the rest's."""
+    """Report that a threshold's FDR in a tenth of the log, or in its first 2 to 8, differs from that elsewhere."""
     parts = np.eye(TENTHS)
     parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
     sums = answered_by(np.arange(len(scores)) * TENTHS // len(scores), TENTHS, scores, errors)
-    inside = [parts @ each for each in sums]
-    every = [each.sum(axis=0) for each in sums]
+    part_sums = [parts @ x for x in sums]
+    all_sums = [x.sum(axis=0) for x in sums]
     with np.errstate(invalid="ignore", divide="ignore"):
-        rates = inside[1] / inside[0]
-        others = (every[1] - inside[1]) / (every[0] - inside[0])
-    apart = np.nan_to_num(np.abs(rates - others))  # NaN where a part or all others have no answers
-    p_values = p_value_of(inside[2], inside[0], every[2], every[0])
+        rates = part_sums[1] / part_sums[0]
+        outside = (all_sums[1] - part_sums[1]) / (all_sums[0] - part_sums[0])
+    apart = np.nan_to_num(np.abs(rates - outside))  # NaN where a part or all others have no answers
+    p_values = p_value_of(part_sums[2], part_sums[0], all_sums[2], all_sums[0])
     reported = (apart >= APART) & (p_values * apart.size < CHANCE)
     if not reported.any():
         return None
     level = int(reported.any(axis=0).argmax())  # the error rate of all records first
     part = int(np.where(reported[:, level], apart[:, level], 0).argmax())
-    what = f" of those that score at least {deciles(scores)[level]:.6g}," if level else ""
-    where = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
-    return f"the log drifts:{what} {rates[part, level]:.1%} are wrong {where}, {others[part, level]:.1%} elsewhere"
+    scope = f" of those that score at least {deciles(scores)[level]:.6g}," if level else ""
+    span = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
+    return f"the log drifts:{scope} {rates[part, level]:.1%} are wrong {span}, {outside[part, level]:.1%} elsewhere"
 
 
 def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     """Report that no threshold reaches an alpha because records tie at the top, with an FDR just above it."""
     top = scores == scores.max()
-    rate, least = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
-    missed = [x for x in alphas if x < least <= rate <= CLOSE * x]
+    rate, lowest = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
+    missed = [x for x in alphas if x < lowest <= rate <= CLOSE * x]
     if not missed or top.sum() < LEAST_ROWS or top.mean() < SMALLEST:
         return None
-    feasible = math.ceil(1000 * least) / 1000
+    feasible = math.ceil(1000 * lowest) / 1000
     return (
         f"ties at the top are just above alpha = {missed[-1]:g}: {top.sum()} records ({top.mean():.1%}) share "
         f"the score {scores.max():g} and {rate:.1%} of them are wrong; a threshold answers all of them or nothing; "
@@ -405,7 +405,7 @@ def _named_repeats(categories: Categories, rows: NDArray[np.intp]) -> str | None
 
 
 def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
-    """Report rows that look like repetitions: those with one score also have one label, unlike their neighbours.
+    """Report rows that look like repetitions: with one score they also have one label, unlike neighbouring scores.
 
     Two records of a score that at most PAIRS share are compared with each other, and the first with one of the next
     score. If labels depend on the score only, and little on so small a step, either comparison may be the one that
@@ -420,10 +420,10 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     ordered = errors[np.argsort(scores, kind="stable")]
     first, second, near = (ordered[starts[tied] + step] for step in (0, 1, count[tied]))
     tied_agree, near_agree = first == second, first == near
-    more, fewer = int(np.sum(tied_agree & ~near_agree)), int(np.sum(~tied_agree & near_agree))
-    many = more + fewer
+    tied_only, near_only = int(np.sum(tied_agree & ~near_agree)), int(np.sum(~tied_agree & near_agree))
+    decided = tied_only + near_only
     # the sign test: the tail of a fair binomial distribution
-    if _tail(_log_choose(many, more) - many * math.log(2), fewer / (more + 1)) >= CHANCE:
+    if _tail(_log_choose(decided, tied_only) - decided * math.log(2), near_only / (tied_only + 1)) >= CHANCE:
         return None
     return (
         f"questions seem to repeat: {tied_agree.mean():.1%} of {len(tied)} pairs of rows with one score have "

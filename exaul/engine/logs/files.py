@@ -33,7 +33,7 @@ LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
 WIDE_HEADER = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
 CELL_BYTES = 100  # bytes in memory per cell of a Parquet file (chosen)
-SEEN = 10_000  # rows (chosen) that are tested before a whole column is factorized
+SAMPLED_ROWS = 10_000  # rows (chosen) that are counted before a whole column is factorized
 # Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
 # apostrophes and such a character also gets one more, so that removing one apostrophe restores every text.
 _TEXT = re.compile(r"'*[=+\-@\t\r]")
@@ -69,18 +69,18 @@ class CategoryColumn(NamedTuple):
     places: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
 
 
-def levels(path: Path, most: Mapping[str, int]) -> dict[str, CategoryColumn]:
-    """Return those of some columns that have few distinct values: at most ``most``, by name.
+def levels(path: Path, limits: Mapping[str, int]) -> dict[str, CategoryColumn]:
+    """Return by name the columns that have at most as many distinct values as ``limits`` allows each.
 
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
     categories = {}
-    for name, column in _parse_columns(path, list(most)):
+    for name, column in _parse_columns(path, list(limits)):
         with suppress(TypeError):  # lists and objects are not hashable
-            if column.iloc[:SEEN].nunique() <= most[name]:  # else such as identifiers, quickly
+            if column.iloc[:SAMPLED_ROWS].nunique() <= limits[name]:  # rejects columns such as identifiers quickly
                 places, values = pd.factorize(column)
-                if len(values) <= most[name]:
+                if len(values) <= limits[name]:
                     categories[name] = CategoryColumn(values.tolist(), places)
     return categories
 
@@ -107,8 +107,8 @@ def _sizes(metadata: Any) -> dict[str, float]:
     sizes: dict[str, float] = {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
-            taken = group.num_rows * CELL_BYTES + chunk.total_uncompressed_size
-            sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
+            chunk_bytes = group.num_rows * CELL_BYTES + chunk.total_uncompressed_size
+            sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + chunk_bytes
     return sizes
 
 
@@ -172,8 +172,8 @@ def _open(path: Path) -> Any:
 def _csv_header(path: Path, sep: str, wide: int = WIDE_HEADER) -> list[str]:
     """Return the first row of a CSV. Raise ValueError if it is ``wide``, and a later row is longer."""
     with _open(path) as handles:  # several spaces separate as one does
-        each = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
-        rows = (row for row in each if len(row) > 1 or "".join(row).strip())  # as pandas
+        reader = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
+        rows = (row for row in reader if len(row) > 1 or "".join(row).strip())  # as pandas
         header = next(rows, [])
         # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
         for number, row in enumerate(rows if len(header) > wide else (), 1):
@@ -206,7 +206,7 @@ def _check_size(path: Path) -> None:
     """
     longest = math.inf if _is_array(path) else LINE
     free = host_memory()
-    most, size, line = int(USABLE * free / GROWTH), 0, 0
+    limit, size, line = int(USABLE * free / GROWTH), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
         stream: Any = handles.handle
         for piece in iter(partial(stream.read, 2**20), b""):
@@ -214,9 +214,9 @@ def _check_size(path: Path) -> None:
             last = piece.rfind(b"\n")
             # bytes since the last line break; a piece without one continues the line
             line = len(piece) - 1 - last if last >= 0 else line + len(piece)
-            if size > most:
+            if size > limit:
                 raise BadInput(
-                    f"{path}: over {show_bytes(most)} of text; {show_bytes(free)} of memory allow no more"
+                    f"{path}: over {show_bytes(limit)} of text; {show_bytes(free)} of memory allow no more"
                 )
             if line > longest:
                 raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
@@ -303,7 +303,7 @@ def _readable_errors(path: Path, parse: Callable[[], Any]) -> Any:
 
 
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate tables with the same columns; a single one is returned as it is."""
+    """Concatenate tables with the same columns; return a single one itself."""
     return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
@@ -324,9 +324,9 @@ def _is_formula(cell: Any) -> bool:
 
 def load(path: Path) -> pd.DataFrame:
     """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is unreadable."""
-    read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT_COLUMNS, keep_default_na=False, na_values=[""])
-    table = _readable_errors(path, read)
+    parse = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT_COLUMNS, keep_default_na=False, na_values=[""])
+    table = _readable_errors(path, parse)
     names = [name for name in TEXT_COLUMNS if name in table]
     texts = {name: table[name].str.replace(_ESCAPE, "", regex=True) for name in names}
-    # a column without any text is one of NaN, as it was before it was written
+    # a column without any text was one of NaN before it was written
     return table.assign(**{name: x.astype(float) if x.isna().all() else x for name, x in texts.items()})

@@ -108,17 +108,17 @@ class SelectedRows(NamedTuple):
         return values
 
     def errors(self, label: tuple[str, bool], drop: bool) -> NDArray[np.float64]:
-        """Return the errors of the selected rows, of a column of labels as of ``label_of``."""
+        """Return the errors of the selected rows, from the label column that ``label_of`` returns."""
         labels = self.numbers(label[0], parse_label, drop)
         return 1 - labels if label[1] else labels
 
     def complete(self, score: str, label: tuple[str, bool], drop: bool) -> tuple[NDArray[Any], ...]:
         """Return scores and errors of the selected rows [N] that have both, and which do; BadInput if none does."""
         scores, errors = self.numbers(score, parse_score, drop), self.errors(label, drop)
-        whole = ~np.isnan(scores + errors)
-        if not whole.any():
+        is_complete = ~np.isnan(scores + errors)
+        if not is_complete.any():
             raise BadInput(f"{self.path}: no row has both {score} and {label[0]}; at least one is needed")
-        return scores[whole], errors[whole], whole
+        return scores[is_complete], errors[is_complete], is_complete
 
 
 def load_log(log: str, layout: Layout, group: str | None = None) -> Records:
@@ -141,10 +141,10 @@ def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Recor
     from exaul.engine.logs import files
 
     path, selection = parse_log(log)
-    present = files.columns(path)
-    label = label_of(path, present, layout)
+    columns = files.columns(path)
+    label = label_of(path, columns, layout)
     names = list(dict.fromkeys([layout.score, label[0], *selection, *([] if group is None else [group])]))
-    require_columns(path, present, names)
+    require_columns(path, columns, names)
     cells = read_cells(path, names, selection)
     scores, errors, complete = cells.complete(layout.score, label, layout.drop_missing)
     groups = None if group is None else np.array(cells.texts(group))[complete]
@@ -162,52 +162,52 @@ def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -
         chosen &= np.array([cell_text(x) == value for x in cells[name]], bool)
     if not chosen.any():
         for name, value in selection.items():
-            known = dict.fromkeys(map(cell_text, cells[name]))
-            if 0 < len(known) <= LISTED:
-                check_known(f"{path}: {name}", (value,), known)
-        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
-        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
+            values = dict.fromkeys(map(cell_text, cells[name]))
+            if 0 < len(values) <= LISTED:
+                check_known(f"{path}: {name}", (value,), values)
+        clause = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
+        raise BadInput(f"{path}: no row{clause}; at least one is needed")
     return SelectedRows(path, rows, cells, np.flatnonzero(chosen))
 
 
 def load_table(name: str, cells: dict[str, list[Any]], layout: Layout) -> Records:
-    """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
-    path, present = Path(name), list(cells)
-    label = label_of(path, present, layout)
-    require_columns(path, present, (layout.score, label[0]))
-    many = len(cells[label[0]])
-    table = SelectedRows(path, range(1, many + 1), cells, np.arange(many))
+    """Return the records of a table in memory, cells by column; errors as in ``load_rows``."""
+    path, columns = Path(name), list(cells)
+    label = label_of(path, columns, layout)
+    require_columns(path, columns, (layout.score, label[0]))
+    count = len(cells[label[0]])
+    table = SelectedRows(path, range(1, count + 1), cells, np.arange(count))
     scores, errors, _ = table.complete(layout.score, label, layout.drop_missing)
-    return Records(name, scores, errors, many - len(scores), None)
+    return Records(name, scores, errors, count - len(scores), None)
 
 
-def label_of(path: Path, present: Sequence[str], layout: Layout) -> tuple[str, bool]:
+def label_of(path: Path, columns: Sequence[str], layout: Layout) -> tuple[str, bool]:
     """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
     label_columns = [name for name in (layout.error, layout.correct) if name is not None]
-    label_columns = label_columns or [name for name in ("error", "correct") if name in present]
+    label_columns = label_columns or [name for name in ("error", "correct") if name in columns]
     if len(label_columns) != 1:
-        what = "the log has columns error and correct"
-        what = what if label_columns else f"no column error or correct; {listed(present)}"
+        problem = "the log has columns error and correct"
+        problem = problem if label_columns else f"no column error or correct; {listed(columns)}"
         hint = "--error or --correct (in serve --log-error or --log-correct, in Python error= or correct=)"
-        raise BadInput(f"{path}: {what}; name its label column with {hint}, or use {typed('convert', 'table')}")
+        raise BadInput(f"{path}: {problem}; name its label column with {hint}, or use {typed('convert', 'table')}")
     if label_columns[0] == layout.score:
         raise BadInput(f"{path}: {layout.score!r} named as the column of scores and of labels; they must be two")
     return label_columns[0], layout.correct is not None or (layout.error is None and label_columns[0] == "correct")
 
 
-def listed(present: Sequence[str]) -> str:
+def listed(columns: Sequence[str]) -> str:
     """Return the columns of a log as a clause of a message."""
-    other = len(present) == 1 and re.search("[;\t| ]", present[0])
-    return f"the log has {shorten(', '.join(present))}" + (", and no comma separates columns" if other else "")
+    separator = len(columns) == 1 and re.search("[;\t| ]", columns[0])
+    return f"the log has {shorten(', '.join(columns))}" + (", and no comma separates columns" if separator else "")
 
 
-def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
+def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
-        if name not in present:
+        if name not in columns:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            hint = meant((name,), present) or hint * (name == "score")
-            raise BadInput(f"{path}: no column {name!r}; {listed(present)}{hint}")
+            hint = meant((name,), columns) or hint * (name == "score")
+            raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
@@ -219,8 +219,8 @@ def source_name(path: Path, selection: Mapping[str, Any]) -> str:
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
     """Append a number to names that several files share, so that every name belongs to one file."""
-    names = number_repeats([each.name for each in records], [each.sha256 for each in records])
-    return tuple(each._replace(name=name) for each, name in zip(records, names, strict=True))
+    names = number_repeats([r.name for r in records], [r.sha256 for r in records])
+    return tuple(r._replace(name=name) for r, name in zip(records, names, strict=True))
 
 
 def number_repeats(names: Sequence[str], owners: Sequence[Any]) -> list[str]:
@@ -228,7 +228,7 @@ def number_repeats(names: Sequence[str], owners: Sequence[Any]) -> list[str]:
     numbered: list[str] = []
     for name, owner in zip(names, owners, strict=True):
         new, number = name, 1
-        while any(new == other and owner != of for other, of in zip(numbered, owners, strict=False)):
+        while any(new == used and owner != its_owner for used, its_owner in zip(numbered, owners, strict=False)):
             number += 1
             new = f"{name} ({number})"
         numbered.append(new)
@@ -321,8 +321,8 @@ def read_log(log: Any, layout: Layout) -> Records:
     if hasattr(log, "columns"):
         if not log.columns.is_unique:
             raise BadInput(f"{WARM_START}: two columns have one name")
-        known = log.astype(object).where(log.notna(), None)
-        return load_table(WARM_START, {str(name): known[name].tolist() for name in known}, layout)
+        cells = log.astype(object).where(log.notna(), None)
+        return load_table(WARM_START, {str(name): cells[name].tolist() for name in cells}, layout)
     raise BadInput(f"{WARM_START}: {quote(log)} found; it must be a file, a DataFrame, or scores and errors")
 
 
@@ -333,36 +333,36 @@ def _of_arrays(scores: Any, errors: Any) -> Records:
             array = np.asarray(values).astype(np.float64).ravel()
         except (TypeError, ValueError) as error:
             raise BadInput(f"{WARM_START}: {name} are {quote(values)}; they must be numbers in [0, 1]") from error
-        (wrong,) = np.nonzero(~((array >= 0) & (array <= 1)))
-        if len(wrong):
-            raise BadInput(f"{WARM_START}: {name}[{wrong[0]}] is {array[wrong[0]]}; it must be a number in [0, 1]")
+        (rows,) = np.nonzero(~((array >= 0) & (array <= 1)))
+        if len(rows):
+            raise BadInput(f"{WARM_START}: {name}[{rows[0]}] is {array[rows[0]]}; it must be a number in [0, 1]")
         arrays.append(array)
-    many, labels = map(len, arrays)
-    if many != labels or not many:
-        raise BadInput(f"{WARM_START}: {many} scores and {labels} errors; there must be as many, at least one")
+    size, error_count = map(len, arrays)
+    if size != error_count or not size:
+        raise BadInput(f"{WARM_START}: {size} scores and {error_count} errors; there must be as many, at least one")
     return Records(WARM_START, arrays[0], arrays[1], 0, None)
 
 
 def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> tuple[Records, Records]:
     """Return a fraction of the records as the log, and the others.
 
-    It is their first part if they are played ``in_order``; else a random part, drawn from the seed alone.
+    The log is their first part if they are played ``in_order``; else a random part, drawn from the seed alone.
 
     Raises:
         BadInput: there are too few records to start from some and play others.
     """
-    many = len(records.scores)
-    count = int(fraction * many)
-    if not 0 < count < many:
+    total = len(records.scores)
+    count = int(fraction * total)
+    if not 0 < count < total:
         raise BadInput(
-            f"{WARM_START}: {fraction} found; of the {many} records of {records.name}, that leaves none to "
+            f"{WARM_START}: {fraction} found; of the {total} records of {records.name}, that leaves none to "
             "start from or none to play"
         )
-    is_log = np.arange(many) < count
+    is_log = np.arange(total) < count
     if not in_order:
         # the records with the smallest uniforms are the log
         key = uniforms.trial_keys(seed, uniforms.RECORDS, uniforms.NO_TRIAL)
-        number = np.arange(many, dtype=np.uint32)
+        number = np.arange(total, dtype=np.uint32)
         u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(BLOCK), number % np.uint32(BLOCK))
         is_log = u <= np.partition(u, count - 1)[count - 1]
     return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
@@ -375,18 +375,18 @@ def describe_records(records: Records) -> dict[str, Any]:
 
 
 def describe_log(log: Records) -> dict[str, Any]:
-    """Return what ``describe_records`` does, the error rate and the hash of the content, of a log to start from."""
+    """Return ``describe_records`` of a warm-start log, with its error rate and the hash of its content."""
     return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 
 def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
-    """Return the share of the records with which a learner starts after a log (``describe_log``), in one line."""
-    rows, least = log["records"], math.ceil(SHORT_LOG / alpha)
+    """Return one line with the share that a learner answers at first, after the log of ``describe_log``."""
+    rows, minimum = log["records"], math.ceil(SHORT_LOG / alpha)
     if share <= 0:
         start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
     else:
         start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        if rows < least and share == SHARE:
-            start += f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)"
-    few = f"; fewer than {least} rows say little" if rows < least else ""
+        if rows < minimum and share == SHARE:
+            start += f" (at most {SHARE:.0%}, because the log has fewer than {minimum} rows)"
+    few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
     return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong{few})"

@@ -26,7 +26,7 @@ from exaul.engine.logs.log import (
 )
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
-BY = "by"  # in the name of a trace, before its column of scores
+SCORE_KEY = "by"  # key of the column of scores in the name of a trace
 
 
 class Trace(NamedTuple):
@@ -61,7 +61,7 @@ def log_files(log: str) -> list[str]:
 
 
 def check_columns(each: Sequence[str], logs: Sequence[str]) -> None:
-    """Raise BadInput unless one of the logs of traces (``Trace.log``) names each of some columns."""
+    """Raise BadInput unless each column is in the selection of one of the logs (``Trace.log``)."""
     for name in each:
         if not any(name in parse_log(log)[1] for log in logs):
             raise BadInput(f"each: no log has a column {name!r}")
@@ -79,14 +79,14 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
         each: columns whose values separate traces; those that the log lacks are ignored.
     """
     path, selection = parse_log(log)
-    present = files.columns(path)
-    label = label_of(path, present, layout)
-    require_columns(path, present, (label[0], *selection))
-    apart = [name for name in each if name in present]
-    scores = [name for name in present if name.startswith(layout.score) and name not in (label[0], *apart)]
-    scores = [layout.score] if layout.score in present else scores
+    columns = files.columns(path)
+    label = label_of(path, columns, layout)
+    require_columns(path, columns, (label[0], *selection))
+    apart = [name for name in each if name in columns]
+    scores = [name for name in columns if name.startswith(layout.score) and name not in (label[0], *apart)]
+    scores = [layout.score] if layout.score in columns else scores
     if not scores:
-        raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(present)}")
+        raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(columns)}")
     cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *apart, *selection])), selection)
     errors = cells.errors(label, True)
     places: dict[tuple[str, ...], list[int]] = {}
@@ -95,33 +95,33 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
         places.setdefault(key, []).append(position)
     sha256, traces = file_hash(path), []
     for score in scores:
-        by = {BY: score} if len(scores) > 1 else {}
+        score_value = {SCORE_KEY: score} if len(scores) > 1 else {}
         values = cells.numbers(score, parse_score, True)
         for key in sorted(places):
             rows = np.array(places[key])
-            whole = rows[~np.isnan(values[rows] + errors[rows])]
-            kept = selection | dict(zip(apart, key, strict=True))
-            trace_log = name_with_values(str(path), kept)
+            complete = rows[~np.isnan(values[rows] + errors[rows])]
+            terms = selection | dict(zip(apart, key, strict=True))
+            trace_log = name_with_values(str(path), terms)
             # a value such as "b,c=d" would be read back as two terms
-            if parse_log(trace_log) != (path, kept):
+            if parse_log(trace_log) != (path, terms):
                 raise BadInput(
                     f"each: {quote(trace_log)} found; its values must not contain a comma followed by NAME="
                 )
-            name, missing = source_name(path, kept | by), len(rows) - len(whole)
-            records = Records(name, values[whole], errors[whole], missing, sha256)
-            traces.append(Trace(path, trace_log, score, records, cells.chosen[whole], kept | by))
+            name, missing = source_name(path, terms | score_value), len(rows) - len(complete)
+            records = Records(name, values[complete], errors[complete], missing, sha256)
+            traces.append(Trace(path, trace_log, score, records, cells.chosen[complete], terms | score_value))
     return traces
 
 
 def neighbours(traces: Sequence[Trace], each: Sequence[str], number: int) -> list[tuple[Trace, ...]]:
     """Return every ``number`` traces of one kind that follow one another, in the order of the first.
 
-    What tells traces apart is their log, and then the columns ``each``. Traces are of one kind if their column of
-    scores is the same, and all that tells them apart but the last of it.
+    Traces are told apart by their log, then by the columns ``each``. Those of one kind have the same column of
+    scores, and differ in the last of these alone.
     """
     kinds: dict[tuple[str | None, ...], list[int]] = {}
     for position, trace in enumerate(traces):
-        selection = {name: value for name, value in trace.values.items() if name not in (*each, BY)}
+        selection = {name: value for name, value in trace.values.items() if name not in (*each, SCORE_KEY)}
         log = name_with_values(str(trace.path), selection)
         *all_but_last, _ = log, *(trace.values.get(name) for name in each)
         kinds.setdefault((trace.score, *all_but_last), []).append(position)

@@ -50,12 +50,12 @@ def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
     return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
 
 
-def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> Sums:
-    """Start ``aci-rank`` from a log at each alpha, and let it play the rest, each record rated at once."""
+def simulate_half(log: Records, played: Records, alphas: Floats, step: float) -> Sums:
+    """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
     *start, grid = start_from(log, alphas)
-    copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
+    copies, rounds = np.zeros(len(alphas), np.int32), len(played.scores)
     blocks = -(-rounds // BLOCK)
-    cuts, errors = compute_cuts(grid, rest.scores)[None], rest.errors[None]
+    cuts, errors = compute_cuts(grid, played.scores)[None], played.errors[None]
     records = native.RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
     backend = backend_of(aci_rank, "native", "float64")
     arms, first = len(grid), (start[0], start[1])
@@ -69,14 +69,14 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> S
     return sums
 
 
-def hold_threshold(log: Records, rest: Records, alphas: Floats) -> Sums:
-    """Answer what the lowest threshold with an FDR of at most alpha on a log answers of the rest."""
-    shown = [rest.scores >= lowest_threshold(log.scores, log.errors, alpha) for alpha in alphas]
-    return Sums(np.array([x.sum() for x in shown]), np.array([rest.errors[x].sum() for x in shown]))
+def hold_threshold(log: Records, played: Records, alphas: Floats) -> Sums:
+    """Answer other records with the lowest threshold whose FDR on a log is at most alpha."""
+    shown = [played.scores >= lowest_threshold(log.scores, log.errors, alpha) for alpha in alphas]
+    return Sums(np.array([x.sum() for x in shown]), np.array([played.errors[x].sum() for x in shown]))
 
 
 def halves(records: Records) -> list[tuple[Records, Records]]:
-    """Return the halves of a log, as (log, rest): in their order, then 30 random ones."""
+    """Return the halves of a log, as (log, played): in their order, then 30 random pairs."""
     in_order, half = np.arange(len(records.scores)), len(records.scores) // 2
     orders = [in_order, *np.random.default_rng(SEED).permuted(np.tile(in_order, (HALVES, 1)), axis=1)]
     return [(records.take(order[:half]), records.take(order[half:])) for order in orders]
@@ -92,48 +92,48 @@ def advice_table(records: Sequence[Records], alphas: Sequence[float], step: floa
 
 
 def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
-    cuts = halves(source)
+    pairs = halves(source)
     ways = {
-        ACI_RANK: [simulate_half(log, rest, alphas, step) for log, rest in cuts],
-        THRESHOLD: [hold_threshold(log, rest, alphas) for log, rest in cuts],
+        ACI_RANK: [simulate_half(log, played, alphas, step) for log, played in pairs],
+        THRESHOLD: [hold_threshold(log, played, alphas) for log, played in pairs],
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
     short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < FEW_RECORDS else None
-    least, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
+    lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
         best = answerable(source.scores, source.errors, alpha)
-        for name, each in ways.items():
-            count, wrong = (np.array([x[i] for x in sums]) for sums in zip(*each, strict=True))
+        for name, results in ways.items():
+            count, wrong = (np.array([x[i] for x in sums]) for sums in zip(*results, strict=True))
             with np.errstate(invalid="ignore"):
-                spread = _spread("answered", count / len(cuts[0][1].scores)) | _spread("fdr", wrong / count)
+                spread = _spread("answered", count / len(pairs[0][1].scores)) | _spread("fdr", wrong / count)
             # of n answers, no FDR between 0 and 1 / n can be seen
-            most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"]).clip(1 / len(cuts[0][1].scores))
-            holds = name == ACI_RANK and best >= FEASIBLE and bool(is_near(most, alpha))
+            fdr_most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"]).clip(1 / len(pairs[0][1].scores))
+            is_advised = name == ACI_RANK and best >= FEASIBLE and bool(is_near(fdr_most, alpha))
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
             promised = bound[i] if name == ACI_RANK else np.nan
-            row |= {"fdr_most": most, "risk_bound": promised, "least_alpha": least, "advised": int(holds)}
+            row |= {"fdr_most": fdr_most, "risk_bound": promised, "least_alpha": lowest, "advised": int(is_advised)}
             rows.append(row | {"caution": BETWEEN.join(cautions + _apart(row)) or np.nan})
     return rows
 
 
 def _spread(name: str, values: Floats) -> dict[str, float]:
     """Return mean and quantiles over the random halves, and the value in order, which is the first."""
-    in_order, each = values[0], values[1:][~np.isnan(values[1:])]
-    low, high = np.quantile(each, (LOW, HIGH)) if len(each) else (np.nan, np.nan)
-    mean = each.mean() if len(each) else np.nan
+    in_order, shuffled = values[0], values[1:][~np.isnan(values[1:])]
+    low, high = np.quantile(shuffled, (LOW, HIGH)) if len(shuffled) else (np.nan, np.nan)
+    mean = shuffled.mean() if len(shuffled) else np.nan
     return {name: mean, f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": in_order}
 
 
 def advised(table: Table, played: Collection[str] = ()) -> dict[float, str]:
-    """Return the advised learner, of those that ``played``, by alpha, unless none is advised for every source."""
+    """Return by alpha the learner advised for every source, by its name among those that ``played``, if any is."""
     if table.empty:
         return {}
-    each = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
+    by_alpha = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
     name = FROM_LOG if FROM_LOG in played else ACI_RANK
-    return {float(alpha): name for alpha, holds in each.items() if holds}
+    return {float(alpha): name for alpha, is_advised in by_alpha.items() if is_advised}
 
 
 def least_alpha(source: Records) -> float:
@@ -146,17 +146,17 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
     """Return the advice as text: a sentence per source and alpha, then cautions and limits; empty without rows.
 
     Args:
-        table: as of ``advice_table``.
+        table: as ``advice_table`` returns it.
         step: of the learner, if the sweep has several.
         is_perfect: whether each answer of the sweep gets its feedback at once.
-        limits: what is proven of the advised learner, as of ``describe_limits``.
+        limits: what is proven of the advised learner, as ``describe_limits`` returns it.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
         for _, row in rows[rows["learner"] == ACI_RANK].iterrows():
             where = f"on {source} " if several else ""
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
-        cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
+        cautions = (text for cell in rows["caution"].dropna() for text in cell.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
@@ -202,10 +202,10 @@ def _sentence(row: Any, step: str) -> str:
         )
     if row["advised"]:
         return f"use {ACI_RANK}{step}, started from a log of your model"
-    most = row["fdr_most"]
-    limit = f"may have an FDR of {most:.1%} (95% limit over halves of the log)"
+    high = row["fdr_most"]
+    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if most >= 0 else 'answers nothing'}: {advice}"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}: {advice}"
 
 
 def describe_range(row: Any, name: str) -> str:
@@ -217,7 +217,7 @@ def describe_range(row: Any, name: str) -> str:
 
 
 def _apart(row: dict[str, Any]) -> list[str]:
-    """Return that the halves of the log differ, if the FDR of the threshold in order is far from its spread."""
+    """Return a caution if the FDR of the threshold in the order of the log is far from that on random halves."""
     fdr, low, high = row["fdr_in_order"], row["fdr_q05"], row["fdr_q95"]
     if row["learner"] != THRESHOLD or np.isnan(fdr):
         return []

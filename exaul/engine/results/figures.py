@@ -26,8 +26,8 @@ from exaul.engine.results.text_table import abridge, shared_start, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
-# Of the learners, in the order of the registry. Each has a marker of its own; those with the same line differ in
-# lightness. Dots alone are those of bounds and shifts.
+# Styles of the learners, in the order of the registry. Each has its own marker; those with the same line differ in
+# lightness. Dotted lines are bounds and shifts.
 _STYLES = (
     ("#08306b", "-", "o"),
     ("#d94801", _DASHED, "s"),
@@ -96,7 +96,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
 
 
 def with_answered(curves: Table) -> Table:
-    """Return ``curves.csv`` with the share answered, which is what its inefficiency leaves."""
+    """Return ``curves.csv`` with the share answered, which is 1 minus the inefficiency."""
     mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
     return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
@@ -135,22 +135,22 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
 
 
 def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name beside each dot, at the nearest place that is free, and a line to it if it is far."""
+    """Write a name beside each dot, at the nearest free place, with a line to it if it is far."""
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
-    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda at: np.hypot(*at))  # pixels of a point
-    taken = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
+    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
+    occupied = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
     for name in sorted(dots, key=lambda name: dots[name][1]):
-        wide, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
+        width, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:
-            corner = places[name] + scale * np.array([right + wide * (np.sign(right) - 1) / 2, up - 4])
-            boxes[right, up] = Bbox([corner, corner + scale * np.array([wide, 8])])
-        inside = [at for at in near if axes.bbox.count_contains(boxes[at].corners()) == 4] or near
-        best = min(inside, key=lambda at: boxes[at].count_overlaps(taken))
-        taken.append(boxes[best])
-        look: dict[str, Any] = {"fontsize": 7, "va": "center", "bbox": {"color": "white", "pad": 0.5}}
-        look |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
+            corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
+            boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
+        fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
+        best = min(fitting, key=lambda offset: boxes[offset].count_overlaps(occupied))
+        occupied.append(boxes[best])
+        text_style: dict[str, Any] = {"fontsize": 7, "va": "center", "bbox": {"color": "white", "pad": 0.5}}
+        text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
         line = {"arrowstyle": "-", "linewidth": 0.5 * (np.hypot(*best) > 15), "shrinkB": 6}
-        axes.annotate(name, dots[name], best, arrowprops=line, **look)
+        axes.annotate(name, dots[name], best, arrowprops=line, **text_style)
 
 
 def in_percent(*axes: Axis) -> None:
@@ -160,11 +160,11 @@ def in_percent(*axes: Axis) -> None:
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
-def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **more: Any) -> None:
+def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **options: Any) -> None:
     """Draw the mean of a curve, and the band from its 5% to its 95% quantile."""
     low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    axes.plot(x, mean, **style, **more)
+    axes.plot(x, mean, **style, **options)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -203,10 +203,10 @@ def over_time(
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
-    seen = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
-    tops = (seen[column].max() for column in (f"{curve}_q95", dotted) if column)
+    late = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
+    tops = (late[column].max() for column in (f"{curve}_q95", dotted) if column)
     top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
-    low = min(seen[f"{curve}_q05"].min(), 0.0)
+    low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
     ends = (2 * low - linear / 2, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
     for axes, rows in panels:
@@ -262,8 +262,8 @@ def asked_figure(table: Table) -> Figure:
         in_percent(axes.yaxis)
     reference = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
-    which = "the first " * (len(first) < len(table))
-    cell = f"{which}{_named('alpha', alpha)}, {which}{_named('lambda', lam)}"
+    prefix = "the first " * (len(first) < len(table))
+    cell = f"{prefix}{_named('alpha', alpha)}, {prefix}{_named('lambda', lam)}"
     add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {BAND}")
     return figure
 
@@ -337,9 +337,9 @@ def traces_by_learner(table: Table) -> Figure:
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.label_outer()  # all panels have the same traces
-    left = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
-    at = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    note = f"answered in %{at}, mean over trials; orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}{left}"
+    tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
+    alpha = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
+    note = f"answered in %{alpha}, mean over trials; orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}{tail}"
     note += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, note)
     return figure
@@ -433,17 +433,17 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     Of more than ``PANELS`` groups, an evenly spaced selection is drawn; the last panel lists the others.
     """
     alphas, rows = table["alpha"].nunique() if "alpha" in by else 0, 1
-    if rest := [column for column in by if column != "alpha"]:
-        row = table.groupby(rest, sort=False).ngroup()
+    if keys := [column for column in by if column != "alpha"]:
+        row = table.groupby(keys, sort=False).ngroup()
         table, rows = table.iloc[row.argsort(kind="stable")], row.nunique()
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
-    many = min(len(groups), PANELS)
-    shown = np.arange(many)
+    size = min(len(groups), PANELS)
+    shown = np.arange(size)
     if len(groups) > PANELS:
         shown = np.linspace(0, len(groups) - 1, PANELS - 1).round().astype(int)
-    aligned = rows > 1 and 1 < alphas <= 2 * _COLUMNS and rows * alphas == many == len(groups)  # a column per alpha
-    height = rows if aligned else -(-many // _COLUMNS)
-    width = -(-many // height)
+    aligned = rows > 1 and 1 < alphas <= 2 * _COLUMNS and rows * alphas == size == len(groups)  # a column per alpha
+    height = rows if aligned else -(-size // _COLUMNS)
+    width = -(-size // height)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
@@ -457,8 +457,8 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     if len(groups) > PANELS:
-        left = [title for index, title in enumerate(titles) if index not in shown]
-        listed = [*left[:_LISTED], f"and {len(left) - _LISTED} more"] if len(left) > _LISTED else left
+        omitted = [title for index, title in enumerate(titles) if index not in shown]
+        listed = [*omitted[:_LISTED], f"and {len(omitted) - _LISTED} more"] if len(omitted) > _LISTED else omitted
         text = "\n".join(["not drawn, see the tables:", *listed])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
@@ -474,6 +474,6 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     figure.legend(
         handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
     )
-    wide = int(20 * figure.get_figwidth())
-    lines = [fill(line, wide, break_on_hyphens=False) for line in note.split("\n")]
+    width = int(20 * figure.get_figwidth())
+    lines = [fill(line, width, break_on_hyphens=False) for line in note.split("\n")]
     figure.supxlabel("\n".join(lines), fontsize=7, color="#444444")

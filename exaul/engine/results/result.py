@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
     name: str  # as in the column ``source``
     records: tuple[Records, ...]  # that were played
-    given: tuple[Records, ...]  # all records of its logs or profiles
+    all_records: tuple[Records, ...]  # of its logs or profiles
     grid: Floats  # [H] thresholds
 
 
@@ -69,9 +69,9 @@ class Result:
         """
         if "advice" in self.loaded:
             return self.loaded["advice"]
-        given = {records.name: records for source in self.sources for records in source.given}
+        by_name = {records.name: records for source in self.sources for records in source.all_records}
         return advice.advice_table(
-            list(given.values()) if self.asked is None else (), self.sweep.alphas, *self.sweep.steps[:1]
+            list(by_name.values()) if self.asked is None else (), self.sweep.alphas, *self.sweep.steps[:1]
         )
 
     @cached_property
@@ -102,7 +102,7 @@ class Result:
         if self.traces is not None:
             return self._summary_of_traces(self.traces, width)
         sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
-        given = [records for source in self.sources for records in source.records]
+        records = [records for source in self.sources for records in source.records]
         is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
         best = advice.advised(self.advice, [x["learner"] for x in played["learners"]])
         advised = {alpha: f"{name}{self._step}" for alpha, name in best.items()}
@@ -110,7 +110,7 @@ class Result:
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         parts = [
-            summary.describe_sweep(sweep, played, given, is_log),
+            summary.describe_sweep(sweep, played, records, is_log),
             summary.summarize(
                 trials,
                 advised=advised,
@@ -133,8 +133,8 @@ class Result:
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best
-            known = self.sources if self.asked is None else ()
-            answerable = self._answerable(known[0], played["horizon"]) if known else {}
+            sources = self.sources if self.asked is None else ()
+            answerable = self._answerable(sources[0], played["horizon"]) if sources else {}
             parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
         if theory or summary.BROKEN in checks:  # which ends the command with status 1
             parts.append(checks)
@@ -151,7 +151,7 @@ class Result:
         return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
-        dropped = {x["name"]: x["dropped"] for each in self.manifest["sources"] for x in each["records"]}
+        dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}
         left_out = summary.describe_left_out(self.sweep, self.manifest["left_out"])
         texts = [summary.advise_traces(traces), f"traces: {traces['trace'].nunique()}{left_out}"]
         if total := sum(dropped.values()):
@@ -163,7 +163,7 @@ class Result:
 
     @property
     def _step(self) -> str:
-        """What the name of the advised learner has in the summary, if the sweep has several steps."""
+        """The end of the advised learner's name in the summary, if the sweep has several steps."""
         return f", step {as_digits(self.sweep.steps[0])}" if len(self.sweep.steps) > 1 else ""
 
     @property
@@ -181,9 +181,9 @@ class Result:
         rows = []
         for source, saved in zip(self.sources, self.manifest["sources"], strict=True):
             errors = np.concatenate([records.errors for records in source.records])
-            names = [records.name for records in source.given]
-            mine = self.advice if self.advice.empty else self.advice[self.advice["source"].isin(names)]
-            advised, answerable = advice.advised(mine), self._answerable(source, saved["horizon"])
+            names = [records.name for records in source.all_records]
+            source_advice = self.advice if self.advice.empty else self.advice[self.advice["source"].isin(names)]
+            advised, answerable = advice.advised(source_advice), self._answerable(source, saved["horizon"])
             for alpha in self.sweep.alphas:
                 rows.append(
                     {

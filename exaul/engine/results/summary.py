@@ -1,4 +1,4 @@
-"""The summary of a sweep as text: its tables, and what can be answered and was simulated where."""
+"""The summary of a sweep as text: its tables, what can be answered, and the backends."""
 
 import math
 import re
@@ -27,23 +27,23 @@ def shares_answerable(records: Sequence[Records], segments: int, alphas: Sequenc
     """
     if len(records) != min(segments, 2):
         return {}
-    each = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
-    return {a: float(np.mean([answerable(x.scores, x.errors, a) for x in each])) for a in alphas}
+    of_segments = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
+    return {a: float(np.mean([answerable(x.scores, x.errors, a) for x in of_segments])) for a in alphas}
 
 
 def describe_sweep(sweep: Sweep, source: Mapping[str, Any], records: Sequence[Records], is_log: bool) -> str:
-    """Return in one line what was played, of an entry of ``sources`` in a manifest and its records, if known."""
+    """Return one line on what was played, from an entry of ``sources`` in a manifest and its records, if known."""
     kind = "" if is_log else "synthetic profile "
-    many = sum(len(each.scores) for each in records)
-    rows = "" if kind or not records else f", {many:,} row{'s' * (many > 1)}"
-    dropped = sum(each.dropped for each in records)
+    count = sum(len(r.scores) for r in records)
+    rows = "" if kind or not records else f", {count:,} row{'s' * (count > 1)}"
+    dropped = sum(r.dropped for r in records)
     left_out = f" ({dropped:,} without score or label left out)" if dropped else ""
     horizon, trials = source["horizon"], len(sweep.trial_numbers)
     played = f"{trials:,} trial{'s' * (trials > 1)} of {horizon:,} question{'s' * (horizon > 1)}"
     uses = ""
     if rows and sweep.environment == "stochastic":
-        many = len(records[0].scores)
-        times = f"{horizon / many:.3g} times" if horizon > many else "once" if horizon == many else "at most once"
+        size = len(records[0].scores)
+        times = f"{horizon / size:.3g} times" if horizon > size else "once" if horizon == size else "at most once"
         uses = f", each row {times}, in random order"
     where = "" if sweep.environment == "stochastic" else f", {sweep.environment}"
     return f"{kind}{source['name']}{rows}{left_out}{where}: {played}{uses}"
@@ -109,16 +109,16 @@ def summarize(
         cells, best, rows = list(_cells(block, ("learner", "lambda"))), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
         starred |= bool(indent)
-        for cell, each in cells:
+        for cell, cell_rows in cells:
             name = cell.pop("learner")
             row = {
                 f"{indent}learner": f"{ADVISED if name == best else indent}{name}",
                 **cell,
-                "FDR": _text(each["fdr"].mean(), "{:.2%}"),
-                "answered": f"{_answered(each).mean():.1%}",
-                "trials at or\nbelow target": f"{(~(each['fdr'] > alpha)).mean():.0%}",
+                "FDR": _text(cell_rows["fdr"].mean(), "{:.2%}"),
+                "answered": f"{_answered(cell_rows).mean():.1%}",
+                "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
-            rows.append(row | ({EXCESS: _limit(each["risk_bound"])} if is_limited else {}))
+            rows.append(row | ({EXCESS: _limit(cell_rows["risk_bound"])} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         rows = _once(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
@@ -143,10 +143,10 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
     named, lines = with_rates(trials), list[str]()
     for alpha, name in advised.items():
         rows = named.query("alpha == @alpha and learner == @name")
-        most = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
+        upper = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
         shown = rows["answered"].mean()
-        if most < shown:  # a limit is NaN without rows or a proof
-            wrong = math.ceil(most)
+        if upper < shown:  # a limit is NaN without rows or a proof
+            wrong = math.ceil(upper)
             share = f"{wrong:,} of its {shown:,.0f} answers per trial ({round_up(wrong / shown)})"
             limit = f"at most {share} are wrong, {ALWAYS}"
             lines.append(f"proven for {name} at alpha = {alpha:g}{condition}: {limit}")
@@ -187,7 +187,7 @@ def summarize_theory(
     table = []
     for cell, rows in _cells(trials, CELL):
         part, broken = _regret_bound(rows)
-        can = answerable.get(cell["alpha"], np.nan)
+        best = answerable.get(cell["alpha"], np.nan)
         verdicts = {
             "Lemma 1": _held(lemma_holds(rows)),
             "limit\nof R_T": _held(risk_holds(rows)[_limited(rows)]),
@@ -200,7 +200,7 @@ def summarize_theory(
             "regret": f"{rows['regret'].mean():z.1f}",
             "of bound": part,
             # at most 100% in each trial
-            "of answerable": _text((_answered(rows) / can).clip(upper=1).mean() if can > 0 else np.nan, "{:.0%}"),
+            "of answerable": _text((_answered(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
         }
         table.append({**cell, "FDR": _spread(rows["fdr"])} | verdicts | numbers)
     meanings = {
@@ -228,11 +228,11 @@ def describe_checks(trials: Table, delta: float) -> str:
         f"the bound of the regret, where it is below T (probability 1 - {delta})": bounded,
     }
     texts = [
-        f"{name} held in all {len(holds):,}"
-        if holds.all()
-        else f"{name} is {BROKEN} in {len(holds) - holds.sum():,} of {len(holds):,}"
-        for name, holds in checks.items()
-        if len(holds)
+        f"{name} held in all {len(held):,}"
+        if held.all()
+        else f"{name} is {BROKEN} in {len(held) - held.sum():,} of {len(held):,}"
+        for name, held in checks.items()
+        if len(held)
     ]
     return f"trials of all learners: {', '.join(texts)}"
 
@@ -254,9 +254,9 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         for cell, rows in _cells(observed, CELL)
     ]
     table = _once(table)
-    others = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
+    perfect = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
     meanings = {
-        "learner": f"those left out see every error at once: {others}" if others else "",
+        "learner": f"those left out see every error at once: {perfect}" if perfect else "",
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
         "at most": "proven limit of them for any feedback",
@@ -269,8 +269,8 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
     keys, lines = CELL if by_lambda else CELL[:2], []
-    for cell, every in _cells(table, keys):
-        rows = every[~(every["answerable"] < FEASIBLE)]  # also where it is unknown
+    for cell, all_rows in _cells(table, keys):
+        rows = all_rows[~(all_rows["answerable"] < FEASIBLE)]  # also where it is unknown
         share = rows["of_answerable"]
         row = {
             "of answerable": _text(share.mean(), "{:.1%}"),
@@ -296,23 +296,23 @@ def advise_traces(table: Table) -> str:
     """Return, per alpha, on how many traces each learner is advised, and on which, if they are few."""
     lines, start = list[str](), shared_start(table["trace"].unique())
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
-        each = list[str]()
+        texts = list[str]()
         for name, chosen in rows.groupby("advised"):
             named = join_lines("; ".join(x.removeprefix(start) for x in chosen["trace"]))
-            which = f" ({named})" if len(chosen) <= NAMED_TRACES else ""
-            each.append(f"{name} on {len(chosen)}{which}")
-        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(each)}")
+            listed = f" ({named})" if len(chosen) <= NAMED_TRACES else ""
+            texts.append(f"{name} on {len(chosen)}{listed}")
+        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(texts)}")
     return "\n".join(lines)
 
 
 def _once(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of cells, without lambda if they have one; those that are the same at each lambda become one."""
+    """Return rows of cells, without lambda if it has one value; rows that are equal at every lambda become one."""
     table = Table(rows)
-    others, many = [x for x in table if x != "lambda"], table["lambda"].nunique()
-    if many == 1:
-        return table[others].to_dict("records")
-    same = table.groupby(others)["lambda"].transform("size") == many
-    table["lambda"] = table["lambda"].map("{:.4g}".format).mask(same, "all")
+    columns, lambdas = [x for x in table if x != "lambda"], table["lambda"].nunique()
+    if lambdas == 1:
+        return table[columns].to_dict("records")
+    is_repeated = table.groupby(columns)["lambda"].transform("size") == lambdas
+    table["lambda"] = table["lambda"].map("{:.4g}".format).mask(is_repeated, "all")
     return table.drop_duplicates().to_dict("records")
 
 
@@ -349,14 +349,14 @@ def _answered(rows: Table) -> Any:
 
 def _regret_bound(rows: Table) -> tuple[str, str]:
     """Return the mean regret as a part of its bound, and the trials above the bound; "-" without one."""
-    bound, many = rows["regret_bound"].iloc[0], len(rows)
+    bound, count = rows["regret_bound"].iloc[0], len(rows)
     if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
         return "-", "-"
     above = int((rows["regret"] > bound).sum())
     from scipy.stats import binomtest  # imported here: it takes a second and is seldom needed
 
-    low, high = binomtest(above, many).proportion_ci()  # exact (Clopper and Pearson, 1934)
-    return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{many} ({low:.0%}-{high:.0%})"
+    low, high = binomtest(above, count).proportion_ci()  # exact (Clopper and Pearson, 1934)
+    return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{count} ({low:.0%}-{high:.0%})"
 
 
 def _limited(trials: Table) -> NDArray[np.bool_]:
@@ -364,5 +364,5 @@ def _limited(trials: Table) -> NDArray[np.bool_]:
     return (trials["risk_bound"].notna() | trials["feedback_risk_bound"].notna()).to_numpy()
 
 
-def _held(holds: NDArray[np.bool_]) -> str:
-    return "-" if not len(holds) else "held" if holds.all() else BROKEN
+def _held(held: NDArray[np.bool_]) -> str:
+    return "-" if not len(held) else "held" if held.all() else BROKEN

@@ -56,9 +56,9 @@ def format_table(
         kept: number of first columns that are always shown.
     """
     columns = columns_of(rows)
-    titles, high = list(columns), max(title.count("\n") for title in columns)
+    titles, height = list(columns), max(title.count("\n") for title in columns)
     padded = [
-        [""] * (high - title.count("\n")) + [_pad(text) for text in (*title.split("\n"), *texts)]
+        [""] * (height - title.count("\n")) + [_pad(text) for text in (*title.split("\n"), *texts)]
         for title, texts in columns.items()
     ]
     sizes = [max(map(len, texts)) for texts in padded]
@@ -84,9 +84,9 @@ def format_table(
 
 
 def shared_start(names: Sequence[str]) -> str:
-    """Return with what all names of traces begin, up to a colon, comma or =; empty if a name is no longer."""
+    """Return the start that all names of traces share, up to a colon, comma or =; empty if one is no longer."""
     parts = zip(*(re.findall(r"[^:,=]*[:,=]", name) for name in names), strict=False)
-    start = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
+    start = "".join(part[0] for part in takewhile(lambda part: len(set(part)) == 1, parts))
     return start if all(len(name) > len(start) for name in names) else ""
 
 

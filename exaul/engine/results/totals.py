@@ -32,7 +32,7 @@ Totals = Arrays
 
 
 def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
-    """Return the totals of all learners from their ``Rollout`` at its end, by name.
+    """Return the totals of all learners from their finished ``Rollout`` by name.
 
     ``best`` is of all learners; None in an adaptive environment, where each learner has its own.
     """
@@ -56,23 +56,23 @@ def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArm
     for learner in source.learners:
         name, rollout, cells, horizon = learner.name, rollouts[learner.name], learner.cells, source.horizon
         sums = {kind: shaped(x) for kind, x in rollout.feedback_sums.items()}
-        mine = _of_cells(source, learner) | learner.regret_bounds | sums
-        mine |= {"answered": shaped(rollout.answered), "wrong": shaped(rollout.wrong)}
+        parts = _of_cells(source, learner) | learner.regret_bounds | sums
+        parts |= {"answered": shaped(rollout.answered), "wrong": shaped(rollout.wrong)}
         if rollout.asked is not None:
-            mine |= {kind: shaped(x) for kind, x in rollout.asked.sums.items()}
+            parts |= {kind: shaped(x) for kind, x in rollout.asked.sums.items()}
             losses, arms = rollout.asked.counter.best()
-            mine |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
+            parts |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback.bounds_risk(horizon):
             t, waiting = source.checkpoints[:, None, None], learner.feedback.most_open(horizon)
-            mine["risk_bound"] = _risk_bound(source, learner, t, mine["answered"], waiting, cells.alpha[:, None])
+            parts["risk_bound"] = _risk_bound(source, learner, t, parts["answered"], waiting, cells.alpha[:, None])
         if learner.feedback != PERFECT_FEEDBACK:
-            aim = mine["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
-            mine["feedback_risk_bound"] = np.full(aim.shape, np.nan)
+            aim = parts["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
+            parts["feedback_risk_bound"] = np.full(aim.shape, np.nan)
             if is_bounded:
                 rounds, waiting = np.minimum(sums["learned"] + 1, horizon), np.maximum(sums["since"] - 1, 0)
-                mine["feedback_risk_bound"] = _risk_bound(source, learner, rounds, sums["settled"], waiting, aim)
-        fields |= {f"{field}/{name}": x for field, x in mine.items()}
+                parts["feedback_risk_bound"] = _risk_bound(source, learner, rounds, sums["settled"], waiting, aim)
+        fields |= {f"{field}/{name}": x for field, x in parts.items()}
     return {name: np.asarray(x) for name, x in fields.items()}
 
 
@@ -98,13 +98,13 @@ def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDA
 
 
 def of_learners(totals: Totals) -> list[Totals]:
-    """Return for each learner its fields and those of all, by field, and its name as ``learner``."""
-    each = {str(name): {"learner": np.asarray(name)} for name in totals["learners"]}
+    """Return for each learner the arrays of it and of all, by field, and its name as ``learner``."""
+    by_learner = {str(name): {"learner": np.asarray(name)} for name in totals["learners"]}
     for key, x in totals.items():
         field, _, learner = key.partition("/")
-        for name in [learner] if learner else each:
-            each[name][field] = x
-    return list(each.values())
+        for name in [learner] if learner else by_learner:
+            by_learner[name][field] = x
+    return list(by_learner.values())
 
 
 def join(batches: Iterable[Totals], trials: int) -> Totals:
@@ -112,16 +112,16 @@ def join(batches: Iterable[Totals], trials: int) -> Totals:
 
     Batches are consumed one by one, so only one is in memory besides the result.
     """
-    whole: Totals = {}
+    joined: Totals = {}
     start = 0
     for batch in batches:
         rows = slice(start, start + len(batch["trials"]))
         for name, part in batch.items():
             if (part.ndim < 3 and name != "trials") or rows == slice(0, trials):
-                whole[name] = part
+                joined[name] = part
                 continue
-            if name not in whole:
-                whole[name] = np.empty((*part.shape[:-1], trials), part.dtype)
-            whole[name][..., rows] = part
+            if name not in joined:
+                joined[name] = np.empty((*part.shape[:-1], trials), part.dtype)
+            joined[name][..., rows] = part
         start = rows.stop
-    return whole
+    return joined

@@ -26,50 +26,50 @@ SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an arra
 
 def trials_table(totals: Totals) -> Table:
     """Return one row per learner, cell and trial: results at T, and their bounds."""
-    return files.stack([_trials_of(each) for each in of_learners(totals)])
+    return files.stack([_trials_of(x) for x in of_learners(totals)])
 
 
-def _trials_of(of: Totals) -> Table:
-    def last(field: str) -> Any:
-        """Return a field at T, [cells, trials]; NaN without one, as of perfect feedback or without a proof."""
-        return of[field][-1] if field in of else np.nan
+def _trials_of(totals: Totals) -> Table:
+    def end(field: str) -> Any:
+        """Return a field at T, [cells, trials]; NaN if it is absent: with perfect feedback, or without a proof."""
+        return totals[field][-1] if field in totals else np.nan
 
-    answered, wrong, observed, horizon = last("answered"), last("wrong"), last("observed"), of["checkpoints"][-1]
-    best_loss, best_arm = last("best_loss")[of["pair"]], last("best_arm")[of["pair"]]
-    alpha, lam, *costs = (of[name][:, None] for name in ("alpha", "lam", "answer_cost", "abstain_cost"))
+    answered, wrong, observed, horizon = end("answered"), end("wrong"), end("observed"), totals["checkpoints"][-1]
+    best_loss, best_arm = end("best_loss")[totals["pair"]], end("best_arm")[totals["pair"]]
+    alpha, lam, *costs = (totals[name][:, None] for name in ("alpha", "lam", "answer_cost", "abstain_cost"))
     loss = metrics.loss(answered, wrong, horizon, *costs)
     regret = loss - best_loss
-    best_bound, abstaining_bound, paper_bound = (of[name][-1][:, None] for name in RegretBounds._fields)
+    best_bound, abstaining_bound, paper_bound = (totals[name][-1][:, None] for name in RegretBounds._fields)
     columns: dict[str, Any] = {
-        "trial": of["trials"][None],
+        "trial": totals["trials"][None],
         "horizon": horizon,
-        "arms": len(of["grid"]),
-        "grid": of["grid_name"],
-        "eta": of["eta"][:, None],
-        "gamma": of["gamma"][:, None],
+        "arms": len(totals["grid"]),
+        "grid": totals["grid_name"],
+        "eta": totals["eta"][:, None],
+        "gamma": totals["gamma"][:, None],
         "answered": answered,
         "fdr": metrics.fdr(answered, wrong, np.nan),
         "inefficiency": metrics.inefficiency(answered, horizon),
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
         "best_loss": best_loss,
-        "best_threshold": of["grid"][best_arm],
+        "best_threshold": totals["grid"][best_arm],
         "regret": regret,
         "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, abstaining_bound, alpha, lam),
-        "risk_bound": last("risk_bound"),
+        "risk_bound": end("risk_bound"),
         "observed": observed,
-        "fdr_observed": metrics.fdr(observed, last("observed_errors"), np.nan),
-        "aim": last("aim"),
-        "feedback_risk": metrics.fdr_risk(last("settled"), last("learned_errors"), last("aim")),
-        "feedback_risk_bound": last("feedback_risk_bound"),
+        "fdr_observed": metrics.fdr(observed, end("observed_errors"), np.nan),
+        "aim": end("aim"),
+        "feedback_risk": metrics.fdr_risk(end("settled"), end("learned_errors"), end("aim")),
+        "feedback_risk_bound": end("feedback_risk_bound"),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
-        **{rate: of[rate][:, None] for rate in RATE_COLUMNS},
-        "warm_start": of.get("warm_start", np.nan),
+        **{rate: totals[rate][:, None] for rate in RATE_COLUMNS},
+        "warm_start": totals.get("warm_start", np.nan),
     }
-    return _table(of, answered.shape, columns)
+    return _table(totals, answered.shape, columns)
 
 
 def curves_table(totals: Totals) -> Table:
@@ -77,15 +77,15 @@ def curves_table(totals: Totals) -> Table:
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
-    return files.stack([_curves_of(each) for each in of_learners(totals)])
+    return files.stack([_curves_of(x) for x in of_learners(totals)])
 
 
-def _curves_of(of: Totals) -> Table:
-    answered, wrong, best_loss = of["answered"], of["wrong"], of["best_loss"][:, of["pair"]]
-    alpha, *costs = (of[name][:, None] for name in ("alpha", "answer_cost", "abstain_cost"))
+def _curves_of(totals: Totals) -> Table:
+    answered, wrong, best_loss = totals["answered"], totals["wrong"], totals["best_loss"][:, totals["pair"]]
+    alpha, *costs = (totals[name][:, None] for name in ("alpha", "answer_cost", "abstain_cost"))
 
     def curves(rows: slice) -> dict[str, Floats]:
-        n, w, t = answered[rows], wrong[rows], of["checkpoints"][rows, None, None]
+        n, w, t = answered[rows], wrong[rows], totals["checkpoints"][rows, None, None]
         regret = metrics.loss(n, w, t, *costs) - best_loss[rows]
         return {
             "fdr": metrics.fdr(n, w, alpha),
@@ -95,16 +95,16 @@ def _curves_of(of: Totals) -> Table:
             "fdr_risk": metrics.fdr_risk(n, w, alpha),
         }
 
-    def rise(some: slice) -> Floats:
-        return metrics.rise(metrics.fdr_risk(answered[..., some], wrong[..., some], alpha)).max(axis=2)
+    def rise(trials: slice) -> Floats:
+        return metrics.rise(metrics.fdr_risk(answered[..., trials], wrong[..., trials], alpha)).max(axis=2)
 
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
-    further = {
-        "regret_bound": of["best"].T,
-        "risk_bound": of["risk_bound"].mean(axis=2).T if "risk_bound" in of else np.nan,
-        "rise": np.max([rise(some) for some in slices], axis=0).T,
+    extra = {
+        "regret_bound": totals["best"].T,
+        "risk_bound": totals["risk_bound"].mean(axis=2).T if "risk_bound" in totals else np.nan,
+        "rise": np.max([rise(trials) for trials in slices], axis=0).T,
     }
-    return _over_time(of, curves, further)
+    return _by_time(totals, curves, extra)
 
 
 def _slices(total: int, per_item: int) -> list[slice]:
@@ -119,36 +119,36 @@ def asked_table(totals: Totals) -> Table | None:
     ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
     right, with a cut below it.
     """
-    parts = [_asked_of(each) for each in of_learners(totals) if ASKED[0] in each]
+    parts = [_asked_of(x) for x in of_learners(totals) if ASKED[0] in x]
     return files.stack(parts) if parts else None
 
 
-def _asked_of(of: Totals) -> Table:
-    rounds = np.diff(of["checkpoints"], prepend=0)[:, None, None]
-    shares = {kind: np.diff(of[kind], axis=0, prepend=0) / rounds for kind in ASKED}
-    return _over_time(of, lambda rows: {kind: x[rows] for kind, x in shares.items()})
+def _asked_of(totals: Totals) -> Table:
+    rounds = np.diff(totals["checkpoints"], prepend=0)[:, None, None]
+    shares = {kind: np.diff(totals[kind], axis=0, prepend=0) / rounds for kind in ASKED}
+    return _by_time(totals, lambda rows: {kind: x[rows] for kind, x in shares.items()})
 
 
-def _over_time(of: Totals, curves: Callable[[slice], dict[str, Floats]], further: Mapping[str, Any] = {}) -> Table:
-    """Return mean and quantiles over trials of ``curves(rows)``, where ``rows`` are checkpoints, of a learner.
+def _by_time(totals: Totals, curves: Callable[[slice], dict[str, Floats]], extra: Mapping[str, Any] = {}) -> Table:
+    """Return mean and quantiles over trials of ``curves(rows)`` of a learner; ``rows`` are checkpoints.
 
-    ``further`` are other columns, [cells, P] each.
+    ``extra`` are other columns, [cells, P] each.
     """
-    shape = len(of["alpha"]), len(of["checkpoints"])
+    shape = len(totals["alpha"]), len(totals["checkpoints"])
     pieces: dict[str, list[Floats]] = {}
-    for rows in _slices(shape[1], shape[0] * len(of["trials"])):
+    for rows in _slices(shape[1], shape[0] * len(totals["trials"])):
         for curve, values in curves(rows).items():
             pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
-    columns = {"t": of["checkpoints"][None]} | {curve: np.concatenate(x).T for curve, x in pieces.items()}
-    return _table(of, shape, {**columns, **further, **{rate: of[rate][:, None] for rate in RATE_COLUMNS}})
+    columns = {"t": totals["checkpoints"][None]} | {curve: np.concatenate(x).T for curve, x in pieces.items()}
+    return _table(totals, shape, {**columns, **extra, **{rate: totals[rate][:, None] for rate in RATE_COLUMNS}})
 
 
-def _table(of: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
-    """Return what names the cells of a learner, and further columns; all broadcast to ``shape``."""
-    names = {name: of[name] for name in ("learner", "environment", "source")}
-    cells = {"alpha": of["alpha"][:, None], "lambda": of["lam"][:, None]}
+def _table(totals: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
+    """Return the columns that name the cells of a learner, and further ones; all broadcast to ``shape``."""
+    names = {name: totals[name] for name in ("learner", "environment", "source")}
+    cells = {"alpha": totals["alpha"][:, None], "lambda": totals["lam"][:, None]}
     return files.Table({k: np.broadcast_to(v, shape).ravel() for k, v in {**names, **cells, **columns}.items()})
 
 
@@ -157,16 +157,16 @@ def traces_table(trials: Table, sources: Table) -> Table:
 
     ``sources`` has the columns ``trace``, ``alpha``, ``records``, ``error_rate``, ``answerable`` and ``advised``.
     """
-    known = ["records", "error_rate", "answerable", "advised"]
+    source_columns = ["records", "error_rate", "answerable", "advised"]
     joined = trials.rename(columns={"source": "trace"}).merge(
-        sources[["trace", "alpha", *known]].drop_duplicates(), how="left", on=["trace", "alpha"]
+        sources[["trace", "alpha", *source_columns]].drop_duplicates(), how="left", on=["trace", "alpha"]
     )
     share = joined["answered"] / joined["horizon"]
     joined["answered"] = share
     joined["of_answerable"] = np.minimum(share / joined["answerable"], 1).where(joined["answerable"] > 0)
     by_cell = joined.groupby(["trace", "learner", "alpha", "lambda", *RATE_COLUMNS], sort=False, dropna=False)
     columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
-    table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
+    table = by_cell[[*columns]].mean().join(by_cell[["horizon", *source_columns]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
     table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + FDR_TOLERANCE)).astype(int)  # also without answers
     return table[list(TRACES)]
@@ -183,7 +183,7 @@ def risk_holds(trials: Table) -> NDArray[np.bool_]:
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:
     """Return whether Lemma 1 holds in each row, up to rounding: lam R_T <= n + (1 + lam) regret."""
     lam = trials["lambda"]
-    # both sides are divided by 1 + lam, so that no lambda overflows
-    left = lam / (1 + lam) * trials["fdr_risk"]
-    right = trials["answered"] / (1 + lam) + trials["regret"]
-    return (left <= right + 1e-9 * trials["horizon"]).to_numpy()
+    # both sides are divided by 1 + lam, so that a large lambda does not overflow
+    lower = lam / (1 + lam) * trials["fdr_risk"]
+    upper = trials["answered"] / (1 + lam) + trials["regret"]
+    return (lower <= upper + 1e-9 * trials["horizon"]).to_numpy()

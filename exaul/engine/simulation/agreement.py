@@ -1,4 +1,4 @@
-"""Whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
+"""Check whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
 
 A sweep keeps totals, not decisions. With a checkpoint after every round, the differences of the totals are the
 decisions. The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
@@ -44,14 +44,14 @@ def choose_check_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
     return where((3 * t > horizon) & (u < 0.5), 1, 0)
 
 
-def count_parted(mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[int, int]:
+def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int, int]:
     """Return the copies that decide differently in some round, and the decisions of all copies until they do.
 
     Args:
-        mine: [rounds, copies], the decisions of each round, or the totals up to each.
-        theirs: the same, on the other backend.
+        decisions: [rounds, copies], the decisions of each round, or the totals up to each.
+        reference: the same, on the other backend.
     """
-    differs = mine != theirs
+    differs = decisions != reference
     parts = differs.any(axis=0)
     return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
 
@@ -82,28 +82,28 @@ def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = Fals
         kind: Any = NativeSimulation if is_native else JaxSimulation
         simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
-        made = records.make(chunk) if is_native else None  # devices make their own
-        simulation.start(chunk, rates_of_blocks(rates, chunk.block), made)
+        host_records = records.make(chunk) if is_native else None  # devices make their own
+        simulation.start(chunk, rates_of_blocks(rates, chunk.block), host_records)
         sums = simulation.collect()
-    so_far = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
-    return np.diff(so_far, axis=0, prepend=0), simulation.state
+    totals = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
+    return np.diff(totals, axis=0, prepend=0), simulation.state
 
 
 @cache
 def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision: str) -> bool:
     """Return whether a learner, with its name, decides on a backend of this device as on ``dense`` in float64.
 
-    The result is printed, and cached on disk for this device, these versions and sources. An exception (for example
-    a compiler that does not know the device) returns False, and is not cached on disk.
+    The result is printed, and cached on disk for this device, these versions and sources. After an exception (for
+    example, a compiler does not know the device) it is False, and not cached on disk.
     """
     # the name is a hash of everything that can change the outcome: a new driver, version or source checks again
-    of_user = registry.is_user_code(name) and module_hash(name)
-    content = name, backend_name, precision, device(), versions(), engine_hash(), of_user
+    user_hash = registry.is_user_code(name) and module_hash(name)
+    content = name, backend_name, precision, device(), versions(), engine_hash(), user_hash
     folder, digest = cache_folder(), hashlib.sha256(repr(content).encode()).hexdigest()[:32]
     cached = None if folder is None else folder / f"device-check-{digest}"
     if cached is not None and cached.exists():
         return cached.read_text() == "1"
-    where = f"{name} on {backend_name}, first time on {device()}"
+    title = f"{name} on {backend_name}, first time on {device()}"
     try:
         decided, _ = simulate_briefly(learner, backend_of(learner, backend_name, precision))
     except Exception as error:
@@ -111,13 +111,13 @@ def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision
         if reason not in _reported:  # a missing compiler fails for every learner: print it once
             _reported.add(reason)
             message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
-            print(f"{where}: {message}", file=sys.stderr)
+            print(f"{title}: {message}", file=sys.stderr)
         return False
     exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"))
     parted, decisions = count_parted(decided, exact)
     agrees = parted <= TOLERANCE[precision] * decisions
     differs = f"differs from dense in {parted} of {COPIES} copies, and is not used"
-    print(f"{where}: {'decides as dense does' if agrees else differs}", file=sys.stderr)
+    print(f"{title}: {'decides as dense does' if agrees else differs}", file=sys.stderr)
     if cached is not None:
         cached.write_text(str(int(agrees)))
     return agrees

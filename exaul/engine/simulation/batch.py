@@ -1,4 +1,4 @@
-"""Simulate a batch, all learners on some trials of a source, chunk by chunk; and bound what it needs beforehand."""
+"""Simulate a batch (all learners on some trials of a source) chunk by chunk, and bound its needs beforehand."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.native import RecordBlocks
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
-Saves = tuple[SweepFolder, Batch]  # where a state is saved between chunks, and the batch whose state it is
+Saves = tuple[SweepFolder, Batch]  # where states are saved between chunks, and their batch
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
 LARGE_BATCH = 2**30  # bytes; batches larger than this are not faster on a CPU
@@ -58,7 +58,7 @@ class Rollout(Saved):
         self,
         source: PreparedSource,
         learner: PreparedLearner,
-        given: TrialRecords | AdaptivePool,
+        record_source: TrialRecords | AdaptivePool,
         best: NDArray[np.int32] | None = None,
     ) -> None:
         """Prepare round 1.
@@ -66,7 +66,7 @@ class Rollout(Saved):
         Args:
             source: with the trials to simulate.
             learner: with its backend and cells.
-            given: the records; or the ``AdaptivePool`` that an adaptive environment asks from.
+            record_source: the records; or the pool from which an adaptive environment asks.
             best: [pairs x trials] the arms of least loss, which fixed arms read.
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
@@ -76,17 +76,17 @@ class Rollout(Saved):
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
-        records: Any = given
+        records: Any = record_source
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
-            assert isinstance(given, AdaptivePool)
-            self.asked = AskedRecords(copies, given, source.checkpoints)
+            assert isinstance(record_source, AdaptivePool)
+            self.asked = AskedRecords(copies, record_source, source.checkpoints)
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
-            records = Questions(environment, given, Objective(*objective), keys, draw_keys)
+            records = Questions(environment, record_source, Objective(*objective), keys, draw_keys)
         if learner.on_host:
             self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, records)
         else:
@@ -97,9 +97,9 @@ class Rollout(Saved):
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
 
-    def start(self, chunk: Chunk, made: RecordBlocks | None) -> None:
-        """Start to simulate a chunk, on the records that the host made of it, if any."""
-        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block), made)
+    def start(self, chunk: Chunk, records: RecordBlocks | None) -> None:
+        """Start to simulate a chunk, on its records if the host made them."""
+        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block), records)
 
     def collect(self, chunk: Chunk) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
@@ -153,13 +153,13 @@ def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Total
     fixed = [learner for learner in source.learners if learner.is_fixed]
     learners = [learner for learner in source.learners if not learner.is_fixed]
     records = source.trial_records()
-    given = len(source.grid), source.checkpoints, source.answer_cost[:, None], source.abstain_cost[:, None]
+    arguments = len(source.grid), source.checkpoints, source.answer_cost[:, None], source.abstain_cost[:, None]
     if machine.platform() == "cpu":
-        counter = BestArmCounter(records.record_stream, *given)
+        counter = BestArmCounter(records.record_stream, *arguments)
     else:
         from exaul.engine.simulation.rounds import DeviceBestArms  # which imports JAX
 
-        counter = DeviceBestArms(records, *given)
+        counter = DeviceBestArms(records, *arguments)
     rollouts = simulate_learners(source, learners, records, report, saves, counter)
     losses, arms = counter.best()
     if fixed:
@@ -181,11 +181,11 @@ def simulate_learners(
     Args:
         source: with the trials to simulate.
         learners: of the source.
-        records: the same for all learners, as of ``Rollout``.
+        records: the ``record_source`` of all rollouts.
         report: called with the rounds of each chunk, of all copies together.
         saves: the folder and the batch of this state.
         counter: searches for the best arms in these records.
-        best: as of ``Rollout``.
+        best: as in ``Rollout``.
     """
     rollouts = [Rollout(source, learner, records, best) for learner in learners]
     folder, batch = saves
@@ -208,25 +208,25 @@ def simulate_learners(
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
     running: Chunk | None = None
-    simulated = [each for each in (counter, *rollouts) if each is not None]
+    simulated = [part for part in (counter, *rollouts) if part is not None]
 
     def collect() -> None:
         if running is not None:
-            for each in simulated:
-                each.collect(running)
+            for part in simulated:
+                part.collect(running)
             report(copies * running.rounds)
 
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    on_host = source.is_adaptive or machine.platform() == "cpu" or any(each.learner.on_host for each in rollouts)
+    on_host = source.is_adaptive or machine.platform() == "cpu" or any(part.learner.on_host for part in rollouts)
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
         if running is not None and folder.due():
             collect()
             running = None
             folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))
-        made = trial_records.make(chunk) if trial_records and on_host else None
+        chunk_records = trial_records.make(chunk) if trial_records and on_host else None
         collect()
-        for each in simulated:
-            each.start(chunk, made)
+        for part in simulated:
+            part.start(chunk, chunk_records)
         running = chunk
     collect()
     for rollout in rollouts:
@@ -247,45 +247,45 @@ def largest_batch(source: PreparedSource) -> int:
     host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
     if machine.platform() == "cpu":
         host = min(host, bound_resources(source, 1).host + LARGE_BATCH)
-    many = len(source.trials)
-    while many > 1:
-        needed = bound_resources(source, many)
+    count = len(source.trials)
+    while count > 1:
+        needed = bound_resources(source, count)
         if needed.host <= host and needed.device <= device:
             break
-        many = -(-many // 2)
-    return many
+        count = -(-count // 2)
+    return count
 
 
 def bound_resources(source: PreparedSource, trials: int) -> Resources:
-    """Bound the needs of batches of some trials; the largest is mostly ``copies x (3 x state + 16 x checkpoints)``.
+    """Bound the needs of a batch of some trials; the main term is ``copies x (3 x state + 16 x checkpoints)``.
 
     The bytes of a state follow from its shape, so that nothing is compiled.
     """
     cpu, adaptive, points = machine.platform() == "cpu", source.is_adaptive, len(source.checkpoints)
     arms, learners = len(source.grid), source.learners
-    most = max(len(learner.cells.pair) for learner in learners) * trials
+    largest = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
     environment = source.environment
-    streams = most if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
-    states = kept = 0
+    streams = largest if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
+    states = totals = 0
     for learner in learners:
         copies = len(machine.padded_indices(len(learner.cells.pair) * trials))
         states += copies * COPIED * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
-        kept += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
-        kept += copies * points * 8 * (1 + len(ASKED)) * adaptive
-    rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(most if adaptive else trials)) * BLOCK
+        totals += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
+        totals += copies * points * 8 * (1 + len(ASKED)) * adaptive
+    rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(largest if adaptive else trials)) * BLOCK
     # of records, one chunk is made while one is simulated
     chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
-    slices = max(most, min(SLICE, most * points)) * CURVE_BYTES
-    tables = most * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
+    slices = max(largest, min(SLICE, largest * points)) * CURVE_BYTES
+    tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.on_host for learner in learners)
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
-    host = BASE + machine.resident_bytes() + programs + chunk + hindsight + kept + tables + states * cpu
+    host = BASE + machine.resident_bytes() + programs + chunk + hindsight + totals + tables + states * cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
     # programs for a device hold up to three times as much (as XLA compiles them for an H100)
-    device = 0 if cpu else 3 * (states + hindsight * (not adaptive)) + 16 * most * points + pools
+    device = 0 if cpu else 3 * (states + hindsight * (not adaptive)) + 16 * largest * points + pools
     cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
     saved = states // COPIED + all_trials * cells * points * 16
     disk = ROW_BYTES * cells * (all_trials + points) + FIGURE_BYTES + saved
@@ -305,8 +305,8 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
         arms, zero = len(source.grid), np.zeros(1, np.int32)
         start = start_copies(learner.definition.rule, arms, learner.start, zero, zero)
         with jax.enable_x64(True):
-            made = learner.definition.rule.make(arms)
-            shapes = jax.eval_shape(lambda: initial_states(made, start))
+            functions = learner.definition.rule.make(arms)
+            shapes = jax.eval_shape(lambda: initial_states(functions, start))
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
         return state
@@ -315,16 +315,16 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
 
 def describe_needs(source: PreparedSource) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
-    most = largest_batch(source)
-    needed = bound_resources(source, most)
+    size = largest_batch(source)
+    needed = bound_resources(source, size)
     cells = sum(len(learner.cells.pair) for learner in source.learners)
     copies = cells * len(source.trials)
-    many = -(-len(source.trials) // most)
+    many = -(-len(source.trials) // size)
     on_device = f", {machine.show_bytes(needed.device)} on the device" * bool(needed.device)
     show, free = machine.show_bytes, machine.host_memory()
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
-        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
+        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {size:,} trials"),
         ("rounds", f"{source.horizon:,} of each copy, {copies * source.horizon:,} in all"),
         ("memory", f"at most {show(needed.host)} ({show(free)} free){on_device}"),
         ("disk", f"at most {show(needed.disk)}, with the state while it runs"),

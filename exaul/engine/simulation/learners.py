@@ -80,19 +80,19 @@ def choose_backend(
     """
     by_rounds = feedback_of(sweep, learner) != PERFECT_FEEDBACK or isinstance(environment, Adaptive)
     is_counted = isinstance(learner.rule, Fixed) and not by_rounds
-    wanted, precision = None if is_counted else sweep.backend, sweep.precision
+    request, precision = None if is_counted else sweep.backend, sweep.precision
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(BLOCK, horizon) if has_weights(learner) else 0.0
     out_of_range = "blocks" if steps > LARGEST_STEP[precision] else None
-    if wanted is not None and (backend := backend_of(learner, wanted, precision)) is not None:
-        if wanted == out_of_range:
+    if request is not None and (backend := backend_of(learner, request, precision)) is not None:
+        if request == out_of_range:
             raise BadInput(
-                f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
+                f"backend: {request} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
             )
-        return wanted, backend
+        return request, backend
     platform = machine.platform()
     for fastest in ("rows",) if by_rounds else FASTEST.get(platform, ()):
         backend = backend_of(learner, fastest, precision)
@@ -118,8 +118,8 @@ class Cells(NamedTuple):
     @property
     def factors(self) -> tuple[Floats, Floats]:
         """The factors of the learner's eta and gamma."""
-        both = np.nan_to_num(self.eta_scale, nan=1.0)
-        return both * np.nan_to_num(self.step, nan=1.0), both * np.nan_to_num(self.gamma_scale, nan=1.0)
+        shared = np.nan_to_num(self.eta_scale, nan=1.0)
+        return shared * np.nan_to_num(self.step, nan=1.0), shared * np.nan_to_num(self.gamma_scale, nan=1.0)
 
 
 def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats, lam: Floats) -> Cells:
@@ -173,7 +173,7 @@ class PreparedLearner(NamedTuple):
         return isinstance(self.definition.rule, Fixed)
 
     def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
-        """Return the bound of R_t of the learner, which has one, after some rounds and answers.
+        """Return the bound of R_t, if the learner has one, after some rounds and answers.
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
@@ -181,10 +181,10 @@ class PreparedLearner(NamedTuple):
         shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
         rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
         bound = np.empty(shape)
-        for some, rates in self.rates_of_cells():
-            of_cells = type(state)(*(x[some, None] for x in state)) if state else ()
-            t, many, aim = (x[..., some, :] for x in (rounds, answered, alpha))
-            bound[..., some, :] = bound_risk(self.definition, rates, lengths, t, many, arms, aim, of_cells)
+        for subset, rates in self.rates_of_cells():
+            of_cells = type(state)(*(x[subset, None] for x in state)) if state else ()
+            t, count, aim = (x[..., subset, :] for x in (rounds, answered, alpha))
+            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, t, count, arms, aim, of_cells)
         return bound
 
     def with_aim(self, copies: Copies) -> Copies:
@@ -215,7 +215,7 @@ def prepare_learner(
             JAX finds no device.
     """
     arms, horizon = len(grid), int(checkpoints[-1])
-    # each cell multiplies these by its factors; that of a step is the step, so that here it is 1
+    # each cell multiplies these by its factors; the factor of a step is the step itself, so that here it is 1
     eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
@@ -223,15 +223,15 @@ def prepare_learner(
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     ends = {"best": checkpoints, "abstaining": checkpoints[-1:], "paper": checkpoints[-1:]}
     nothing = {field: np.full((len(t), len(cells.pair)), np.nan) for field, t in ends.items()}
-    most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
-    backend_name, backend = choose_backend(name, learner, sweep, environment, most, horizon)
+    largest = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
+    backend_name, backend = choose_backend(name, learner, sweep, environment, largest, horizon)
     feedback = feedback_of(sweep, learner)
     backend = with_feedback(name, learner, backend, feedback, rates)
     prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, feedback, start)
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
-        for some, known in prepared.rates_of_cells():
-            given = arms, sweep.delta, cells.alpha[some], cells.lam[some]
+        for subset, cell_rates in prepared.rates_of_cells():
+            arguments = arms, sweep.delta, cells.alpha[subset], cells.lam[subset]
             for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
-                row[some] = regret_at(bound, known, int(t), *given)
+                row[subset] = regret_at(bound, cell_rates, int(t), *arguments)
     return prepared

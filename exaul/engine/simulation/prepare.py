@@ -163,7 +163,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         all_records=all_records,
         records=loaded,
         log=log,
-        log_names={name: past.name for name, past in logs.items() if past is not None},
+        log_names={name: x.name for name, x in logs.items() if x is not None},
         trials=np.array(sweep.trial_numbers),
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
@@ -188,9 +188,9 @@ def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:
 def _check_memory(sweep: Sweep, horizon: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
-    least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
-    if least > (free := machine.host_memory()):
-        needed, free_bytes = machine.show_bytes(least), machine.show_bytes(free)
+    required = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
+    if required > (free := machine.host_memory()):
+        needed, free_bytes = machine.show_bytes(required), machine.show_bytes(free)
         raise BadInput(
             f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.points} found; they need at least {needed} "
             f"of memory, and {free_bytes} is free"
@@ -209,10 +209,10 @@ def _split_log(
         return records, None
     if (fraction := sweep.warm_fraction) is None:
         return records, load_log(str(sweep.warm_start), sweep)
-    first, *others = records
+    first, *following = records
     in_order = isinstance(environment, Oblivious) and not environment.shuffled
-    log, rest = split_log(first, fraction, in_order, sweep.seed)
-    return (rest, *others), log
+    log, played = split_log(first, fraction, in_order, sweep.seed)
+    return (played, *following), log
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[str, Learner[Any]]:
@@ -243,9 +243,9 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
             raise BadInput(f"{name}: given, but this is one sweep, not one for each trace")
     needed = environment.sources
     names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
-    kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
-    if many != needed:
-        raise BadInput(f"{kind}: {many} given; {sweep.environment} needs {needed}")
+    kind, size = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
+    if size != needed:
+        raise BadInput(f"{kind}: {size} given; {sweep.environment} needs {needed}")
     if sweep.group is not None and isinstance(environment, Oblivious):
         raise BadInput(f"group: given, but {sweep.environment} does not choose among groups")
     if sweep.group is not None and any(text.startswith("groups=") for text in sweep.tunables):
@@ -267,12 +267,12 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
     The default uses no record twice if the sources are shorter than PAPER_HORIZON, except in adaptive
     environments, which choose records.
     """
-    usual = length = environment.sources * min(len(r.scores) for r in records)
+    default = length = environment.sources * min(len(r.scores) for r in records)
     if isinstance(environment, Adaptive):
-        usual = PAPER_HORIZON
+        default = PAPER_HORIZON
     elif environment.shuffled or environment.sources > 1:
-        usual = min(PAPER_HORIZON, length)
+        default = min(PAPER_HORIZON, length)
     elif sweep.horizon is not None and sweep.horizon > length:
-        whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
-        raise BadInput(f"horizon: {sweep.horizon} found; {whole}")
-    return usual if sweep.horizon is None else sweep.horizon
+        length_clause = f"{sweep.environment} of {records[0].name} has {length} rounds"
+        raise BadInput(f"horizon: {sweep.horizon} found; {length_clause}")
+    return default if sweep.horizon is None else sweep.horizon

@@ -66,7 +66,7 @@ def simulate_chunk(
     rates: Rates,
     copies: Copies,
     keys: Draws,
-    given: tuple[Any, ...],
+    inputs: tuple[Any, ...],
     imperfect: ImperfectFeedback | None,
 ) -> tuple[Carry, tuple[Sums, tuple[Any, ...]]]:
     """Simulate K blocks: the one compiled program of a learner.
@@ -79,8 +79,8 @@ def simulate_chunk(
         rates: [K].
         copies: [B].
         keys: [U], of the learners' draws.
-        given: the other fields of the streams; or objective, keys and pool of an adaptive environment.
-        imperfect: as of ``RuleParams``.
+        inputs: the other fields of the streams; or objective, keys and pool of an adaptive environment.
+        imperfect: as in ``RuleParams``.
 
     Returns:
         The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
@@ -91,17 +91,17 @@ def simulate_chunk(
     keys = jax.tree.map(lambda x: x[None], keys)
 
     def on_records(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
-        cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
+        cuts, errors, records_read = read_block(Streams(plan, *inputs), now.records_read, block.block)
         learner, state = now.learner
         shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
         cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
         rounds = Block(cuts, errors, draws, block.active)
         state, answered = advance_copies(learner, state, rounds, params, shared)
-        after = now._replace(learner=(learner, state), records_read=records_read)
-        return after, answered, errors.reshape(BLOCK, -1), ()
+        carry = now._replace(learner=(learner, state), records_read=records_read)
+        return carry, answered, errors.reshape(BLOCK, -1), ()
 
     def on_questions(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
-        objective, env_keys, pool = given
+        objective, env_keys, pool = inputs
         env_keys = jax.tree.map(lambda x: x[None], env_keys)
         drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
             uniforms.uniform(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
@@ -110,69 +110,69 @@ def simulate_chunk(
         env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
         learner, state = now.learner
 
-        def one_game(mine: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
+        def one_game(learner_state: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
             """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
 
             def one(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
                 return play_round(learner, environment, pool, states, params, objective, *x)
 
-            return lax.scan(one, (reweigh(learner, mine, params), state), (*x, block.active))
+            return lax.scan(one, (reweigh(learner, learner_state, params), state), (*x, block.active))
 
         games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
-        (state, asking), (answered, *asked) = games(state, now.environment, params, objective, draws, env_draws)
-        return now._replace(learner=(learner, state), environment=asking), answered, asked[1], tuple(asked)
+        (state, asking), (answered, *questions) = games(state, now.environment, params, objective, draws, env_draws)
+        return now._replace(learner=(learner, state), environment=asking), answered, questions[1], tuple(questions)
 
     def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         rounds, rates = x
         params = copies.rule_params(rates, rounds.block, imperfect)
         draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, rounds.block, numbers))
         simulate = on_records if environment is None else on_questions
-        after, answered, errors, asked = simulate(now, rounds, params, draws)
+        carry, answered, errors, questions = simulate(now, rounds, params, draws)
         wrong = jnp.where(answered, errors, 0.0)
         sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, rounds.checkpoint_rounds)
-        return after._replace(sums=sums), (at_checkpoints, asked)
+        return carry._replace(sums=sums), (at_checkpoints, questions)
 
     return lax.scan(block, now, (chunk, rates))
 
 
 def _sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
     """Return the sum of the amounts [C] of the rounds of each cut, [H]."""
-    each = jnp.arange(arms, dtype=jnp.int32)[None]
-    some = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
-    return reduce(jnp.add, [jnp.sum(jnp.where(cuts[x, None] == each, amounts[x, None], 0.0), axis=0) for x in some])
+    cut = jnp.arange(arms, dtype=jnp.int32)[None]
+    parts = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
+    return reduce(jnp.add, [jnp.sum(jnp.where(cuts[x, None] == cut, amounts[x, None], 0.0), axis=0) for x in parts])
 
 
 @partial(jax.jit, static_argnames=("plan",), donate_argnames=("now",))
 def count_chunk(
-    plan: Any, now: tuple[Array, Array], chunk: Chunk, given: tuple[Any, ...], costs: tuple[Array, Array]
+    plan: Any, now: tuple[Array, Array], chunk: Chunk, stream_fields: tuple[Any, ...], costs: tuple[Array, Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Count the records of K blocks by cut, and find the arms of least loss on the way, as ``find_best_arms`` does.
 
-    ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as of
+    ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as in
     ``Carry``. Return it after the chunk, and least losses and arms [K, S, pairs, R] at its checkpoints.
     """
     answer_cost, abstain_cost = (cost[:, :, None] for cost in costs)
 
     def block(now: tuple[Array, Array], x: Chunk) -> Any:
         by_cut, records_read = now
-        cuts, errors, records_read = read_block(Streams(plan, *given), records_read, x.block)
+        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, x.block)
         cuts, amounts = cuts.T, jnp.stack([jnp.ones_like(errors.T), errors.T])
 
-        def after(rounds: Array) -> Array:
+        def sums_after(rounds: Array) -> Array:
             """Return the sums after some rounds of the block."""
             counted = jnp.where(jnp.arange(BLOCK, dtype=jnp.int32) < rounds, amounts, 0.0)
-            # One after the other: of both sums XLA makes a kernel that takes ten times as long (measured).
+            # One after the other: for both sums at once, XLA's kernel takes ten times as long (measured).
             return by_cut + lax.map(partial(jax.vmap(partial(_sum_by_cut, by_cut.shape[2])), cuts), counted)
 
         def find(rounds: Array) -> tuple[Array, Array]:
-            abstained, below = jnp.cumsum(after(rounds), axis=2)[:, None]
+            abstained, below = jnp.cumsum(sums_after(rounds), axis=2)[:, None]
             losses = answer_cost * (below[..., -1:] - below) + abstain_cost * abstained  # [pairs, R, H]
             return jnp.min(losses, axis=2), jnp.argmin(losses, axis=2).astype(jnp.int32)
 
         shape = len(costs[0]), len(cuts)
         nothing = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
         at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: nothing, y), x.checkpoint_rounds)
-        return (after(jnp.sum(x.active, dtype=jnp.int32)), records_read), at_checkpoints
+        return (sums_after(jnp.sum(x.active, dtype=jnp.int32)), records_read), at_checkpoints
 
     return lax.scan(block, now, chunk)
 
@@ -183,13 +183,13 @@ class OnDevice(Saved):
     changing: tuple[str, ...] = ("leaves",)
     now: Any
 
-    def launch(self, program: Any, static: Any, *given: Any) -> None:
+    def launch(self, program: Any, static: Any, *arguments: Any) -> None:
         """Call a program on a thread: those of all parts compile side by side. ``result()`` waits for it."""
 
         def call() -> Any:
             with jax.enable_x64(True):  # in this thread; arrays of NumPy, from a save, cannot be donated
-                self.now, others = program(*static, jax.tree.map(jnp.asarray, self.now), *given)
-            return others
+                self.now, outputs = program(*static, jax.tree.map(jnp.asarray, self.now), *arguments)
+            return outputs
 
         self.result = threads().submit(call).result
 
@@ -205,13 +205,13 @@ class DeviceBestArms(OnDevice, BestArmCounter):
 
     changing = "leaves", "best_loss", "best_arm"
 
-    def __init__(self, records: TrialRecords, *given: Any) -> None:
-        """Prepare round 1; ``given`` is as of ``BestArmCounter``, after the first."""
-        super().__init__(records.record_stream, *given)
+    def __init__(self, records: TrialRecords, *arguments: Any) -> None:
+        """Prepare round 1; ``arguments`` are those of ``BestArmCounter`` after the first."""
+        super().__init__(records.record_stream, *arguments)
         self.records = records
         self.now = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
 
-    def start(self, chunk: Chunk, made: object) -> None:
+    def start(self, chunk: Chunk, records: object) -> None:
         """Start to count a chunk."""
         streams, _ = self.records.on_device
         self.launch(count_chunk, streams[:1], chunk, streams[1:], self.costs)
@@ -248,18 +248,18 @@ class JaxSimulation(OnDevice):
         """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``now``."""
         records, changing = self.records, (chunk, rates, self.copies)
         if isinstance(records, Questions):
-            given = records.objective, records.keys, records.pool
-            return (records.environment, None), *changing, records.draw_keys, given, self.backend.imperfect
+            inputs = records.objective, records.keys, records.pool
+            return (records.environment, None), *changing, records.draw_keys, inputs, self.backend.imperfect
         (plan, *streams), draw_keys = records.on_device
         return (None, plan), *changing, draw_keys, tuple(streams), self.backend.imperfect
 
-    def start(self, chunk: Chunk, rates: Rates, made: object) -> None:
+    def start(self, chunk: Chunk, rates: Rates, records: object) -> None:
         """Start to simulate a chunk; the device makes its own records."""
         self.launch(simulate_chunk, *self.arguments(chunk, rates))
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
-        sums, asked = self.result()
+        sums, questions = self.result()
         # cuts and errors [K C, B] of the chunk, in an adaptive environment
-        self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
+        self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in questions)
         return Sums(*(np.asarray(x) for x in sums))

@@ -1,6 +1,6 @@
-"""Chunks of rounds: their records, their simulation in compiled loops, what is counted of them, and saves between.
+"""Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them.
 
-A simulation (``NativeSimulation``, and ``JaxSimulation`` in JAX) is B copies of a learner on a backend, B a
+A simulation (``NativeSimulation``, or ``JaxSimulation`` in JAX) is B copies of a learner on a backend; B is a
 multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
@@ -66,7 +66,7 @@ def saved_arrays(part: Any) -> list[NDArray[Any]]:
     if isinstance(part, Saved):
         part = [getattr(part, name) for name in part.changing]
     if isinstance(part, list | tuple | dict):
-        return [x for each in (part.values() if isinstance(part, dict) else part) for x in saved_arrays(each)]
+        return [x for item in (part.values() if isinstance(part, dict) else part) for x in saved_arrays(item)]
     return [] if part is None else [part]
 
 
@@ -90,9 +90,9 @@ class TrialRecords(Saved):
         """Make the records of the next chunk for compiled code; devices make their own."""
         shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
-        made = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block))
-        native.fill(self.streams, self.records_read, chunk.first_round, made.rounds, made.cuts, made.errors)
-        return made
+        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block))
+        native.fill(self.streams, self.records_read, chunk.first_round, blocks.rounds, blocks.cuts, blocks.errors)
+        return blocks
 
     @cached_property
     def on_device(self) -> tuple[Streams, uniforms.Draws]:
@@ -126,8 +126,8 @@ def blocks_per_chunk(width: int, on_host: bool = True) -> int:
     ``width`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
     whether the host makes records or counts what was asked.
     """
-    whole = SPAN // BLOCK
-    return max(whole, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * width) // whole * whole)
+    span_blocks = SPAN // BLOCK
+    return max(span_blocks, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * width) // span_blocks * span_blocks)
 
 
 def make_chunks(
@@ -136,7 +136,7 @@ def make_chunks(
     """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
-    and ``on_host`` are as of ``blocks_per_chunk``.
+    and ``on_host`` are as in ``blocks_per_chunk``.
     """
     horizon = int(checkpoints[-1])
     blocks = -(-horizon // BLOCK)
@@ -164,11 +164,11 @@ class NativeSimulation(Saved):
         self.state = backend.init(arms, start, trial_records.streams.stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
-    def start(self, chunk: Chunk, rates: Rates, made: native.RecordBlocks) -> None:
-        """Start to simulate a chunk, on the records that were made of it."""
+    def start(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
+        """Start to simulate a chunk, on its records."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
         self.tally = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
-        self.running = self.backend.simulate(self.state, made, rates, self.copies, self.tally)
+        self.running = self.backend.simulate(self.state, records, rates, self.copies, self.tally)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
@@ -212,24 +212,24 @@ class BestArmCounter(Saved):
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
-    def start(self, chunk: Chunk, made: Any) -> None:
-        """Count the cuts and errors [R, at least K C] that were made of a chunk, in the order of rounds."""
+    def start(self, chunk: Chunk, records: Any) -> None:
+        """Count the cuts and errors [R, at least K C] of a chunk, in the order of rounds."""
         ends = self.checkpoints[chunk.rows(self.checkpoints)] - chunk.first_round
-        given = made.cuts, made.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
-        self.keep(chunk, *native.find_best_arms(*given))
+        arguments = records.cuts, records.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
+        self.keep(chunk, *native.find_best_arms(*arguments))
 
     def collect(self, chunk: Chunk) -> None:
-        """Wait for nothing: all is counted."""
+        """Do nothing: ``start`` has counted all."""
 
     def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
-        """Keep what was found at the checkpoints of a chunk, of each stream [..., R]."""
+        """Keep the least losses and their arms at the checkpoints of a chunk, of each stream [..., R]."""
         if len(losses):
             self.best_loss[chunk.rows(self.checkpoints)] = losses[:, :, self.record_stream]
             self.best_arm[:] = arms[-1][:, self.record_stream]
 
 
 class AskedRecords(Saved):
-    """The best arms in hindsight of B copies, and sums over the records that they were asked, by kind.
+    """The best arms in hindsight of B copies, and sums by kind over the records that they were asked.
 
     They are counted on the host, since a program of JAX that also counts is many times slower (measured). Every
     copy is asked records of its own.

@@ -33,8 +33,8 @@ def try_user_code(prepared: Any) -> None:
         check_adaptive(name, environment, prepared.adaptive_pool(), objective)
     for learner in prepared.learners:
         if is_user_code(learner.name):
-            how = TRACED if isinstance(learner.definition.rule, Own) else SCALAR
-            with user_code_errors("learners:", learner.name, how):
+            requirement = TRACED if isinstance(learner.definition.rule, Own) else SCALAR
+            with user_code_errors("learners:", learner.name, requirement):
                 try_learner(learner, environment, len(prepared.grid), prepared.horizon)
 
 
@@ -52,11 +52,11 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     for rate, values in learner.rates._asdict().items():
         wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
         check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
-    most = 1 if isinstance(definition.rule, Sided) else np.inf
-    for number, low, high in (("prior", 0, most), ("decay", 0.07, 1)):
-        value = getattr(definition.rule, number, None)
-        holds = value is None or low < value < high
-        check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
+    upper = 1 if isinstance(definition.rule, Sided) else np.inf
+    for field, low, high in (("prior", 0, upper), ("decay", 0.07, 1)):
+        value = getattr(definition.rule, field, None)
+        is_valid = value is None or low < value < high
+        check_holds(f"learners: {field} of {name}", value, is_valid, f"between {low} and {high}")
     _check_rule(learner, arms)
     sees = isinstance(environment, Adaptive) and environment.sees_distribution
     if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.make(arms), "distribution"):
@@ -73,15 +73,15 @@ def _check_rule(learner: PreparedLearner, arms: int) -> None:
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
     eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
     params = RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)
-    least = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # of other rules, numbers may be negative
+    lower = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # other rules may return negative numbers
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or learner.definition.feedback == "full":
             returned = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
             for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
-                if not np.isfinite(number) or number < least:
+                if not np.isfinite(number) or number < lower:
                     raise BadInput(
                         f"learners: the rule of {learner.name} returns {number} if P = {P}, answered = {answered} "
-                        f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
+                        f"and error = {error}; it must be finite{' and at least 0' if lower == 0 else ''}"
                     )
 
 
@@ -124,8 +124,8 @@ def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
         jax.eval_shape(partial(environment.choose_pool, jnp.where), t, horizon, u)  # as on a device
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
-        wanted = f"it must be from 0 to {environment.sources - 1}"
-        raise BadInput(f"environment: choose_pool of {name} returns {outside.flat[0]}; {wanted}")
+        allowed = f"it must be from 0 to {environment.sources - 1}"
+        raise BadInput(f"environment: choose_pool of {name} returns {outside.flat[0]}; {allowed}")
 
 
 def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objective: Objective) -> None:
@@ -141,15 +141,15 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
 
     with user_code_errors("environment: functions of", name, TRACED):
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
-        *record, before, after = games(pool, objective, np.array([True, False]))
-        cut, error = map(np.asarray, record)  # what compares them below is outside x64
-        form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
+        *record, initial, later = games(pool, objective, np.array([True, False]))
+        cut, error = map(np.asarray, record)  # they are compared outside x64
+        form, next_form = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (initial, later))
     field = f"environment: {name}"
-    if form != other:
-        raise BadInput(f"{field}: see returns a state of form {other}; it must be that of init, {form}")
-    for what, value, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
+    if form != next_form:
+        raise BadInput(f"{field}: see returns a state of form {next_form}; it must be that of init, {form}")
+    for part, value, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
         if value.shape != (2,) or value.dtype.kind not in kind:
             kinds = f"{value.dtype} of shape {value.shape[1:]}"
-            raise BadInput(f"{field}: ask returns {what} as {kinds}; it must be as in AskedRecord")
+            raise BadInput(f"{field}: ask returns {part} as {kinds}; it must be as in AskedRecord")
         if not np.all((value >= low) & (value <= high)):
-            raise BadInput(f"{field}: ask returns {what} {value.tolist()}; it must be from {low} to {high}")
+            raise BadInput(f"{field}: ask returns {part} {value.tolist()}; it must be from {low} to {high}")

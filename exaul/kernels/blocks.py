@@ -1,4 +1,4 @@
-"""The backend for devices, in JAX: rounds in pieces of 8, on 9 numbers; no sort and no scatter.
+"""The backend for devices, in JAX: it simulates pieces of 8 rounds on 9 numbers, with no sort and no scatter.
 
 Over n rounds at most n cuts occur, so the arms keep their ratios within at most n + 1 groups, and sums over the
 groups replace their weights without loss. An arm's group is the number of cuts that it reaches:
@@ -8,7 +8,7 @@ groups replace their weights without loss. An arm's group is the number of cuts 
     groups              0     1    2      3       4        n + 1 sums; two rounds of one cut leave a group empty
 
 A round (line "Update" of Algorithm "ExAUL") changes 9 numbers, and XLA computes it for all copies in a few
-elementwise kernels. After a piece the arms get what their group got. Weights are computed anew every 256 rounds.
+elementwise kernels. After a piece each arm gets what its group got. Weights are computed anew every 256 rounds.
 """
 
 import functools
@@ -46,16 +46,16 @@ def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
     chex.assert_shape(block[:2], (BLOCK,))
     pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), block)
 
-    def one(carry: tuple[Any, list[jax.Array]], x: tuple[Block, jax.Array]) -> Any:
+    def one_piece(carry: tuple[Any, list[jax.Array]], x: tuple[Block, jax.Array]) -> Any:
         state, answers = advance(carry[0], *x)
-        bits = functools.reduce(lambda bits, yes: bits << 1 | yes.astype(jnp.uint64), answers, jnp.uint64(0))
-        words = zip(carry[1], [*carry[1][1:], bits << WORD - PIECE], strict=True)
-        return (state, [word << PIECE | after >> WORD - PIECE for word, after in words]), None
+        bits = functools.reduce(lambda bits, answer: bits << 1 | answer.astype(jnp.uint64), answers, jnp.uint64(0))
+        pairs = zip(carry[1], [*carry[1][1:], bits << WORD - PIECE], strict=True)
+        return (state, [word << PIECE | following >> WORD - PIECE for word, following in pairs]), None
 
-    first = [jnp.uint64(0)] * (BLOCK // WORD)
-    (state, words), _ = lax.scan(one, (state, first), (pieces, jax.vmap(_group_of)(pieces.cuts, pieces.cuts)))
-    places = jnp.arange(WORD - 1, -1, -1, dtype=jnp.uint64)
-    return state, jnp.concatenate([word >> places & 1 == 1 for word in words])
+    zeros = [jnp.uint64(0)] * (BLOCK // WORD)
+    (state, words), _ = lax.scan(one_piece, (state, zeros), (pieces, jax.vmap(_group_of)(pieces.cuts, pieces.cuts)))
+    shifts = jnp.arange(WORD - 1, -1, -1, dtype=jnp.uint64)
+    return state, jnp.concatenate([word >> shifts & 1 == 1 for word in words])
 
 
 def _group_of(arms: jax.Array, cuts: jax.Array) -> jax.Array:
@@ -70,10 +70,10 @@ def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.
     """
     # behind the barrier XLA stores a byte for each arm, in place of nine masks [B, H]
     group = lax.optimization_barrier(_group_of(jnp.arange(values.size, dtype=jnp.int32), cuts))
-    of_groups = [jnp.where(group == g, values, 0) for g in range(PIECE + 1)]
-    zeros = [jnp.zeros((), values.dtype)] * len(of_groups)
+    masked = [jnp.where(group == g, values, 0) for g in range(PIECE + 1)]
+    zeros = [jnp.zeros((), values.dtype)] * len(masked)
     # one reduction of all groups is one kernel, which reads the values once
-    return lax.reduce(of_groups, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], (0,)), group
+    return lax.reduce(masked, zeros, lambda x, y: [a + b for a, b in zip(x, y, strict=True)], (0,)), group
 
 
 @jax.tree_util.register_static
@@ -98,15 +98,15 @@ class SidedBlocks(ByBlocks):
     def _advance_piece(
         self, params: RuleParams, arrays: Any, rounds: Block, below: jax.Array
     ) -> tuple[Any, list[jax.Array]]:
-        """Simulate a piece, with losses and weights [H]; return these after it, and the answers."""
+        """Simulate a piece with losses and weights [H]; return both after the piece, and the answers."""
         losses, weights = arrays
-        inner, group = _collapse(weights, rounds.cuts)
-        outcomes: Any = [(1.0, 0.0)] * len(inner)  # factor of the weights, and charge
+        sums, group = _collapse(weights, rounds.cuts)
+        outcomes: Any = [(1.0, 0.0)] * len(sums)  # factor of the weights, and charge
         answers = []
         for i in range(PIECE):
-            x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
-            is_below = [g < below[i] for g in range(len(inner))]
-            pairs = list(zip(is_below, inner, strict=True))
+            x: Block = jax.tree.map(lambda field, i=i: field[i], rounds)
+            is_below = [g < below[i] for g in range(len(sums))]
+            pairs = list(zip(is_below, sums, strict=True))
             low = _sum_in_order([jnp.where(b, w, 0) for b, w in pairs]).astype(jnp.float64)
             high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
             P, Q = low / (low + high), high / (low + high)
@@ -119,11 +119,11 @@ class SidedBlocks(ByBlocks):
             factor = jnp.exp(-params.eta * jnp.abs(gap)).astype(self.precision)
             factors = jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)
             sides = [jnp.where(b, *factors) for b in is_below]
-            inner = [w * side for w, side in zip(inner, sides, strict=True)]
-            before = zip(outcomes, sides, is_below, strict=True)
-            outcomes = [(change * side, charge + jnp.where(b, gap, 0.0)) for (change, charge), side, b in before]
-        of_groups = zip(*outcomes, strict=True)
-        factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(z)]) for z in of_groups)
+            sums = [w * side for w, side in zip(sums, sides, strict=True)]
+            updates = zip(outcomes, sides, is_below, strict=True)
+            outcomes = [(product * side, charge + jnp.where(b, gap, 0.0)) for (product, charge), side, b in updates]
+        columns = zip(*outcomes, strict=True)
+        factor, charge = (_sum_in_order([jnp.where(group == g, x, 0) for g, x in enumerate(y)]) for y in columns)
         return (losses + charge, weights * factor), answers
 
 
@@ -138,27 +138,27 @@ class RankedBlocks(RankedLearner, ByBlocks):
     def _advance_piece(
         self, params: RuleParams, state: RankedState, rounds: Block, below: jax.Array
     ) -> tuple[RankedState, list[jax.Array]]:
-        """Simulate a piece; padding counts as rounds do, for nothing reads the counts after it."""
+        """Simulate a piece; padding is counted like rounds, since nothing reads the counts after it."""
         rule, (numbers, counts) = self.definition.rule, state
-        inner, _ = _collapse(counts, rounds.cuts)
+        sums, _ = _collapse(counts, rounds.cuts)
         fades = rule.decay ** np.arange(PIECE + 1.0)
         answers = []
         for i in range(PIECE):
-            x: Block = jax.tree.map(lambda each, i=i: each[i], rounds)
-            low = _sum_in_order([jnp.where(g < below[i], n, 0.0) for g, n in enumerate(inner)])
-            same = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
-            high = low + _sum_in_order([counts[x.cuts] * fades[i], *same])
-            P = rule.decide(jnp.where, numbers, *(n / _sum_in_order(inner) for n in (high, low)))
+            x: Block = jax.tree.map(lambda field, i=i: field[i], rounds)
+            low = _sum_in_order([jnp.where(g < below[i], n, 0.0) for g, n in enumerate(sums)])
+            repeats = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
+            high = low + _sum_in_order([counts[x.cuts] * fades[i], *repeats])
+            P = rule.decide(jnp.where, numbers, *(n / _sum_in_order(sums) for n in (high, low)))
             answers.append(answered := (x.draws.decision < P) & x.active)
-            after = rule.learn(jnp.where, numbers, answered, x.errors, params)
-            numbers = jax.tree.map(partial(jnp.where, x.active), after, numbers)
+            new_numbers = rule.learn(jnp.where, numbers, answered, x.errors, params)
+            numbers = jax.tree.map(partial(jnp.where, x.active), new_numbers, numbers)
             # the arm of the cut is in the group ``below``, the first that is not below the cut
-            inner = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(inner)]
-        # behind the barrier the counts change in place, when those before were read
+            sums = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(sums)]
+        # behind the barrier the counts change in place, after the old ones were read
         counts, numbers = lax.optimization_barrier((counts, numbers))
         arms = jnp.arange(self.arms, dtype=jnp.int32)
-        new = [jnp.where(arms == rounds.cuts[i], fades[PIECE - 1 - i], 0.0) for i in range(PIECE)]
-        return RankedState(numbers, _sum_in_order([counts * fades[PIECE], *new])), answers
+        added = [jnp.where(arms == rounds.cuts[i], fades[PIECE - 1 - i], 0.0) for i in range(PIECE)]
+        return RankedState(numbers, _sum_in_order([counts * fades[PIECE], *added])), answers
 
 
 @jax.tree_util.register_static

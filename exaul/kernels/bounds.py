@@ -1,6 +1,6 @@
 """Bounds of the regret, those of the paper's theorems and sharper ones, and what they say of the FDR (Lemma 1).
 
-Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow, ``rounds``
+Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow; ``rounds``
 [K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
 or is a float if it does not depend on them. s and r are the costs of ``compute_costs``: an answer with error e
 costs s e, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds against
@@ -35,7 +35,7 @@ class RegretBounds(NamedTuple):
     paper: Bound  # of the regret against the best arm, by the paper's theorem
 
 
-class Given(NamedTuple):
+class BoundCase(NamedTuple):
     """What a bound depends on."""
 
     eta: NDArray[np.float64]  # [K]
@@ -46,8 +46,8 @@ class Given(NamedTuple):
     s: Any  # of the shape of alpha and lambda, cost of an answer per unit of error
     r: Any  # likewise, cost of an abstention
     horizon: Any  # T
-    eta_sum: Any  # over the rounds
-    gamma_sum: Any  # over the rounds
+    eta_sum: Any  # over the T rounds
+    gamma_sum: Any  # likewise
 
     def largest(self, deviation: Callable[[Any, Any], Any]) -> Any:
         """Return the maximum over the blocks of ``deviation(eta, gamma)``."""
@@ -56,162 +56,166 @@ class Given(NamedTuple):
         return np.max([deviation(*pair) for pair in zip(eta[changed], gamma[changed], strict=True)], axis=0)
 
 
-def _bound(of: Callable[..., Any], **fixed: Any) -> Bound:
-    """Return a bound as ``RegretBounds`` describes it, from a function of what is given."""
+def _bound(formula: Callable[..., Any], **fixed: Any) -> Bound:
+    """Return a bound as ``RegretBounds`` describes it, from a formula of a case."""
 
-    @wraps(of)
+    @wraps(formula)
     def bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> Any:
         eta, gamma, rounds = (np.atleast_1d(np.asarray(x, np.float64)) for x in (eta, gamma, rounds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # above the largest float it is inf
             sums = (np.sum(x) for x in (rounds, eta * rounds, gamma * rounds))
             factor = np.nan if np.any(np.diff([eta, gamma]) > 0) else 1.0  # nothing is proved if a rate grows
-            return factor * of(Given(eta, gamma, rounds, arms, delta, *compute_costs(alpha, lam), *sums), **fixed)
+            return factor * formula(
+                BoundCase(eta, gamma, rounds, arms, delta, *compute_costs(alpha, lam), *sums), **fixed
+            )
 
     return bound
 
 
-def paper_implicit_exploration(of: Given, single: bool = False) -> float:
+def paper_implicit_exploration(case: BoundCase, single: bool = False) -> float:
     """Bound the regret by the last step in the proofs of the theorems on ExAUL and, if ``single``, on Exp3-IX.
 
     ``N sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``, where N is 2,
     the number of sides of a cut, or H if a round reveals the loss of one arm only. It needs ``eta_t <= 2 gamma_t``.
     In the mean ln(2 / delta) is 0 (``docs/proofs.md``, section 7).
     """
-    if np.any(of.eta > 2 * of.gamma):
+    if np.any(case.eta > 2 * case.gamma):
         return np.nan
-    chance = np.log(2 / of.delta) if of.delta < 1 else 0.0
-    exploration = (of.arms if single else 2) * np.sum((of.eta / 2 + of.gamma) * of.rounds)
-    deviation = (np.log(of.arms) + chance) / (2 * of.gamma[-1]) + chance
-    return float(exploration + np.log(of.arms) / of.eta[-1] + deviation)
+    chance = np.log(2 / case.delta) if case.delta < 1 else 0.0
+    exploration = (case.arms if single else 2) * np.sum((case.eta / 2 + case.gamma) * case.rounds)
+    deviation = (np.log(case.arms) + chance) / (2 * case.gamma[-1]) + chance
+    return float(exploration + np.log(case.arms) / case.eta[-1] + deviation)
 
 
-def paper_exponential_weights(of: Given) -> float:
+def paper_exponential_weights(case: BoundCase) -> float:
     """Bound the regret of exponential weights with full feedback, by the theorem on EW.
 
     ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)``.
     """
-    return float(of.eta_sum / 8 + np.log(of.arms) / of.eta[-1] + np.sqrt(of.horizon * np.log(1 / of.delta) / 2))
+    return float(
+        case.eta_sum / 8 + np.log(case.arms) / case.eta[-1] + np.sqrt(case.horizon * np.log(1 / case.delta) / 2)
+    )
 
 
-def _second_moments(of: Given, single: bool) -> tuple[Any, Any, Any]:
+def _second_moments(case: BoundCase, single: bool) -> tuple[Any, Any, Any]:
     """Return the largest sums over the sides, or arms, of squared losses, of losses below, and of all losses."""
-    s, r, arms = of.s, of.r, of.arms
-    most, least = np.maximum(s, r), np.minimum(s, r)
+    s, r, arms = case.s, case.r, case.arms
+    larger, smaller = np.maximum(s, r), np.minimum(s, r)
     if single:  # at least one arm is on each side
-        return (arms - 1) * most**2 + least**2, (arms - 1) * most, (arms - 1) * most + least
+        return (arms - 1) * larger**2 + smaller**2, (arms - 1) * larger, (arms - 1) * larger + smaller
     return s**2 + r**2, s, s + r
 
 
-def implicit_exploration_abstaining(of: Given, single: bool) -> Any:
+def implicit_exploration_abstaining(case: BoundCase, single: bool) -> Any:
     """Bound the regret against the arm that always abstains (``docs/proofs.md``, R1).
 
     ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t s) + ln(1 / delta) max_t D_t`` with ``V = s^2 + r^2`` and
     ``D = max(r (1 + gamma + eta r / 2), s (gamma + eta s / 2)) / (2 gamma)``; R1 says what changes if ``single``.
     """
-    squares, below, _ = _second_moments(of, single)
-    bound = np.log(of.arms) / of.eta[-1] + of.eta_sum * squares / 2 + of.gamma_sum * below
-    if of.delta == 1:
+    squares, below, _ = _second_moments(case, single)
+    bound = np.log(case.arms) / case.eta[-1] + case.eta_sum * squares / 2 + case.gamma_sum * below
+    if case.delta == 1:
         return bound
-    if np.any(of.gamma <= 0):
-        return of.r * np.nan
+    if np.any(case.gamma <= 0):
+        return case.r * np.nan
 
     def deviation(eta: Any, gamma: Any) -> Any:
-        of_abstaining = of.r * (1 + gamma + eta * of.r / 2)
-        return np.maximum(of_abstaining, of.s * (gamma + eta * of.s / 2)) / (2 * gamma)
+        abstaining = case.r * (1 + gamma + eta * case.r / 2)
+        return np.maximum(abstaining, case.s * (gamma + eta * case.s / 2)) / (2 * gamma)
 
-    return bound + np.log(1 / of.delta) * of.largest(deviation)
+    return bound + np.log(1 / case.delta) * case.largest(deviation)
 
 
-def implicit_exploration_best(of: Given, single: bool) -> Any:
+def implicit_exploration_best(case: BoundCase, single: bool) -> Any:
     """Bound the regret against the best arm (``docs/proofs.md``, R2).
 
     ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t b) + ln(H / delta) max_t b (1 + gamma_t + eta_t b / 2) / (2
     gamma_t)`` with ``b = max(s, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``.
     """
-    squares, below, both = _second_moments(of, single)
-    most = np.maximum(of.s, of.r)
-    bound = np.log(of.arms) / of.eta[-1] + of.eta_sum * squares / 2
-    if np.any(of.gamma <= 0):
-        return of.r * np.nan
-    if of.delta == 1:
-        return bound + of.gamma_sum * both + np.log(of.arms) * most / (2 * of.gamma[-1])
-    largest = of.largest(lambda eta, gamma: most * (1 + gamma + eta * most / 2) / (2 * gamma))
-    return bound + of.gamma_sum * (below if single else most) + np.log(of.arms / of.delta) * largest
+    squares, below, total = _second_moments(case, single)
+    b = np.maximum(case.s, case.r)
+    bound = np.log(case.arms) / case.eta[-1] + case.eta_sum * squares / 2
+    if np.any(case.gamma <= 0):
+        return case.r * np.nan
+    if case.delta == 1:
+        return bound + case.gamma_sum * total + np.log(case.arms) * b / (2 * case.gamma[-1])
+    largest = case.largest(lambda eta, gamma: b * (1 + gamma + eta * b / 2) / (2 * gamma))
+    return bound + case.gamma_sum * (below if single else b) + np.log(case.arms / case.delta) * largest
 
 
-def exponential_weights_best(of: Given) -> Any:
+def exponential_weights_best(case: BoundCase) -> Any:
     """Bound the regret of ``ew`` against the best arm (``docs/proofs.md``, R3).
 
     ``ln H / eta_T + D^2 sum_t eta_t / 8 + D sqrt(T ln(1 / delta) / 2)`` with ``D = max(s - r, r)``.
     """
-    range_ = np.maximum(of.s - of.r, of.r)
-    deviation = range_ * np.sqrt(of.horizon * np.log(1 / of.delta) / 2)
-    return np.log(of.arms) / of.eta[-1] + range_**2 * of.eta_sum / 8 + deviation
+    D = np.maximum(case.s - case.r, case.r)
+    deviation = D * np.sqrt(case.horizon * np.log(1 / case.delta) / 2)
+    return np.log(case.arms) / case.eta[-1] + D**2 * case.eta_sum / 8 + deviation
 
 
-def exponential_weights_abstaining(of: Given) -> Any:
+def exponential_weights_abstaining(case: BoundCase) -> Any:
     """Bound the regret of ``ew`` against the arm that always abstains (``docs/proofs.md``, R4; or R3 if smaller).
 
     ``B (exp(x b) - 1) / (x b) + ln(1 / delta) / x - r T``, where ``b = max(s, r)`` and
     ``B = b (r T + ln H / eta_T) eta_1 / (1 - exp(-b eta_1))`` bounds the expected losses; the best x of ``TILTS``.
     """
-    first, last, T, most = of.eta[0], of.eta[-1], of.horizon, np.maximum(of.s, of.r)
-    expected = most * (of.r * T + np.log(of.arms) / last) * first / -np.expm1(-most * first)
-    if of.delta < 1:
-        x = TILTS.reshape(-1, *[1] * np.ndim(most))
-        expected = np.min(expected * np.expm1(x * most) / (x * most) + np.log(1 / of.delta) / x, axis=0)
-    return np.minimum(expected - of.r * T, exponential_weights_best(of))
+    first, last, T, b = case.eta[0], case.eta[-1], case.horizon, np.maximum(case.s, case.r)
+    expected = b * (case.r * T + np.log(case.arms) / last) * first / -np.expm1(-b * first)
+    if case.delta < 1:
+        x = TILTS.reshape(-1, *[1] * np.ndim(b))
+        expected = np.min(expected * np.expm1(x * b) / (x * b) + np.log(1 / case.delta) / x, axis=0)
+    return np.minimum(expected - case.r * T, exponential_weights_best(case))
 
 
-def known_abstention_abstaining(of: Given) -> Any:
+def known_abstention_abstaining(case: BoundCase) -> Any:
     """Bound the regret of ``exaul-known`` against the arm that always abstains (``docs/proofs.md``, R5).
 
     ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t s / 2) (exp(x s) - 1) / x) + ln(1 / delta)
     / x``, with the best x of ``TILTS``; in the mean with x = 0. H does not matter, and gamma may be 0.
     """
-    s, r = of.s, of.r
-    bound = np.log(1 / KNOWN_PRIOR) / of.eta[-1] + of.eta_sum * r**2 / 2
-    charged = of.gamma_sum + of.eta_sum * s / 2
-    if of.delta == 1:
+    s, r = case.s, case.r
+    bound = np.log(1 / KNOWN_PRIOR) / case.eta[-1] + case.eta_sum * r**2 / 2
+    charged = case.gamma_sum + case.eta_sum * s / 2
+    if case.delta == 1:
         return bound + charged * s
     x = TILTS.reshape(-1, *[1] * np.ndim(s))
-    deviation = x * of.horizon * r**2 / 8 + charged * np.expm1(x * s) / x + np.log(1 / of.delta) / x
+    deviation = x * case.horizon * r**2 / 8 + charged * np.expm1(x * s) / x + np.log(1 / case.delta) / x
     return bound + np.min(deviation, axis=0)
 
 
-def known_abstention_best(of: Given) -> Any:
+def known_abstention_best(case: BoundCase) -> Any:
     """Bound the regret of ``exaul-known`` against the best arm (``docs/proofs.md``, R6).
 
     ``ln(2 (H - 1)) / eta_T + sum_t (eta_t V / 2 + gamma_t s + x r^2 / 8) + ln(H / delta) / x`` with the best
     ``x <= min_t 2 gamma_t / (s (1 + gamma_t + eta_t s / 2))``; R6 says what changes in the mean. NaN unless gamma
     is positive and so large that no charge is capped, ``eta_t s <= 2 gamma_t``.
     """
-    s, r, T = of.s, of.r, of.horizon
-    bound = np.log((of.arms - 1) / (1 - KNOWN_PRIOR)) / of.eta[-1] + of.eta_sum * (s**2 + r**2) / 2
-    bound = bound + of.gamma_sum * s
-    if np.any(of.gamma <= 0):
-        return of.r * np.nan
-    if of.delta == 1:
-        bound = bound + s * np.log(of.arms) / (2 * of.gamma[-1])
+    s, r, T = case.s, case.r, case.horizon
+    bound = np.log((case.arms - 1) / (1 - KNOWN_PRIOR)) / case.eta[-1] + case.eta_sum * (s**2 + r**2) / 2
+    bound = bound + case.gamma_sum * s
+    if np.any(case.gamma <= 0):
+        return case.r * np.nan
+    if case.delta == 1:
+        bound = bound + s * np.log(case.arms) / (2 * case.gamma[-1])
     else:
-        least = of.largest(lambda eta, gamma: s * (1 + gamma + eta * s / 2) / (2 * gamma))  # of 1 / x
-        chance = np.log(of.arms / of.delta)
-        inverse = np.maximum(least, r * np.sqrt(T / (8 * chance)))  # the latter minimizes the sum of both terms
+        lower = case.largest(lambda eta, gamma: s * (1 + gamma + eta * s / 2) / (2 * gamma))  # of 1 / x
+        chance = np.log(case.arms / case.delta)
+        inverse = np.maximum(lower, r * np.sqrt(T / (8 * chance)))  # the latter minimizes the sum of both terms
         bound = bound + T * r**2 / (8 * inverse) + chance * inverse
-    return np.where(np.max(of.eta / of.gamma) * s <= KNOWN_CAP, bound, np.nan)
+    return np.where(np.max(case.eta / case.gamma) * s <= KNOWN_CAP, bound, np.nan)
 
 
-def _of_implicit_exploration(single: bool) -> RegretBounds:
-    each = implicit_exploration_best, implicit_exploration_abstaining, paper_implicit_exploration
-    return RegretBounds(*(_bound(of, single=single) for of in each))
+def _implicit_exploration_bounds(single: bool) -> RegretBounds:
+    formulas = implicit_exploration_best, implicit_exploration_abstaining, paper_implicit_exploration
+    return RegretBounds(*(_bound(formula, single=single) for formula in formulas))
 
 
-EXAUL_BOUNDS, EXP3_IX_BOUNDS = _of_implicit_exploration(False), _of_implicit_exploration(True)
+EXAUL_BOUNDS, EXP3_IX_BOUNDS = _implicit_exploration_bounds(False), _implicit_exploration_bounds(True)
 EW_BOUNDS = RegretBounds(
     *map(_bound, (exponential_weights_best, exponential_weights_abstaining, paper_exponential_weights))
 )
 KNOWN_BOUNDS = RegretBounds(
-    *map(_bound, (known_abstention_best, known_abstention_abstaining, lambda of: of.r * np.nan))
+    *map(_bound, (known_abstention_best, known_abstention_abstaining, lambda case: case.r * np.nan))
 )
 
 
@@ -234,14 +238,13 @@ def fdr_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR, ``FDR_T <= alpha + (answered + (1 + lam) regret_bound) / (lam answered)`` (eq. 6).
 
-    Arguments are as of ``lemma_bound``, alpha in (0, 1) broadcasts. The bound is NaN where ``regret_bound`` is, as
-    nothing is proved there, else inf where ``answered`` or lam is 0.
+    Arguments are as in ``lemma_bound``; alpha in (0, 1) broadcasts. The bound is NaN where ``regret_bound`` is NaN,
+    which means that nothing is proved, else inf where ``answered`` or lam is 0.
     """
     answered = np.asarray(answered, np.float64)
     risk = lemma_bound(answered, regret_bound, lam)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         bound = np.asarray(alpha) + np.where(answered > 0, risk / answered, np.inf)  # eq. 6
-    # NaN means that nothing is proved; without the next line, inf would hide it.
     return np.where(np.isnan(np.asarray(regret_bound, np.float64)), np.nan, bound)
 
 
@@ -266,13 +269,13 @@ def risk_from_feedback(
     right, wrong, false_negative, false_positive, *_ = model.parameters()
     alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)
     goal = aim(alpha, model.bias, model.flips)
-    most = np.asarray(bound) + waiting * (1 - goal)
-    # any x that is fixed beforehand will do; the first axis is that of the candidates
-    x = TILTS.reshape(-1, *[1] * np.broadcast(most, answered, alpha).ndim)
+    S = np.asarray(bound) + waiting * (1 - goal)
+    # any x that is fixed beforehand gives a bound; the first axis is that of the candidates
+    x = TILTS.reshape(-1, *[1] * np.broadcast(S, answered, alpha).ndim)
     down, up = np.expm1(-x * (1 - goal)), np.expm1(x * goal)
     if_right = np.log1p(right * (false_negative * down + (1 - false_negative) * up))  # A_0 and A_1
     if_wrong = np.log1p(wrong * ((1 - false_positive) * down + false_positive * up))
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = x * most + answered * ((1 - alpha) * if_right + alpha * if_wrong) + np.log(1 / delta)
+        total = x * S + answered * ((1 - alpha) * if_right + alpha * if_wrong) + np.log(1 / delta)
         bounds = np.where(if_right > if_wrong, total / (if_right - if_wrong), np.inf)
     return np.minimum(bounds.min(axis=0), answered * (1 - alpha))

@@ -47,11 +47,11 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     Each 256 questions use the rates of the block that the number of learned rounds has reached, not of questions.
     """
     places = feedback.places(BLOCK * len(feedback_rates.eta))
-    how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
+    settings = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
     imperfect = ImperfectFeedback(feedback_rates, model)
-    return Backend(lambda arms: DelayedLearner(inner.make(arms), *how), imperfect)
+    return Backend(lambda arms: DelayedLearner(inner.make(arms), *settings), imperfect)
 
 
 def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
@@ -79,11 +79,11 @@ class DelayedLearner:
 
     def init(self, start: Start) -> DelayedState:
         """Return the state before round 1."""
-        inner, nothing, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
-        of = RuleParams(nothing + 1, nothing, nothing, nothing, nothing)
-        kept = jax.eval_shape(lambda: self.inner.decide(inner, of, cut, nothing)[1].residuals)
+        inner, zero, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
+        params = RuleParams(zero + 1, zero, zero, zero, zero)
+        residuals = jax.eval_shape(lambda: self.inner.decide(inner, params, cut, zero)[1].residuals)
         # An empty place reads as CLOSED, 0.0, which is never learned.
-        pending = tuple(jnp.zeros(self.places, x.dtype) for x in (nothing, nothing, cut, *kept))
+        pending = tuple(jnp.zeros(self.places, x.dtype) for x in (zero, zero, cut, *residuals))
         sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
         return DelayedState(inner, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
 
@@ -108,7 +108,7 @@ class DelayedLearner:
         self, state: DelayedState, params: RuleParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> DelayedState:
         """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
-        kept, draws = decision.residuals
+        residuals, draws = decision.residuals
         assert params.imperfect is not None
         delay, model, n = self.delay, params.imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
@@ -118,48 +118,48 @@ class DelayedLearner:
         feedback_error = jnp.where(decision.answer, feedback_error, 0.0)
         new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
             jnp.asarray(value).astype(values.dtype)
-            for values, value in zip(state.pending, (status, feedback_error, cut, *kept), strict=True)
+            for values, value in zip(state.pending, (status, feedback_error, cut, *residuals), strict=True)
         )
         sums = add_decision(jnp.where, state.sums, decision.answer)
         sums = jax.tree.map(partial(jnp.where, active), sums, state.sums)
         # Padding uses the last slot, which is written but never read, so that it changes no open answer.
         slot = jnp.where(active, (draws.delay * (delay + 1)).astype(jnp.int32), delay)
         due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
-        place, due_place = (n % self.places, due % self.places) if self.remembers else (slot, slot)
+        index, due_index = (n % self.places, due % self.places) if self.remembers else (slot, slot)
         answer = tuple(
-            jnp.where(due == n, value, values[due_place]) for values, value in zip(state.pending, new, strict=True)
+            jnp.where(due == n, value, values[due_index]) for values, value in zip(state.pending, new, strict=True)
         )
-        pending = tuple(values.at[place].set(value) for values, value in zip(state.pending, new, strict=True))
+        pending = tuple(values.at[index].set(value) for values, value in zip(state.pending, new, strict=True))
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
         # Results depend on the order of learning, which is that of an ``Abstainer``: the abstention (in its
         # ``decide``); then an answer that expires, before the next feedback is read; then the feedback.
         abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
-        none = Decision(jnp.zeros((), bool), jnp.zeros(()), kept)
-        of_abstention = jnp.where(abstained, share, 0.0)
-        inner = self.inner.learn(state.inner, _rates(state, params), cut, none, error, of_abstention)
+        abstention = Decision(jnp.zeros((), bool), jnp.zeros(()), residuals)
+        abstained_weight = jnp.where(abstained, share, 0.0)
+        inner = self.inner.learn(state.inner, _rates(state, params), cut, abstention, error, abstained_weight)
         state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
         if self.remembers:
-            old_place = (n - expires) % self.places
-            old = tuple(values[old_place] for values in state.pending)
+            old_index = (n - expires) % self.places
+            old = tuple(values[old_index] for values in state.pending)
             ends = active & (n >= expires) & (old[0] != CLOSED)
-            state = state._replace(pending=_closed(state.pending, old_place, ends))
+            state = state._replace(pending=_closed(state.pending, old_index, ends))
             if self.imputes:
                 state = self._learn_pending(state, params, old, model.imputed, ends, False)
             else:
                 state = state._replace(sums=close_answer(jnp.where, state.sums, ends))
         comes = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
         if self.remembers:
-            state = state._replace(pending=_closed(state.pending, due_place, comes))
+            state = state._replace(pending=_closed(state.pending, due_index, comes))
         return self._learn_pending(state, params, answer, answer[1], comes, True)
 
     def _learn_pending(
         self, state: DelayedState, params: RuleParams, answer: tuple[Any, ...], error: Any, now: Any, observed: bool
     ) -> DelayedState:
         """Learn a pending answer and close it, if ``now``; ``observed`` says whether its error is feedback."""
-        _, _, cut, *kept = answer
+        _, _, cut, *residuals = answer
         sums = close_answer(jnp.where, state.sums, now)
-        decision = Decision(now, jnp.zeros(()), tuple(kept))
+        decision = Decision(now, jnp.zeros(()), tuple(residuals))
         inner = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
         return state._replace(inner=inner, sums=add_answer(jnp.where, sums, now, observed, error))
 
@@ -168,7 +168,7 @@ class DelayedLearner:
         return self.inner.distribution(state.inner, _rates(state, params))
 
 
-def _closed(pending: tuple[Any, ...], place: Any, closes: Any) -> tuple[Any, ...]:
+def _closed(pending: tuple[Any, ...], index: Any, closes: Any) -> tuple[Any, ...]:
     """Return the pending answers, with the one at a place closed if ``closes``."""
-    status, *rest = pending
-    return (status.at[place].set(jnp.where(closes, CLOSED, status[place])), *rest)
+    status, *fields = pending
+    return (status.at[index].set(jnp.where(closes, CLOSED, status[index])), *fields)

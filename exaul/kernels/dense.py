@@ -33,7 +33,7 @@ class GameLearner:
     definition: Learner[Any]
     arms: int
 
-    def _seen(self, decision: Decision, error: Any) -> Any:
+    def _visible_error(self, decision: Decision, error: Any) -> Any:
         """Return the error that the learner may see: after an abstention none, unless feedback is full."""
         return error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
 
@@ -58,14 +58,14 @@ class _WeightedLearner(GameLearner):
 
     def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
-        given = decision.answer, self._seen(decision, error), _rule_params(params, 1.0)
-        charges = self.definition.rule.charge(jnp.where, *odds, *given)
+        arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, 1.0)
+        charges = self.definition.rule.charge(jnp.where, *odds, *arguments)
 
-        def weighed(charge: Any) -> Any:
+        def weighted(charge: Any) -> Any:
             # with the weight 0 an abstention is charged 0, even if no number divides the loss
             return jnp.where(decision.answer, charge, jnp.where(weight > 0, charge * weight, 0.0))
 
-        return jax.tree.map(weighed, charges)
+        return jax.tree.map(weighted, charges)
 
 
 @jax.tree_util.register_static
@@ -205,11 +205,11 @@ class RankedLearner(GameLearner):
         total = jnp.sum(state.counts)
         high = jnp.sum(jnp.where(arms <= cut, state.counts, 0.0)) / total
         low = jnp.sum(jnp.where(arms < cut, state.counts, 0.0)) / total
-        known = state.rule
+        numbers = state.rule
         if waiting is not None:
             assert rule.reserve is not None
-            known = rule.reserve(jnp.where, known, waiting, self.arms, _rule_params(params, 1.0))
-        P = rule.decide(jnp.where, known, high, low)
+            numbers = rule.reserve(jnp.where, numbers, waiting, self.arms, _rule_params(params, 1.0))
+        P = rule.decide(jnp.where, numbers, high, low)
         counts = state.counts * rule.decay + jnp.where(arms == cut, 1.0, 0.0)
         return RankedState(state.rule, counts), Decision(u < P, P)
 
@@ -217,10 +217,10 @@ class RankedLearner(GameLearner):
         self, state: RankedState, params: RankedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> RankedState:
         """Return the state after a round, as of ``SidedLearner``."""
-        given = decision.answer, self._seen(decision, error), _rule_params(params, weight)
-        after = self.definition.rule.learn(jnp.where, state.rule, *given)
+        arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, weight)
+        new_numbers = self.definition.rule.learn(jnp.where, state.rule, *arguments)
         learns = decision.answer | (weight > 0)
-        return RankedState(jax.tree.map(partial(jnp.where, learns), after, state.rule), state.counts)
+        return RankedState(jax.tree.map(partial(jnp.where, learns), new_numbers, state.rule), state.counts)
 
     def distribution(self, state: RankedState, params: RankedParams) -> Any:
         """Return the probabilities of the arms [H], whose mixture answers as the learner does."""

@@ -78,10 +78,10 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     wrong = float((-logs / slopes).min())
     for _ in range(STEPS):
         terms = logs + wrong * slopes
-        most = terms.max()
-        weights = np.exp(terms - most)
+        largest = terms.max()
+        weights = np.exp(terms - largest)
         total = weights.sum()
-        step = float((most + math.log(total)) * total / (weights @ slopes))
+        step = float((largest + math.log(total)) * total / (weights @ slopes))
         wrong -= step
         if step < 1e-9 * (1 + abs(wrong)):
             break

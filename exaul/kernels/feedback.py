@@ -120,7 +120,7 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
 
 
-def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -> tuple[Any, Any]:
+def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters) -> tuple[Any, Any]:
     """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
     Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
@@ -131,9 +131,9 @@ def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -
     #   | right: negative   | wrong: positive    | feedback = error  | no feedback      |
     #
     # ``rate`` is the probability of feedback; for a fractional error it is interpolated.
-    rate = of.right_rate + (of.wrong_rate - of.right_rate) * error
-    negative = rate * of.right_flip * (1.0 - error)
-    flipped = negative + rate * of.wrong_flip * error
+    rate = model.right_rate + (model.wrong_rate - model.right_rate) * error
+    negative = rate * model.right_flip * (1.0 - error)
+    flipped = negative + rate * model.wrong_flip * error
     return where(u < rate, WITH_FEEDBACK, WITHOUT_FEEDBACK), where(
         u < negative, 1.0, where(u < flipped, 0.0, error)
     )
@@ -154,12 +154,12 @@ def learned_share(where: Function, sums: FeedbackSums) -> Any:
 
 def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> FeedbackSums:
     """Return the sums after a decision (``docs/proofs.md``, M1)."""
-    new, fades = where(answered, 1.0, 0.0), where(answered, FORGETTING, 1.0)
+    answer, fades = where(answered, 1.0, 0.0), where(answered, FORGETTING, 1.0)
     return sums._replace(
         questions=sums.questions + 1.0,
-        open=sums.open + new,
+        open=sums.open + answer,
         since=where(answered, 0.0, sums.since),
-        recent_answers=sums.recent_answers * fades + new,
+        recent_answers=sums.recent_answers * fades + answer,
         recent_learned=sums.recent_learned * fades,
     )
 

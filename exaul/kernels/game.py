@@ -157,9 +157,9 @@ def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int
     Returns:
         [N] int32 in 1..H-1.
     """
-    found = np.searchsorted(grid, np.asarray(scores, np.float64), side="right")
+    cuts = np.searchsorted(grid, np.asarray(scores, np.float64), side="right")
     # A score of exactly 1 gets H - 1: Lemma 1 needs an arm that always abstains.
-    return np.clip(found, 1, len(grid) - 1).astype(np.int32)
+    return np.clip(cuts, 1, len(grid) - 1).astype(np.int32)
 
 
 def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -71,45 +71,45 @@ def regret(
     return float(getattr(learner.regret_bounds, bound)(*rates, np.array([horizon]), arms, delta, alpha, lam))
 
 
-def guarantee(learner: Learner[Any], of: GuaranteeCase) -> FdrBound:
+def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
     """Return the guarantee of a learner: from its bound of R_T, else from its bound of the regret (eq. 6)."""
     if learner.risk_bound is None:
-        lam = math.sqrt(of.horizon)
-        bound = regret(learner, "abstaining", of.horizon, of.arms, of.delta, of.alpha, lam)
-        fdr = float(fdr_bound(of.answered, bound, of.alpha, lam))
-        return FdrBound(fdr, 1 / lam, fdr - of.alpha - 1 / lam)
+        lam = math.sqrt(case.horizon)
+        bound = regret(learner, "abstaining", case.horizon, case.arms, case.delta, case.alpha, lam)
+        fdr = float(fdr_bound(case.answered, bound, case.alpha, lam))
+        return FdrBound(fdr, 1 / lam, fdr - case.alpha - 1 / lam)
     assert learner.rates is not None
-    each = Rates(*np.array(learner.rates(of.horizon, of.arms), np.float64)[:, None])  # NaN in place of None
-    start, _ = start_of(learner.rule, 2, [of.alpha])  # without a log; the state does not depend on H
-    if of.start is not None and fitted_share(learner.rule, start) is not None:
-        start = start._replace(share=np.array([of.start]))
+    rates = Rates(*np.array(learner.rates(case.horizon, case.arms), np.float64)[:, None])  # NaN in place of None
+    start, _ = start_of(learner.rule, 2, [case.alpha])  # without a log; the state does not depend on H
+    if case.start is not None and fitted_share(learner.rule, start) is not None:
+        start = start._replace(share=np.array([case.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are
     # audited; otherwise it is an estimate, which may be 1.
-    rounds = of.answered + (1.0 if of.audit is None else of.audit) * (of.horizon - of.answered)
-    aim = of.feedback.aim(of.alpha)
-    bound = bound_risk(learner, each, np.array([of.horizon]), rounds, of.answered, of.arms, aim, start)
-    risk = risk_of_all(of, float(np.ravel(bound)[0]))
-    return FdrBound(of.alpha + risk / of.answered, 0.0, risk / of.answered)
+    rounds = case.answered + (1.0 if case.audit is None else case.audit) * (case.horizon - case.answered)
+    aim = case.feedback.aim(case.alpha)
+    bound = bound_risk(learner, rates, np.array([case.horizon]), rounds, case.answered, case.arms, aim, start)
+    risk = risk_of_all(case, float(np.ravel(bound)[0]))
+    return FdrBound(case.alpha + risk / case.answered, 0.0, risk / case.answered)
 
 
-def risk_of_all(of: GuaranteeCase, bound: float) -> float:
+def risk_of_all(case: GuaranteeCase, bound: float) -> float:
     """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
     # open answers, whose feedback or imputed error is still to be learned, add at most 1 - alpha each
-    most = of.feedback.most_open(of.horizon) if of.imputes else of.open
-    pending = 0 if of.feedback.reserve else min(most, of.answered)
-    if of.always:
-        return bound + pending * (1 - of.alpha)
-    if of.imputes or (of.feedback.uncorrected and of.feedback.is_biased):
+    open_answers = case.feedback.most_open(case.horizon) if case.imputes else case.open
+    pending = 0 if case.feedback.reserve else min(open_answers, case.answered)
+    if case.always:
+        return bound + pending * (1 - case.alpha)
+    if case.imputes or (case.feedback.uncorrected and case.feedback.is_biased):
         return math.inf
     # only some answers get feedback: the bound holds with probability 1 - delta
-    return float(risk_from_feedback(bound, of.answered, pending, of.alpha, of.delta, of.feedback))
+    return float(risk_from_feedback(bound, case.answered, pending, case.alpha, case.delta, case.feedback))
 
 
-def shortest(learner: Learner[Any], of: GuaranteeCase, slack: float) -> int | None:
+def shortest(learner: Learner[Any], case: GuaranteeCase, slack: float) -> int | None:
     """Return the smallest T from which on the guarantee is at most alpha + slack, or None above LONGEST_HORIZON."""
 
-    def holds(horizon: int) -> bool:
-        return guarantee(learner, of._replace(horizon=horizon)).fdr <= of.alpha + slack
+    def is_guaranteed(horizon: int) -> bool:
+        return guarantee(learner, case._replace(horizon=horizon)).fdr <= case.alpha + slack
 
-    least = bisect_left(range(LONGEST_HORIZON), True, lo=1, key=holds)  # the guarantee improves with T
-    return least if holds(least) else None
+    horizon = bisect_left(range(LONGEST_HORIZON), True, lo=1, key=is_guaranteed)  # the guarantee improves with T
+    return horizon if is_guaranteed(horizon) else None

@@ -71,10 +71,10 @@ def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats,
         none.
     """
     # Arm k answers the records with cut > k: counts come from cumulative sums of a histogram of cuts.
-    place = compute_cuts(grid, scores)
-    answered = len(scores) - np.cumsum(np.bincount(place, minlength=len(grid)))
+    cuts = compute_cuts(grid, scores)
+    answered = len(scores) - np.cumsum(np.bincount(cuts, minlength=len(grid)))
     # Summed from high cuts to low ones: no subtraction, so a rounding error cannot leave a negative sum.
-    wrong = np.append(np.cumsum(np.bincount(place, errors, len(grid))[:0:-1])[::-1], 0.0)
+    wrong = np.append(np.cumsum(np.bincount(cuts, errors, len(grid))[:0:-1])[::-1], 0.0)
     with np.errstate(invalid="ignore"):
         return answered / len(scores), wrong / answered
 

@@ -87,10 +87,10 @@ def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
     A round that is not active answers nothing. With imperfect feedback, ``decide`` takes all draws of the round and
     ``learn`` a weight, 0 in padding.
     """
-    late = getattr(params, "imperfect", None) is not None
-    state, decision = learner.decide(state, params, x.cuts, x.draws if late else x.draws.decision)
+    is_imperfect = getattr(params, "imperfect", None) is not None
+    state, decision = learner.decide(state, params, x.cuts, x.draws if is_imperfect else x.draws.decision)
     answered = decision.answer & x.active
-    if late:  # it counts questions, and padding must not count; other states are not read after padding
+    if is_imperfect:  # it counts questions, and padding must not count; other states are not read after padding
         decision = decision._replace(answer=answered)
         state = learner.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
     else:
@@ -125,30 +125,30 @@ def play_round(
     Returns:
         The states after the round; and the answer, the cut and the error [].
     """
-    mine, state = states
-    distribution = learner.distribution(mine, params) if environment.sees_distribution else None
-    question = environment.ask(state, pool, objective, environment_draws, distribution)
-    mine, answered = step(learner, mine, params, Block(question.cut, question.error, draws, active))
-    state = environment.see(state, question, answered)
-    return (mine, state), (answered, question.cut, question.error)
+    state, environment_state = states
+    distribution = learner.distribution(state, params) if environment.sees_distribution else None
+    question = environment.ask(environment_state, pool, objective, environment_draws, distribution)
+    state, answered = step(learner, state, params, Block(question.cut, question.error, draws, active))
+    environment_state = environment.see(environment_state, question, answered)
+    return (state, environment_state), (answered, question.cut, question.error)
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
     """Play one game of T rounds, as of ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
 
-    def one(state: Any, x: Any) -> tuple[Any, Any]:
+    def one_round(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
-        now, state = at_block(learner, params, state, t)
-        return step(learner, state, now, Block(cut, error, Draws(u), True))
+        current, state = at_block(learner, params, state, t)
+        return step(learner, state, current, Block(cut, error, Draws(u), True))
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
-    return jax.lax.scan(one, first_carry(learner.init(params), params, rounds), rounds)[1]
+    return jax.lax.scan(one_round, first_carry(learner.init(params), params, rounds), rounds)[1]
 
 
-def first_carry(first: Any, *given: Any) -> Any:
+def first_carry(first: Any, *inputs: Any) -> Any:
     """Let the first carry of a scan depend on what is given: in ``shard_map`` it must vary over devices, too."""
-    anything = jax.tree.reduce(lambda before, x: before | jnp.any(x), given, jnp.array(False))
-    return jax.tree.map(lambda x: jnp.where(anything, x, x), first)
+    has_nonzero = jax.tree.reduce(lambda found_nonzero, x: found_nonzero | jnp.any(x), inputs, jnp.array(False))
+    return jax.tree.map(lambda x: jnp.where(has_nonzero, x, x), first)
 
 
 def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
@@ -157,8 +157,8 @@ def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
         return params, state
     k = t // BLOCK
     gamma = jnp.broadcast_to(params.gamma, params.eta.shape)
-    now = params._replace(eta=jnp.asarray(params.eta)[k], gamma=gamma[k])
-    return now, jax.lax.cond(t % BLOCK == 0, lambda x: reweigh(learner, x, now), lambda x: x, state)
+    current = params._replace(eta=jnp.asarray(params.eta)[k], gamma=gamma[k])
+    return current, jax.lax.cond(t % BLOCK == 0, lambda x: reweigh(learner, x, current), lambda x: x, state)
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
@@ -166,14 +166,14 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
 
-    def one(losses: Any, record: Any) -> tuple[Any, Any]:
-        (of_arms, loss), (cut, error, answer) = losses, record
-        of_arms += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
+    def one_round(losses: Any, record: Any) -> tuple[Any, Any]:
+        (arm_losses, loss), (cut, error, answer) = losses, record
+        arm_losses += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
         loss += jnp.where(answer, answer_cost * error, abstain_cost)
-        return (of_arms, loss), loss - jnp.min(of_arms)
+        return (arm_losses, loss), loss - jnp.min(arm_losses)
 
     rounds = cuts, errors, answers
-    return jax.lax.scan(one, first_carry((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
+    return jax.lax.scan(one_round, first_carry((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
 
 
 class Backend(NamedTuple):

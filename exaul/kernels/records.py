@@ -59,8 +59,8 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
     Returns:
         Three functions, whose arguments except ``shape`` and ``number`` are uint32:
 
-        - ``order(key, lap, shape, place)`` returns the record in 0..N-1 at a place 0..N-1 of a lap, under the key
-          of a trial and a pool. It is a bijection of places to records.
+        - ``order(key, lap, shape, index)`` returns the record in 0..N-1 at an index 0..N-1 of a lap, under the key
+          of a trial and a pool. It is a bijection of indices to records.
         - ``lap_key(key, lap)`` returns the key of a lap, two words, from the key of a trial and a pool.
         - ``one_pass(cell, key, number, size, shift)`` returns the cell (row, column) after pass ``number``, under
           the key of a lap.
@@ -75,13 +75,13 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
         return word(x ^ (x >> word(16)))
 
     @compiled
-    def moved(place: Any, line: Any, length: Any, first: Any, second: Any) -> Any:
-        """Rotate places 0..length-1 of a line by an amount that depends on the line and on two words."""
+    def moved(index: Any, line: Any, length: Any, first: Any, second: Any) -> Any:
+        """Rotate indices 0..length-1 of a line by an amount that depends on the line and on two words."""
         x = word(word(line + first) * word(_FIRST))
         x = word(word(word(x ^ (x >> word(15))) + second) * word(_SECOND))
         # Multiply-shift maps the upper 16 bits to 0..length-1 without a division. length <= 2**16: no overflow.
-        place = word(place + word(word(word(x >> word(16)) * length) >> word(16)))
-        return where(place < length, place, word(place - length))  # place < 2 length, so this is the remainder
+        index = word(index + word(word(word(x >> word(16)) * length) >> word(16)))
+        return where(index < length, index, word(index - length))  # index < 2 length, so this is the remainder
 
     @compiled
     def lap_key(key: tuple[Any, Any], lap: Any) -> tuple[Any, Any]:
@@ -92,20 +92,20 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
     def one_pass(cell: tuple[Any, Any], key: tuple[Any, Any], number: int, size: Any, shift: Any) -> Any:
         row, column = cell
         full, last = word(word(1) << shift), word(word(size - word(1)) >> shift)  # cells of a row; the last row
-        rest = word(size - word(last << shift))  # cells of the last row, 1..full
+        width = word(size - word(last << shift))  # cells of the last row, 1..full
         # Each half of a pass has a round key of its own: even multiples of _GOLDEN for rows, odd ones for columns.
-        first, then = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
-        column = moved(column, row, where(row == last, rest, full), first, key[1])
+        first, golden = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
+        column = moved(column, row, where(row == last, width, full), first, key[1])
         # The column rotation must use the new column's height, which the row rotation has just determined.
-        height = where(column < rest, word(last + word(1)), last)
-        return moved(row, column, height, word(first + then), key[1]), column
+        height = where(column < width, word(last + word(1)), last)
+        return moved(row, column, height, word(first + golden), key[1]), column
 
     @compiled
-    def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, place: Any) -> Any:
-        own, size, shift = lap_key(key, lap), word(shape.size), word(shape.shift)
-        cell = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
+    def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, index: Any) -> Any:
+        subkey, size, shift = lap_key(key, lap), word(shape.size), word(shape.shift)
+        cell = word(index >> shift), word(index & word(word(word(1) << shift) - word(1)))
         for number in range(shape.passes):
-            cell = one_pass(cell, own, number, size, shift)
+            cell = one_pass(cell, subkey, number, size, shift)
         return word(word(cell[0] << shift) | cell[1])
 
     return order, lap_key, one_pass
@@ -162,19 +162,19 @@ def make_streams(
     """Make the streams of some trials. A trial's stream is a function of the seed and the trial's number.
 
     Args:
-        choose_pool, shuffled: as of ``StreamPlan``.
+        choose_pool, shuffled: as in ``StreamPlan``.
         pools: P pools of 1 to 2**31 records.
         horizon: T < 2**31.
         seed: in 0..2**64-1.
         trials: [R] trial numbers, from 0.
     """
     plan = StreamPlan(choose_pool, tuple(order_shape(len(pool.cuts)) for pool in pools), shuffled)
-    cuts, errors = (np.concatenate(each) for each in zip(*pools, strict=True))
+    cuts, errors = (np.concatenate(arrays) for arrays in zip(*pools, strict=True))
     return with_keys(plan, cuts, errors, horizon, uniforms.trial_keys(seed, uniforms.RECORDS, trials))
 
 
 def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tuple[Any, Any]) -> Streams:
-    """Make the streams with the given keys, two uint32 [R] each; the rest is as of ``Streams``."""
+    """Make the streams with these keys, two uint32 [R]; the other arguments are as in ``Streams``."""
     # Pool p gets its key from counter (0, 256 + p). Uniforms under the same keys use second words below 256, so no
     # counter is used twice.
     number = np.arange(BLOCK, BLOCK + len(plan.shapes), dtype=np.uint32)[:, None]
@@ -200,25 +200,25 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)
     chosen = jnp.broadcast_to(chosen, jnp.broadcast_shapes(chosen.shape, number.shape))
     cuts, errors = jnp.ones(u.shape, jnp.int32), jnp.zeros(u.shape)
-    # Every pool is evaluated for every round, and ``here`` selects: shapes are static, and pools are few.
+    # Every pool is evaluated for every round, and ``is_chosen`` selects: shapes are static, and pools are few.
     start = 0
     for p, shape in enumerate(plan.shapes):
-        here = chosen == p
-        many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)  # records read up to and including each round
-        before = records_read[p][None] + many - here.astype(jnp.uint32)
-        # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
-        lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
+        is_chosen = chosen == p
+        counts = jnp.cumsum(is_chosen, axis=0, dtype=jnp.uint32)  # records read up to and including each round
+        earlier = records_read[p][None] + counts - is_chosen.astype(jnp.uint32)
+        # ``earlier`` records of this pool were read before: ``lap`` whole laps, and ``index`` records of the next.
+        lap, index = earlier // np.uint32(shape.size), earlier % np.uint32(shape.size)
         if plan.shuffled:
             # If XLA knows a size, it may compile the order for minutes. A barrier hides it if unknown numbers are
             # beside it (jax 0.11).
-            known = np.uint32(shape.size), np.uint32(shape.shift)
-            lap, place, size, shift = lax.optimization_barrier((lap, place, *known))
-            unknown = shape._replace(size=size, shift=shift)
-            place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, unknown, place)
+            constants = np.uint32(shape.size), np.uint32(shape.shift)
+            lap, index, size, shift = lax.optimization_barrier((lap, index, *constants))
+            hidden = shape._replace(size=size, shift=shift)
+            index = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, hidden, index)
         end = start + shape.size
-        # In rounds of other pools ``place`` is a valid index whose record is discarded.
-        cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
-        errors = jnp.where(here, streams.errors[start:end][place], errors)
-        records_read = records_read.at[p].add(many[-1])
+        # In rounds of other pools ``index`` is valid, and its record is discarded.
+        cuts = jnp.where(is_chosen, streams.cuts[start:end][index], cuts)
+        errors = jnp.where(is_chosen, streams.errors[start:end][index], errors)
+        records_read = records_read.at[p].add(counts[-1])
         start = end
     return cuts, errors, records_read

@@ -59,9 +59,9 @@ class Rows:
 
     def _log_sum(self, logits: Any) -> Any:
         """Return the logarithm of the sum of exp over the last axis."""
-        most = jnp.max(logits, axis=-1)
-        each = jnp.exp((logits - most[..., None]).astype(self.precision))
-        return most + jnp.log(jnp.sum(each, axis=-1)).astype(jnp.float64)
+        largest = jnp.max(logits, axis=-1)
+        weights = jnp.exp((logits - largest[..., None]).astype(self.precision))
+        return largest + jnp.log(jnp.sum(weights, axis=-1)).astype(jnp.float64)
 
     def reweigh(self, state: RowState, eta: Any) -> RowState:
         """Return the state at another eta, O(H): for rates that change now and then."""
@@ -79,27 +79,27 @@ class Rows:
         """Return the sums of all rows [R], and the weights of one row [32], up to a common factor."""
         chex.assert_shape(state.losses, (*state.mass.shape, ROW))
         logits = state.mass - eta * state.offset
-        most = jnp.max(logits)
-        inside = self._bias()[row] - eta * (state.losses[row] + state.offset[row])
-        return tuple(jnp.exp((x - most).astype(self.precision)) for x in (logits, inside))  # type: ignore[return-value]
+        largest = jnp.max(logits)
+        row_logits = self._bias()[row] - eta * (state.losses[row] + state.offset[row])
+        return tuple(jnp.exp((x - largest).astype(self.precision)) for x in (logits, row_logits))  # type: ignore[return-value]
 
     def sums(self, state: RowState, eta: Any, cut: Any) -> tuple[Any, Any]:
         """Return the sums of the weights below the cut and above it."""
         row, below = cut // ROW, numbers(ROW) < cut % ROW
-        rows, (whole, inside) = numbers(len(state.mass)), self._weights(state, eta, row)
-        low = jnp.sum(jnp.where(rows < row, whole, 0.0)) + jnp.sum(jnp.where(below, inside, 0.0))
-        high = jnp.sum(jnp.where(rows > row, whole, 0.0)) + jnp.sum(jnp.where(below, 0.0, inside))
+        rows, (row_sums, weights) = numbers(len(state.mass)), self._weights(state, eta, row)
+        low = jnp.sum(jnp.where(rows < row, row_sums, 0.0)) + jnp.sum(jnp.where(below, weights, 0.0))
+        high = jnp.sum(jnp.where(rows > row, row_sums, 0.0)) + jnp.sum(jnp.where(below, 0.0, weights))
         return low.astype(jnp.float64), high.astype(jnp.float64)
 
     def _charge(self, state: RowState, eta: Any, row: Any, charges: Any, offset: Any) -> RowState:
         """Charge the arms of one row [32], and others by their offset [R]."""
         bias = self._bias()[row]
-        inside = state.losses[row] + charges
-        least = jnp.min(jnp.where(jnp.isfinite(bias), inside, jnp.inf))
-        inside -= least
-        offset = state.offset + jnp.where(numbers(len(state.mass)) == row, least, offset)
-        mass = state.mass.at[row].set(self._log_sum(bias - eta * inside))
-        return RowState(state.losses.at[row].set(inside), offset, mass)
+        losses = state.losses[row] + charges
+        lowest = jnp.min(jnp.where(jnp.isfinite(bias), losses, jnp.inf))
+        losses -= lowest
+        offset = state.offset + jnp.where(numbers(len(state.mass)) == row, lowest, offset)
+        mass = state.mass.at[row].set(self._log_sum(bias - eta * losses))
+        return RowState(state.losses.at[row].set(losses), offset, mass)
 
     def charge_sides(self, state: RowState, eta: Any, cut: Any, under: Any, over: Any) -> RowState:
         """Charge the arms below the cut and those above it."""
@@ -110,14 +110,14 @@ class Rows:
     def draw(self, state: RowState, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
         """Draw an arm from u; return it, its probability, and P."""
         low, high = self.sums(state, eta, cut)
-        whole, _ = self._weights(state, eta, 0)
-        total, ends = low + high, jnp.cumsum(whole.astype(jnp.float64))
+        row_sums, _ = self._weights(state, eta, 0)
+        total, ends = low + high, jnp.cumsum(row_sums.astype(jnp.float64))
         row = jnp.minimum(jnp.sum(ends <= u * total, dtype=jnp.int32), len(ends) - 1)
-        inside = self._weights(state, eta, row)[1].astype(jnp.float64)
-        along = jnp.where(row > 0, ends[row - 1], 0.0) + jnp.cumsum(inside)
+        weights = self._weights(state, eta, row)[1].astype(jnp.float64)
+        cumulative = jnp.where(row > 0, ends[row - 1], 0.0) + jnp.cumsum(weights)
         last = jnp.minimum(self.arms - row * ROW, ROW) - 1
-        column = jnp.minimum(jnp.sum(along <= u * total, dtype=jnp.int32), last)
-        p = inside[column] / total
+        column = jnp.minimum(jnp.sum(cumulative <= u * total, dtype=jnp.int32), last)
+        p = weights[column] / total
         return row * ROW + column, p, low / total
 
     def charge_arm(self, state: RowState, eta: Any, arm: Any, charge: Any) -> RowState:

@@ -64,16 +64,16 @@ def learn(
     """Move the share: after an answer, ``s <- min(1, s + step (aim - e))``; after an abstention, by the drift."""
     share, risk, answers = state
     step, alpha = params.eta, params.alpha
-    after = where(answered, answers + 1.0, answers)
+    count = where(answered, answers + 1.0, answers)
     # aim = alpha - min(max(0, R) / n, alpha / 2), where R is the risk before this answer
-    overspent = where(answered & (risk > 0.0), risk, 0.0) / where(answered, after, 1.0)
-    most = (1.0 - LOWEST_AIM) * alpha
-    aim = alpha - where(overspent < most, overspent, most)
+    overspent = where(answered & (risk > 0.0), risk, 0.0) / where(answered, count, 1.0)
+    cap = (1.0 - LOWEST_AIM) * alpha
+    aim = alpha - where(overspent < cap, overspent, cap)
     moved = share + step * (aim - error)
     # if only a share of the answers is learned, an abstention has that weight (docs/proofs.md, M1)
     drifted = share + where(share < LEAST_SHARE, step / DRIFTS * params.weight, 0.0)
     return AciRankState(
-        where(answered, where(moved < 1.0, moved, 1.0), drifted), risk + where(answered, error - alpha, 0.0), after
+        where(answered, where(moved < 1.0, moved, 1.0), drifted), risk + where(answered, error - alpha, 0.0), count
     )
 
 
@@ -94,10 +94,10 @@ def fit(
     """
     # threshold c answers the records with a cut of at least c
     answered, wrong = (np.bincount(cuts, x, len(counts))[::-1].cumsum()[::-1] for x in (None, errors))
-    (good,) = np.nonzero((answered > 0) & (wrong <= alpha * answered + ROUNDING))
-    if not len(good):
+    (allowed,) = np.nonzero((answered > 0) & (wrong <= alpha * answered + ROUNDING))
+    if not len(allowed):
         return AciRankState(0.0, 0.0, 0.0)
-    lowest = good[0]  # 0, a cut that no record has, if all may be answered: the share is then 1
+    lowest = allowed[0]  # 0, a cut that no record has, if all may be answered: the share is then 1
     share = (counts[lowest:].sum() - counts[lowest] / 2) / counts.sum()
     return AciRankState(float(min(share, SHARE) if len(cuts) * alpha < SHORT_LOG else share), 0.0, 0.0)
 

@@ -26,9 +26,9 @@ def charge(
 
     An answer was drawn with probability P > 0, so gamma may be 0.
     """
-    drawn = where(answered, params.gamma + P, 1.0)
-    estimate, most = params.answer_cost * error / drawn, KNOWN_CAP / params.eta
-    return where(answered, where(estimate < most, estimate, most), 0.0), params.abstain_cost
+    divisor = where(answered, params.gamma + P, 1.0)
+    estimate, cap = params.answer_cost * error / divisor, KNOWN_CAP / params.eta
+    return where(answered, where(estimate < cap, estimate, cap), 0.0), params.abstain_cost
 
 
 def rates(horizon: int, arms: int) -> Rates:

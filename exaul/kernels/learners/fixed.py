@@ -19,5 +19,5 @@ best_fixed = Learner(
     feedback="hindsight",
     rule=Fixed(lambda arms, best: best),
     # 0 is the regret of the arm of least loss against itself (eq. 3); that against abstaining is at most 0
-    regret_bounds=RegretBounds(*[lambda *given: 0.0] * 3),
+    regret_bounds=RegretBounds(*[lambda *arguments: 0.0] * 3),
 )

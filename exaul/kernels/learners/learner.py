@@ -168,8 +168,8 @@ def bound_risk(
 ) -> Any:
     """Return the bound of the FDR risk of a learner that has one; ``state`` is that of its rule before round 1."""
     assert learner.risk_bound is not None
-    more = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
-    return learner.risk_bound(*rates, rounds, t, answered, arms, *more)
+    extra = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
+    return learner.risk_bound(*rates, rounds, t, answered, arms, *extra)
 
 
 def count_log(rule: Ranked, cuts: NDArray[np.integer], arms: int) -> NDArray[np.float64]:
@@ -178,8 +178,8 @@ def count_log(rule: Ranked, cuts: NDArray[np.integer], arms: int) -> NDArray[np.
     Before any record they are the prior at each cut, and 0 at 0, since cuts begin at 1.
     """
     ages = np.arange(len(cuts), 0, -1) - 1.0
-    first = np.append(0.0, np.full(arms - 1, rule.prior))
-    return first * rule.decay ** len(cuts) + np.bincount(cuts, rule.decay**ages, arms)
+    prior = np.append(0.0, np.full(arms - 1, rule.prior))
+    return prior * rule.decay ** len(cuts) + np.bincount(cuts, rule.decay**ages, arms)
 
 
 def start_of(
@@ -187,7 +187,7 @@ def start_of(
     arms: int,
     alphas: Sequence[float] | NDArray[np.float64],
     log: tuple[NDArray[np.integer], NDArray[np.float64]] | None = None,
-    past: NDArray[np.integer] | None = None,
+    past_cuts: NDArray[np.integer] | None = None,
 ) -> tuple[Any, Any]:
     """Return what a ``Start`` has of a rule, its state and its counts; () each if the rule is not ``Ranked``.
 
@@ -197,7 +197,7 @@ def start_of(
         alphas: [cells] target FDRs.
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
             ``fit`` does not use it (``docs/learners.md``, "Start from a log").
-        past: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
+        past_cuts: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
 
     Returns:
         The rule's numbers, a NamedTuple of [cells] each, and the counts [H].
@@ -208,7 +208,7 @@ def start_of(
         states, counts = [rule.start] * len(alphas), count_log(rule, np.zeros(0, np.int32), arms)
     else:
         cuts, errors = log
-        counts = count_log(rule, cuts if past is None else past, arms)
+        counts = count_log(rule, cuts if past_cuts is None else past_cuts, arms)
         states = [rule.fit(cuts, errors, counts, alpha) for alpha in alphas]
     return type(rule.start)(*np.array(states, np.float64).T), counts
 
@@ -240,10 +240,10 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
     return np.minimum(BLOCK, horizon - np.arange(0, horizon, BLOCK))
 
 
-def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *given: Any) -> Any:
+def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *arguments: Any) -> Any:
     """Return a bound of the regret after t rounds; ``rates`` are [K], for all its blocks, or [] if constant."""
     lengths = block_lengths(t)
-    return bound(*(np.resize(x, len(lengths)) for x in rates), lengths, *given)
+    return bound(*(np.resize(x, len(lengths)) for x in rates), lengths, *arguments)
 
 
 @cache
@@ -267,13 +267,13 @@ def block_rates(
         Eta and gamma; NaN for a rate that the learner does not have. A learner without ``rates`` and ``anytime``,
         whose rule reads rates, has the manual ones.
     """
-    last = BLOCK * np.arange(1, len(block_lengths(horizon)) + 1)
+    ends = BLOCK * np.arange(1, len(block_lengths(horizon)) + 1)
     changes = learner.anytime is not None and (anytime or learner.rates is None)
-    of_learner = learner.anytime if changes else learner.rates or (lambda horizon, arms: Rates(None, None))
-    assert of_learner is not None
-    times = last if changes else [horizon]  # constant rates are one pair
-    rates = np.array([of_learner(int(t), arms) for t in times], np.float64)
+    rates_at = learner.anytime if changes else learner.rates or (lambda horizon, arms: Rates(None, None))
+    assert rates_at is not None
+    times = ends if changes else [horizon]  # constant rates are one pair
+    rates = np.array([rates_at(int(t), arms) for t in times], np.float64)
     manual = np.array([eta, gamma], np.float64)  # NaN in place of None
     no_rates = learner.rates is None and learner.anytime is None and not isinstance(learner.rule, Fixed | Ranked)
     rates = np.where(np.isnan(manual) | (np.isnan(rates) & (not no_rates)), rates, manual)
-    return Rates(*np.broadcast_to(rates, (len(last), 2)).T.copy())
+    return Rates(*np.broadcast_to(rates, (len(ends), 2)).T.copy())

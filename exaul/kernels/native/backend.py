@@ -25,9 +25,9 @@ PADDING = 16  # columns (chosen): rows that are a power of two long compete for 
 
 def available() -> int:
     """Return the number of usable processors, at most OMP_NUM_THREADS, which clusters set; at least 1."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(here, int(limit))) if limit.isdecimal() else here
+    return max(1, min(processors, int(limit))) if limit.isdecimal() else processors
 
 
 @cache
@@ -36,16 +36,16 @@ def threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(available())
 
 
-def run_in_parts(count: int, each: int, part: Callable[[int, int], object]) -> None:
-    """Call ``part(first, last)`` on threads for parts of at most ``each`` of ``count``: those first..last-1."""
-    list(threads().map(lambda first: part(first, min(first + each, count)), range(0, count, each)))
+def run_in_parts(count: int, size: int, part: Callable[[int, int], object]) -> None:
+    """Call ``part(first, last)`` on threads for parts of at most ``size`` of the numbers 0..``count`` - 1."""
+    list(threads().map(lambda first: part(first, min(first + size, count)), range(0, count, size)))
 
 
 class RecordBlocks(NamedTuple):
     """K blocks of rounds of R streams; N = K C + 16 columns, of which the last 16 are padding."""
 
-    rounds: int  # that are simulated; they come first
-    cuts: NDArray[np.int32]  # [R, N] in 1..H-1, as of ``Block``
+    rounds: int  # number of rounds to simulate, the first columns
+    cuts: NDArray[np.int32]  # [R, N] in 1..H-1, as in ``Block``
     errors: NDArray[np.float64]  # [R, N] in [0, 1]
     draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1)
 
@@ -56,8 +56,8 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, a tree of arrays, of B copies
             from their ``Start``. ``streams`` is the number of streams of records.
-        simulate: ``simulate(state, made, rates, copies, tally)`` starts to simulate the K blocks of
-            ``made``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
+        simulate: ``simulate(state, records, rates, copies, tally)`` starts to simulate the K blocks of
+            ``records``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
             the ``CheckpointSums`` are updated in place.
     """
 
@@ -66,9 +66,9 @@ class NativeBackend(NamedTuple):
 
 
 class CheckpointSums(NamedTuple):
-    """Sums of B copies, updated in place while K blocks are simulated, and copies of them at checkpoints."""
+    """Sums of B copies, updated in place while K blocks are simulated, and their values at checkpoints."""
 
-    # [K, S], after how many rounds of a block the sums are copied, in rising order; then 0 for unused places
+    # [K, S], after how many rounds of a block the sums are copied, in rising order; then zeros
     checkpoint_rounds: NDArray[np.int32]
     so_far: Sums  # [B]
     at_checkpoints: Sums  # [K, S, B]
@@ -85,7 +85,7 @@ class Loop(NamedTuple):
 
     Attributes:
         simulate: from ``compile_loop``.
-        arrays: ``arrays(width, many, precision)`` allocates its workspace, a tuple, for L = ``many``.
+        arrays: ``arrays(width, count, precision)`` allocates its workspace, a tuple, for L = ``count``.
         by_arm: whether its state is [width, L]; that of others is [L, width].
     """
 
@@ -95,48 +95,48 @@ class Loop(NamedTuple):
 
 
 @compiled
-def read_rounds(rows, streams, first, count, to):
-    """Fill ``to`` [count, L] with the rounds from ``first`` on of the streams [L] among ``rows`` [R, N]."""
+def read_rounds(rows, streams, first, count, out):
+    """Fill ``out`` [count, L] with the rounds from ``first`` on of the streams [L] among ``rows`` [R, N]."""
     for i in range(count):
         for c in range(streams.size):
-            to[i, c] = rows[streams[c], first + i]
+            out[i, c] = rows[streams[c], first + i]
 
 
 def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     """Return the loop over the blocks of L copies.
 
-    ``simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered)``
-    decides ``count`` records from round ``first`` on, cut, error, u [256, L], to ``answered`` [256, L], and learns;
-    it computes weights anew after ``every`` rounds.
+    ``simulate_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered)``
+    decides ``count`` records from round ``first`` on, with cut, error and u [256, L], fills ``answered`` [256, L],
+    and learns; it computes weights anew every ``period`` rounds.
     """
 
     @outermost
-    def simulate(state, records, rates, copies, tally, every, given, arrays, block_arrays):
+    def simulate(state, records, rates, copies, tally, periods, inputs, arrays, block_arrays):
         rounds, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
         total, wrong = tally.so_far
         totals, wrongs = tally.at_checkpoints
-        many = total.size
-        for block in range(every.size):
+        copy_count = total.size
+        for block in range(periods.size):
             first = block * BLOCK
             count = min(BLOCK, rounds - first)
             read_rounds(cuts, copies.record_stream, first, count, cut)
             read_rounds(errors, copies.record_stream, first, count, error)
             read_rounds(uniforms, copies.draw_stream, first, count, u)
             simulate_block(
-                *(first, count, every[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
-                *(given, arrays, answered),
+                *(first, count, periods[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
+                *(inputs, arrays, answered),
             )
-            done, places = 0, tally.checkpoint_rounds.shape[1]
-            for s in range(places + 1):
-                end = min(count, tally.checkpoint_rounds[block, s]) if s < places else count
+            done, checkpoints = 0, tally.checkpoint_rounds.shape[1]
+            for s in range(checkpoints + 1):
+                end = min(count, tally.checkpoint_rounds[block, s]) if s < checkpoints else count
                 for i in range(done, end):
-                    for c in range(many):
+                    for c in range(copy_count):
                         total[c] += answered[i, c]
                         wrong[c] += error[i, c] if answered[i, c] else 0.0
                 done = max(done, end)
-                if s < places:
-                    for c in range(many):
+                if s < checkpoints:
+                    for c in range(copy_count):
                         totals[block, s, c], wrongs[block, s, c] = total[c], wrong[c]
 
     return simulate
@@ -169,61 +169,61 @@ def tree_sizes(arms: int) -> tuple[int, int]:
 
 
 def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
-    """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come.
+    """Divide copies among tiles: those of a stream together if it has enough of them, the others by stream.
 
-    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds. A tile
-    has at most as many copies as is ``widest``, one number; or two, for own and for shared records.
+    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds. The
+    largest number of copies of a tile is ``widest``: one number, or two, for own and for shared records.
     """
-    made = []
-    # sorted: the copies of a tile read few streams, and no comparison of all copies with each stream is needed
+    result = []
+    # sorted, so that the copies of a tile read few streams, and each stream is a slice
     by_stream = np.argsort(record_stream, kind="stable")
     for number in np.unique(group):
         copies = by_stream[group[by_stream] == number]
         stream = record_stream[copies]
         shares = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
-        others, order = copies[~shares], copies[shares]
-        width = min(widest[0], max(NARROWEST, -(-len(others) // available())))
-        made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
-        together = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1) if order.size else []
-        for x in together:
-            width = min(widest[-1], -(-len(x) // (available() if len(together) == 1 else 1)))
-            made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
-    return made
+        separate, shared = copies[~shares], copies[shares]
+        width = min(widest[0], max(NARROWEST, -(-len(separate) // available())))
+        result += [Tile(separate[n : n + width], False, int(number)) for n in range(0, len(separate), width)]
+        streams = np.split(shared, np.flatnonzero(np.diff(record_stream[shared])) + 1) if shared.size else []
+        for members in streams:
+            width = min(widest[-1], -(-len(members) // (available() if len(streams) == 1 else 1)))
+            result += [Tile(members[n : n + width], True, int(number)) for n in range(0, len(members), width)]
+    return result
 
 
 def simulate_tiles(
     loops: Sequence[Loop],
     precision: str,
-    given: tuple[Any, ...],
+    inputs: tuple[Any, ...],
     state: NDArray[Any],
-    made: RecordBlocks,
+    records: RecordBlocks,
     rates: Rates,
     copies: Copies,
     tally: CheckpointSums,
 ) -> list[Future[Any]]:
-    """Start to simulate B copies with states [B, width], as of ``NativeBackend.simulate``.
+    """Start to simulate B copies with states [B, width], as in ``NativeBackend.simulate``.
 
     Args:
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
-        given: what the functions of ``compile_loop`` receive.
-        state, made, rates, copies, tally: as of ``NativeBackend.simulate``.
+        inputs: those of ``simulate_block``, as in ``compile_loop``.
+        state, records, rates, copies, tally: as in ``NativeBackend.simulate``.
     """
-    every, group = rounds_between(rates, copies.eta_scale, precision)
+    periods, group = rounds_between(rates, copies.eta_scale, precision)
 
     def run(tile: Tile) -> None:
         numbers, loop = tile.numbers, loops[tile.is_shared]
-        mine = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
+        tile_state = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
         sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
-        of_loop, of_blocks = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
-        block_arrays = tuple(np.zeros(of_blocks, kind) for kind in (np.int32, float, float, bool))
-        given_to = copies.take(numbers), sums, every[tile.group], given
-        loop.simulate(mine, made, rates, *given_to, of_loop, block_arrays)
-        state[numbers] = mine.T if loop.by_arm else mine
-        for to, part_of in zip(
+        loop_arrays, shape = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
+        block_arrays = tuple(np.zeros(shape, dtype) for dtype in (np.int32, float, float, bool))
+        arguments = copies.take(numbers), sums, periods[tile.group], inputs
+        loop.simulate(tile_state, records, rates, *arguments, loop_arrays, block_arrays)
+        state[numbers] = tile_state.T if loop.by_arm else tile_state
+        for total, part in zip(
             (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True
         ):
-            to[..., numbers] = part_of
+            total[..., numbers] = part
 
     widest = [WIDEST[x.by_arm] for x in loops]
     return [threads().submit(run, tile) for tile in tiles(copies.record_stream, group, widest)]
@@ -234,16 +234,16 @@ def rounds_between(
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """Return after how many rounds weights are computed anew in each block, [groups, K], and each copy's group [B].
 
-    In float64 it is every 1,024 where eta is constant over a span, else every 256, and more often where a weight
-    could underflow in between: always a power of two, which depends on nothing but a copy's own rates.
+    It is 1,024 in float64 where eta is constant over a span, else 256, and less where a weight could underflow in
+    between: always a power of two, which depends on a copy's rates alone.
     """
-    scales, of_scale = np.unique(eta_scale, return_inverse=True)
+    scales, scale_index = np.unique(eta_scale, return_inverse=True)
     eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))
     spans = blocks // (SPAN // BLOCK)  # chunks begin with a whole span
     constant = np.bincount(spans, eta != eta[spans * (SPAN // BLOCK)])[spans] == 0
     with np.errstate(over="ignore", divide="ignore"):  # eta is unlimited
-        most = LARGEST_STEP[precision] / (eta * scales[:, None])
+        limit = LARGEST_STEP[precision] / (eta * scales[:, None])
     longest = np.where(constant & (precision == "float64"), SPAN, BLOCK)
-    every = 2.0 ** np.floor(np.log2(np.clip(most, 1, longest)))
-    groups, of_group = np.unique(every.astype(np.int64), axis=0, return_inverse=True)
-    return groups, of_group.reshape(-1)[of_scale]
+    periods = 2.0 ** np.floor(np.log2(np.clip(limit, 1, longest)))
+    groups, group_index = np.unique(periods.astype(np.int64), axis=0, return_inverse=True)
+    return groups, group_index.reshape(-1)[scale_index]

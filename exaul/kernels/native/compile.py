@@ -32,9 +32,9 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     Array arguments of the function must not overlap. ``options`` of Numba replace those of this package.
     """
     # entries for Python and C would take half of the time to compile a small function
-    known: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Disjoint}
-    known |= {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-    return nb.njit(**known | options)(_renamed(function))
+    settings: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Disjoint}
+    settings |= {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+    return nb.njit(**settings | options)(_renamed(function))
 
 
 def exact(function: Callable[..., Any]) -> Any:

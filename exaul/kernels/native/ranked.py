@@ -33,11 +33,11 @@ LARGEST_LOG = 200.0  # logarithm of the largest count of a new record (chosen; f
 
 
 @exact
-def _scale(tree, one):
+def _scale(tree, increment):
     """Divide the counts by ``one``, and sum them anew."""
     leaves = tree.size // 2
     for k in range(leaves, 2 * leaves):
-        tree[k] /= one
+        tree[k] /= increment
     for node in range(leaves - 1, 0, -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
 
@@ -49,24 +49,24 @@ def _rank(tree, cuts, decay, high, low, total):
     Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the one
     before: ranks depend on ratios only. Returns what the last record counts.
     """
-    one = 1.0
+    increment = 1.0
     for i in range(cuts.size):
-        one /= decay
+        increment /= decay
         node, below = tree.size // 2 + np.int64(cuts[i]), 0.0
-        at, total[i] = tree[node], tree[1]
-        tree[node] += one
+        leaf, total[i] = tree[node], tree[1]
+        tree[node] += increment
         while node > 1:
             below += tree[node ^ 1] * BIT[node & 1]
             node >>= 1
-            tree[node] += one
-        high[i], low[i] = below + at, below
+            tree[node] += increment
+        high[i], low[i] = below + leaf, below
     for i in range(cuts.size):  # in a loop of their own, which vectorises, divisions cost little
         high[i], low[i] = high[i] / total[i], low[i] / total[i]
-    return one
+    return increment
 
 
 @outermost
-def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, workspace):
+def _rank_streams(first, last, counts, cuts, rounds, decay, period, high, low, workspace):
     """Fill ``high`` and ``low`` [R, rounds] for the streams first..last-1."""
     tree, total = workspace
     arms, leaves = counts.shape[1], tree.size // 2
@@ -74,13 +74,13 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, high, low, wo
         tree[:] = 0.0
         for k in range(arms):
             tree[leaves + k] = counts[r, k]
-        one = 1.0
-        for start in range(0, rounds, every):
-            _scale(tree, one)  # counts are scaled back before they overflow
-            end = min(start + every, rounds)
-            one = _rank(tree, cuts[r, start:end], decay, high[r, start:end], low[r, start:end], total)
+        increment = 1.0
+        for start in range(0, rounds, period):
+            _scale(tree, increment)  # counts are scaled back before they overflow
+            end = min(start + period, rounds)
+            increment = _rank(tree, cuts[r, start:end], decay, high[r, start:end], low[r, start:end], total)
         for k in range(arms):
-            counts[r, k] = tree[leaves + k] / one
+            counts[r, k] = tree[leaves + k] / increment
 
 
 def _compile(rule: Ranked) -> Loop:
@@ -88,18 +88,18 @@ def _compile(rule: Ranked) -> Loop:
     read, write = accessors(type(rule.start))
 
     @compiled
-    def simulate_block(first, count, every, state, cut, error, u, eta, gamma, copies, given, arrays, answered):
+    def simulate_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         high, low = arrays
-        read_rounds(given[0], copies.record_stream, first, count, high)
-        read_rounds(given[1], copies.record_stream, first, count, low)
+        read_rounds(inputs[0], copies.record_stream, first, count, high)
+        read_rounds(inputs[1], copies.record_stream, first, count, low)
         for i in range(count):
             for c in range(answered.shape[1]):
-                own = read(state, c)
-                yes = u[i, c] < decide(where, own, high[i, c], low[i, c])
-                write(state, c, learn(where, own, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
+                numbers = read(state, c)
+                yes = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
+                write(state, c, learn(where, numbers, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = yes
 
-    return Loop(compile_loop(simulate_block), lambda _, many, __: tuple(np.zeros((2, BLOCK, many))), by_arm=True)
+    return Loop(compile_loop(simulate_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
@@ -108,19 +108,19 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
     rule, loop = learner.rule, _compile(learner.rule)
-    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST_LOG else BLOCK
+    period = SPAN if -SPAN * math.log(rule.decay) < LARGEST_LOG else BLOCK
 
-    def simulate(state: Any, made: RecordBlocks, *of: Any) -> Any:
+    def simulate(state: Any, records: RecordBlocks, *arguments: Any) -> Any:
         numbers, counts = state
         streams, arms = counts.shape
-        high, low = np.empty((2, *made.cuts.shape))
-        given = counts, made.cuts, made.rounds, rule.decay, every, high, low
+        high, low = np.empty((2, *records.cuts.shape))
+        inputs = counts, records.cuts, records.rounds, rule.decay, period, high, low
 
         def rank(first: int, last: int) -> None:
-            _rank_streams(first, last, *given, (np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)))
+            _rank_streams(first, last, *inputs, (np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)))
 
         run_in_parts(streams, PART, rank)
-        return simulate_tiles([loop], "float64", (high, low), numbers, made, *of)
+        return simulate_tiles([loop], "float64", (high, low), numbers, records, *arguments)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
         return np.array(start.state, np.float64).T.copy(), np.tile(start.counts, (streams, 1))
@@ -129,7 +129,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
 
 
 @compiled
-def _answer_below(first, count, every, arm, cut, error, u, eta, gamma, copies, given, arrays, answered):
+def _answer_below(first, count, period, arm, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
     for i in range(count):
         for c in range(answered.shape[1]):
             answered[i, c] = arm[c, 0] < cut[i, c]  # an arm answers if it is below the cut

@@ -1,8 +1,8 @@
 """Records and uniforms of a chunk, made once for all learners that read the same rounds, and the best arms in them.
 
-The records and uniforms are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``, compiled: a piece of
-the rounds of one stream at a time. The rounds of a piece are grouped by their pool. The records of a pool then have
-consecutive places in its laps, whose orders are computed side by side.
+The records and uniforms are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``. Each step computes
+one piece of the rounds of one stream, which are grouped by their pool. The records of a pool then have consecutive
+indices in its laps, whose orders are computed side by side.
 """
 
 from collections.abc import Callable
@@ -49,70 +49,70 @@ _, _lap_key, _one_pass = compile_orders(compiled, where, word)
 
 @compiled
 def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
-    """Fill ``rows`` [N] with the records at ``count`` places of a lap, from ``first`` on."""
-    own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
+    """Fill ``rows`` [N] with the records at ``count`` indices of a lap, from ``first`` on."""
+    subkey, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
     for k in range(count):
-        place = word(first + k)
-        rows[k], columns[k] = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
-    # Passes outside, places inside, so that the loop over places vectorises.
+        index = word(first + k)
+        rows[k], columns[k] = word(index >> shift), word(index & word(word(word(1) << shift) - word(1)))
+    # The loop over indices is inside that over passes, so that it vectorises.
     for number in range(passes):
         for k in range(count):
-            rows[k], columns[k] = _one_pass((rows[k], columns[k]), own, number, size, shift)
+            rows[k], columns[k] = _one_pass((rows[k], columns[k]), subkey, number, size, shift)
     for k in range(count):
         rows[k] = word(word(rows[k] << shift) | columns[k])
 
 
 @cache
-def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(choose_pool: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the streams first..last-1, with an environment's function inlined."""
-    chosen = compile_with_helpers(choose)
+    pool_of = compile_with_helpers(choose_pool)
 
     @outermost
     def fill(first, last, start, rounds, horizon, shuffled, pools, keys, records_read, cuts, errors, workspace):
         pool_cuts, pool_errors, sizes, shifts, passes = pools
         draw_x, draw_y, order_x, order_y = keys
-        which, at, rows, columns = workspace
+        pool_numbers, pool_rounds, rows, columns = workspace
         for r in range(first, last):
             key = draw_x[r], draw_y[r]
             for piece in range(0, rounds, PIECE):
-                many = min(PIECE, rounds - piece)
-                for i in range(many):
+                length = min(PIECE, rounds - piece)
+                for i in range(length):
                     t = start + piece + i
                     u = uniform(key, word(t // BLOCK), word(t % BLOCK))
-                    which[i] = chosen(where, t + 1, horizon, u)
+                    pool_numbers[i] = pool_of(where, t + 1, horizon, u)
                 offset = 0
                 for p in range(sizes.size):
-                    count, size, found = 0, sizes[p], 0
-                    for i in range(many):
-                        count += which[i] == p
-                    # The rounds of pool p, compressed without a branch: ``at[found]`` is overwritten until its
-                    # round belongs to p.
-                    if 0 < count < many:
-                        for i in range(many):
-                            at[found] = i
-                            found += which[i] == p
+                    count, size, filled = 0, sizes[p], 0
+                    for i in range(length):
+                        count += pool_numbers[i] == p
+                    # List the rounds of pool p without a branch: ``pool_rounds[filled]`` is overwritten until it
+                    # is a round of p.
+                    if 0 < count < length:
+                        for i in range(length):
+                            pool_rounds[filled] = i
+                            filled += pool_numbers[i] == p
                     done = 0
                     while done < count:
-                        lap, place = records_read[p, r] // size, records_read[p, r] % size
+                        lap, index = records_read[p, r] // size, records_read[p, r] % size
                         # A lap may end within the piece; its order ends there, and the next lap has another.
-                        here = min(count - done, size - place)
+                        part = min(count - done, size - index)
                         if shuffled:
-                            own = order_x[p, r], order_y[p, r]
-                            _find_orders(own, lap, size, shifts[p], passes[p], place, here, rows, columns)
+                            pool_key = order_x[p, r], order_y[p, r]
+                            _find_orders(pool_key, lap, size, shifts[p], passes[p], index, part, rows, columns)
                         else:
-                            for k in range(here):
-                                rows[k] = place + k
-                        if count == many:  # all rounds are of this pool: contiguous writes vectorise
-                            for k in range(here):
+                            for k in range(part):
+                                rows[k] = index + k
+                        if count == length:  # all rounds are of this pool: contiguous writes vectorise
+                            for k in range(part):
                                 cuts[r, piece + done + k] = pool_cuts[offset + rows[k]]
                                 errors[r, piece + done + k] = pool_errors[offset + rows[k]]
                         else:
-                            for k in range(here):
-                                i = piece + at[done + k]
+                            for k in range(part):
+                                i = piece + pool_rounds[done + k]
                                 cuts[r, i] = pool_cuts[offset + rows[k]]
                                 errors[r, i] = pool_errors[offset + rows[k]]
-                        done += here
-                        records_read[p, r] += here
+                        done += part
+                        records_read[p, r] += part
                     offset += size
 
     return fill
@@ -126,10 +126,10 @@ def fill(
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
 ) -> None:
-    """Fill in the records of some rounds of R streams, the same as ``exaul.kernels.records.read_block``.
+    """Fill in the records of some rounds of R streams, the same as those of ``exaul.kernels.records.read_block``.
 
     Args:
-        streams: R of them.
+        streams: R streams.
         records_read: [P, R] int64, number of records read so far from each pool; updated.
         start: number of rounds before the first.
         rounds: number of rounds to fill.
@@ -138,13 +138,13 @@ def fill(
     loop = _compile(streams.plan.choose_pool)
     pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
     keys = *streams.keys, *streams.orders
-    given = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
+    arguments = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
 
-    def some(first: int, last: int) -> None:
-        kinds = np.int32, np.int32, np.uint32, np.uint32
-        loop(first, last, *given, tuple(np.empty(PIECE, kind) for kind in kinds))
+    def fill_part(first: int, last: int) -> None:
+        dtypes = np.int32, np.int32, np.uint32, np.uint32
+        loop(first, last, *arguments, tuple(np.empty(PIECE, dtype) for dtype in dtypes))
 
-    run_in_parts(streams.stream_count, EACH, some)
+    run_in_parts(streams.stream_count, EACH, fill_part)
 
 
 @outermost
@@ -163,19 +163,19 @@ def _count_cuts(first, last, cuts, errors, ends, checkpoint_count, costs, counts
                 continue
             above, below = 0.0, 0.0
             for k in range(arms):
-                # One pass fills both sums: of errors from the top arm down, of abstentions from the bottom up.
+                # One loop fills both sums: of errors from the top arm down, of abstentions from the bottom up.
                 missed[arms - 1 - k] = above
                 above += wrong[r, arms - 1 - k]
                 below += counts[r, k]
                 abstained[k] = below
             for cell in range(losses.shape[1]):
-                least, arm = np.inf, 0
+                lowest, arm = np.inf, 0
                 for k in range(arms):
                     loss = costs[0][cell, r] * missed[k] + costs[1][cell, r] * abstained[k]
                     # Strictly less, so that the lowest arm wins a tie.
-                    if loss < least:
-                        least, arm = loss, k
-                losses[m, cell, r], best[m, cell, r] = least, arm
+                    if loss < lowest:
+                        lowest, arm = loss, k
+                losses[m, cell, r], best[m, cell, r] = lowest, arm
 
 
 def find_best_arms(
@@ -194,7 +194,7 @@ def find_best_arms(
     number of rounds of cut c, and E_c the sum of their errors.
 
     Args:
-        cuts, errors: as of ``RecordBlocks``.
+        cuts, errors: as in ``RecordBlocks``.
         checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
         rounds: number of rounds to count, at most N.
         costs: of an answer per unit of error, and of an abstention, [pairs, 1 or R] each.
@@ -207,7 +207,7 @@ def find_best_arms(
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)
     ends = np.array([*checkpoint_rounds, rounds], np.int64)
-    of_streams = tuple(np.broadcast_to(cost, shape[1:]).copy() for cost in costs)
-    arrays = cuts, errors, ends, len(checkpoint_rounds), of_streams, counts, wrong, losses, best
+    stream_costs = tuple(np.broadcast_to(cost, shape[1:]).copy() for cost in costs)
+    arrays = cuts, errors, ends, len(checkpoint_rounds), stream_costs, counts, wrong, losses, best
     run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))
     return losses, best

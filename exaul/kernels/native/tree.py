@@ -1,7 +1,7 @@
 """Simulate ``Sided`` and ``Drawn`` rules with a binary tree of sums, O(log H) a round.
 
 The weights of the H arms are the leaves of a tree, padded with zeros to a power of two. A node holds the sum of its
-leaves, and the factor that the leaves below it still miss:
+leaves, and the factor by which the leaves below it must still be multiplied:
 
     node 1                     s                     a node n has the children 2 n and 2 n + 1;
     nodes 2, 3          s             s              the leaf of arm k is ``leaves + k``
@@ -13,7 +13,7 @@ A round of a ``Sided`` rule (line "Update" of Algorithms "ExAUL" and "EW-CA") mu
 by one factor and all others by another. It walks from the leaf at the cut to the root, sums what lies left and
 right of the path, decides, and walks up again: new sums on the path, and a factor for each sibling of the path.
 
-- If copies read records of their own, those of a tile take each level one after the other.
+- If each copy reads its own records, the copies of a tile take each level one after the other.
 - If at least ``SHARED`` copies read one stream, as the alphas and lambdas of a trial do, they share the path, and
   the loops over copies vectorise.
 
@@ -47,37 +47,37 @@ CHARGES = exaul.charge, exaul_known.charge, ew.charge  # one loop serves them al
 
 
 @compiled
-def weigh(losses, weights, eta, least):
+def weigh(losses, weights, eta, minimum):
     """Fill weights [H] with ``w_k = exp(-eta (L_k - min L))``, in [0, 1]."""
     for k in range(weights.size):
-        weights[k] = exp(eta * (least - losses[k]))
+        weights[k] = exp(eta * (minimum - losses[k]))
 
 
 def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return ``chosen(number, ...)``, compiled, which calls the charge of that number with the other arguments."""
+    """Compile ``chosen(number, ...)``, which calls the charge of that number with the other arguments."""
     first = compile_with_helpers(charges[0])
-    others = _choose(charges[1:]) if len(charges) > 1 else None
+    following = _choose(charges[1:]) if len(charges) > 1 else None
 
     @compiled
     def chosen(number, where, P, Q, answered, error, params):
-        if others is None or number == 0:
+        if following is None or number == 0:
             return first(where, P, Q, answered, error, params)
-        return others(number - 1, where, P, Q, answered, error, params)
+        return following(number - 1, where, P, Q, answered, error, params)
 
     return chosen
 
 
 def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return the step of some rules for L copies, between the two walks.
+    """Compile the step of some rules for L copies, which comes between the two walks.
 
     It decides from the sums of weights ``low`` below the cut and ``high`` above it, and fills ``answered``,
-    ``factors`` [2, L], of the weights above the cut and below it, and ``gap``, the charge below it less that above.
+    ``factors`` [2, L], of the weights above the cut and below it, and ``gap``, the charge below minus that above.
     """
     charges = _choose(charges_of)
 
     @compiled
-    def step(given, low, high, u, error, eta, gamma, copies, factors, gap, answered):
-        which, is_full, _ = given  # the number of the rule's charges, and whether it sees all errors
+    def step(inputs, low, high, u, error, eta, gamma, copies, factors, gap, answered):
+        rule_number, is_full, _ = inputs  # the number of the rule's charges, and whether it sees all errors
         above, below = factors[0], factors[1]
         for c in range(gap.size):
             total = np.float64(low[c]) + np.float64(high[c])
@@ -85,13 +85,13 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
             # (eq. 8).
             P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
             yes = u[c] < P
-            seen = error[c] if yes or is_full else 0.0
-            mine = parameters_of(copies, c, eta, gamma)
-            under, over = charges(which, where, P, Q, yes, seen, mine)
+            feedback = error[c] if yes or is_full else 0.0
+            params = parameters_of(copies, c, eta, gamma)
+            under, over = charges(rule_number, where, P, Q, yes, feedback, params)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
-            factor = exp(-mine.eta * abs(gap[c]))
+            factor = exp(-params.eta * abs(gap[c]))
             below[c] = factor if gap[c] > 0 else 1.0
             above[c] = 1.0 if gap[c] > 0 else factor
             answered[c] = yes
@@ -99,22 +99,22 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
     return step
 
 
-# Own records: each copy has its own path; tree [L, 2 leaves, 2] has a node's sum and its missing factor.
+# Own records: each copy has its own path; tree [L, 2 leaves, 2] has each node's sum and its missing factor.
 
 
 @exact
-def _plant_own(losses, eta, copies, given, arrays):
+def _plant_own(losses, eta, copies, inputs, arrays):
     """Compute the weights from the differences of the losses [L, H], and the sums from them."""
     tree, _, _, cumulative, weights, _ = arrays
-    arms, leaves, (_, _, last) = cumulative.size, tree.shape[1] // 2, given
+    arms, leaves, (_, _, last) = cumulative.size, tree.shape[1] // 2, inputs
     for c in range(losses.shape[0]):
-        total, least = 0.0, 0.0
+        total, minimum = 0.0, 0.0
         cumulative[0] = 0.0
         for k in range(1, arms):
             total += losses[c, k]
             cumulative[k] = total
-            least = min(least, total)
-        weigh(cumulative, weights, eta * copies.eta_scale[c], least)
+            minimum = min(minimum, total)
+        weigh(cumulative, weights, eta * copies.eta_scale[c], minimum)
         weights[arms - 1] *= last
         for k in range(arms):
             tree[c, leaves + k, 0] = weights[k]
@@ -133,47 +133,47 @@ def _look(tree, cut, path, low, high):
             path[c, d, 0], path[c, d, 1] = a, b
             s, bit = np.float64(tree[c, node ^ 1, 0]), node & 1
             node >>= 1
-            p = np.float64(tree[c, node, 1])
-            a = (a + s * BIT[bit]) * p  # a right child has its sibling below the cut
-            b = (b + s * BIT[1 - bit]) * p
+            factor = np.float64(tree[c, node, 1])
+            a = (a + s * BIT[bit]) * factor  # a right child has its sibling below the cut
+            b = (b + s * BIT[1 - bit]) * factor
         low[c], high[c] = a, b
 
 
 @exact
 def _update(tree, cut, path, factors):
-    """Give the path new sums, and each sibling its factor."""
+    """Compute the new sums of the path, and multiply each sibling by its factor."""
     for c in range(cut.size):
         node = tree.shape[1] // 2 + cut[c]
         below, above = factors[1, c], factors[0, c]
         for d in range(path.shape[1]):
             tree[c, node, 0] = path[c, d, 0] * below + path[c, d, 1] * above
-            x = factors[node & 1, c]
-            tree[c, node ^ 1, 0] *= x
-            tree[c, node ^ 1, 1] *= x
+            scale = factors[node & 1, c]
+            tree[c, node ^ 1, 0] *= scale
+            tree[c, node ^ 1, 1] *= scale
             node >>= 1
 
 
-def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+def _own_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
-        np.zeros((many, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
-        np.zeros((many, depth, 2)),
-        np.ones((2, many), precision),
+        np.zeros((count, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
+        np.zeros((count, depth, 2)),
+        np.ones((2, count), precision),
         np.zeros(arms),
         np.zeros(arms, precision),
-        tuple(np.zeros(many) for _ in range(3)),
+        tuple(np.zeros(count) for _ in range(3)),
     )
 
 
 def _compile_own(step: Callable[..., Any]) -> Loop:
     @compiled
-    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, path, factors, _, _, (low, high, gap) = arrays
         for i in range(count):
-            if (first + i) % every == 0:
-                _plant_own(losses, eta, copies, given, arrays)
+            if (first + i) % period == 0:
+                _plant_own(losses, eta, copies, inputs, arrays)
             _look(tree, cut[i], path, low, high)
-            step(given, low, high, u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
+            step(inputs, low, high, u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
             _update(tree, cut[i], path, factors)
             for c in range(gap.size):
                 losses[c, cut[i, c]] -= gap[c]
@@ -185,76 +185,76 @@ def _compile_own(step: Callable[..., Any]) -> Loop:
 
 
 @exact
-def _plant_shared(losses, eta, copies, given, arrays):
-    """Do as ``_plant_own`` for losses [H, L]."""
-    tree, missing, _, _, _, (_, cumulative, least, rate) = arrays
-    (arms, many), leaves, (_, _, last) = losses.shape, tree.shape[0] // 2, given
-    for c in range(many):
-        cumulative[c], least[c], rate[c] = 0.0, 0.0, eta * copies.eta_scale[c]
+def _plant_shared(losses, eta, copies, inputs, arrays):
+    """Compute weights and sums, as ``_plant_own`` does, from losses [H, L]."""
+    tree, missing, _, _, _, (_, cumulative, minimum, rate) = arrays
+    (arms, count), leaves, (_, _, last) = losses.shape, tree.shape[0] // 2, inputs
+    for c in range(count):
+        cumulative[c], minimum[c], rate[c] = 0.0, 0.0, eta * copies.eta_scale[c]
     for k in range(1, arms):
-        for c in range(many):
+        for c in range(count):
             cumulative[c] += losses[k, c]
-            least[c] = min(least[c], cumulative[c])
-    for c in range(many):
+            minimum[c] = min(minimum[c], cumulative[c])
+    for c in range(count):
         cumulative[c] = 0.0
     for k in range(arms):
-        _weigh_arm(losses[k], cumulative, least, rate, last if k == arms - 1 else 1.0, tree[leaves + k])
+        _weigh_arm(losses[k], cumulative, minimum, rate, last if k == arms - 1 else 1.0, tree[leaves + k])
     for node in range(leaves - 1, 0, -1):
-        for c in range(many):
+        for c in range(count):
             tree[node, c] = tree[2 * node, c] + tree[2 * node + 1, c]
             missing[node, c] = 1
 
 
 @compiled
-def _weigh_arm(step, cumulative, least, eta, factor, weight):
+def _weigh_arm(step, cumulative, minimum, eta, factor, weight):
     for c in range(weight.size):
         cumulative[c] += step[c]
-        weight[c] = exp(eta[c] * (least[c] - cumulative[c]))
+        weight[c] = exp(eta[c] * (minimum[c] - cumulative[c]))
         weight[c] *= factor
 
 
 @exact
-def _up(a, b, sibling, p, low, high, is_right):
-    """From a node's sums below and above the cut to its parent's, as in ``_look``."""
+def _up(a, b, sibling, factor, low, high, is_right):
+    """Compute a parent's sums below and above the cut from those of its child, as in ``_look``."""
     if is_right:
         for c in range(a.size):
-            low[c] = (a[c] + np.float64(sibling[c])) * np.float64(p[c])
-            high[c] = b[c] * np.float64(p[c])
+            low[c] = (a[c] + np.float64(sibling[c])) * np.float64(factor[c])
+            high[c] = b[c] * np.float64(factor[c])
     else:
         for c in range(a.size):
-            low[c] = a[c] * np.float64(p[c])
-            high[c] = (b[c] + np.float64(sibling[c])) * np.float64(p[c])
+            low[c] = a[c] * np.float64(factor[c])
+            high[c] = (b[c] + np.float64(sibling[c])) * np.float64(factor[c])
 
 
 @exact
-def _down(node, sibling, missing, a, b, below, above, x):
-    """Give a node its new sum, and its sibling its factor, as in ``_update``."""
+def _down(node, sibling, missing, a, b, below, above, scale):
+    """Compute a node's new sum, and multiply its sibling by its factor, as in ``_update``."""
     for c in range(node.size):
         node[c] = a[c] * below[c] + b[c] * above[c]
-        sibling[c] *= x[c]
-        missing[c] *= x[c]
+        sibling[c] *= scale[c]
+        missing[c] *= scale[c]
 
 
-def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+def _shared_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
-        np.zeros((2 * leaves, many), precision),
-        np.ones((2 * leaves, many), precision),
-        np.zeros((depth + 1, many)),
-        np.zeros((depth + 1, many)),
-        np.ones((2, many), precision),
-        tuple(np.zeros(many) for _ in range(4)),
+        np.zeros((2 * leaves, count), precision),
+        np.ones((2 * leaves, count), precision),
+        np.zeros((depth + 1, count)),
+        np.zeros((depth + 1, count)),
+        np.ones((2, count), precision),
+        tuple(np.zeros(count) for _ in range(4)),
     )
 
 
 def _compile_shared(step: Callable[..., Any]) -> Loop:
     @compiled
-    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
+    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
         depth, leaves = lows.shape[0] - 1, tree.shape[0] // 2
         for i in range(count):
-            if (first + i) % every == 0:
-                _plant_shared(losses, eta, copies, given, arrays)
+            if (first + i) % period == 0:
+                _plant_shared(losses, eta, copies, inputs, arrays)
             leaf = leaves + np.int64(cut[i, 0])
             node = leaf
             for c in range(gap.size):
@@ -262,11 +262,11 @@ def _compile_shared(step: Callable[..., Any]) -> Loop:
             for d in range(depth):
                 _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
                 node >>= 1
-            step(given, lows[depth], highs[depth], u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
+            step(inputs, lows[depth], highs[depth], u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
             node = leaf
             for d in range(depth):
-                x, sibling = factors[node & 1], node ^ 1
-                _down(tree[node], tree[sibling], missing[sibling], lows[d], highs[d], factors[1], factors[0], x)
+                scale, sibling = factors[node & 1], node ^ 1
+                _down(tree[node], tree[sibling], missing[sibling], lows[d], highs[d], factors[1], factors[0], scale)
                 node >>= 1
             for c in range(gap.size):
                 losses[leaf - leaves, c] -= gap[c]
@@ -287,9 +287,9 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
     charges = CHARGES if rule.charge in CHARGES else (rule.charge,)
     loops = _compile_loops(charges)
 
-    def simulate(state: Any, *of: Any) -> Any:
+    def simulate(state: Any, *arguments: Any) -> Any:
         last = 1.0 if rule.prior is None else float(weight_of_last(rule.prior, state.shape[1]))
-        return simulate_tiles(loops, precision, (charges.index(rule.charge), is_full, last), state, *of)
+        return simulate_tiles(loops, precision, (charges.index(rule.charge), is_full, last), state, *arguments)
 
     return NativeBackend(no_losses, simulate)
 
@@ -299,14 +299,14 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
 
 
 @exact
-def _plant_drawn(losses, eta, copies, given, arrays):
+def _plant_drawn(losses, eta, copies, inputs, arrays):
     tree, weights, _, _, _, _, _ = arrays
     arms, leaves = losses.shape[1], tree.shape[1] // 2
     for c in range(losses.shape[0]):
-        least = losses[c, 0]
+        minimum = losses[c, 0]
         for k in range(arms):
-            least = min(least, losses[c, k])
-        weigh(losses[c], weights, eta * copies.eta_scale[c], least)
+            minimum = min(minimum, losses[c, k])
+        weigh(losses[c], weights, eta * copies.eta_scale[c], minimum)
         for k in range(arms):
             tree[c, leaves + k] = weights[k]
         for node in range(leaves - 1, 0, -1):
@@ -314,19 +314,19 @@ def _plant_drawn(losses, eta, copies, given, arrays):
 
 
 @exact
-def _descend(tree, node, before, target):
+def _descend(tree, node, start, target):
     """Go down one level: to the right child if the cumulative weight before it is at most the target."""
     for c in range(node.size):
-        left = 2 * node[c]
-        after = before[c] + np.float64(tree[c, left])
-        is_right = after <= target[c]
-        before[c] = after if is_right else before[c]
-        node[c] = left + is_right
+        left_child = 2 * node[c]
+        middle = start[c] + np.float64(tree[c, left_child])
+        is_right = middle <= target[c]
+        start[c] = middle if is_right else start[c]
+        node[c] = left_child + is_right
 
 
 @exact
 def _repair(tree, arm, factor):
-    """Multiply the weights of the drawn arms, and sum anew above them."""
+    """Multiply the weights of the drawn arms, and compute the sums above them anew."""
     for c in range(arm.size):
         node = tree.shape[1] // 2 + arm[c]
         tree[c, node] *= factor[c]
@@ -346,23 +346,23 @@ def _compile_drawn(rule: Drawn) -> Loop:
         for c in range(arm.size):
             p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
             yes = arm[c] < cut[c]
-            mine = parameters_of(copies, c, eta, gamma)
-            charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
-            factor[c] = exp(-mine.eta * charged[c])
+            params = parameters_of(copies, c, eta, gamma)
+            charged[c] = charge(where, p, yes, error[c] if yes else 0.0, params)
+            factor[c] = exp(-params.eta * charged[c])
             answered[c] = yes
 
     @compiled
-    def simulate_block(first, count, every, losses, cut, error, u, eta, gamma, copies, given, arrays, answered):
-        tree, _, arm, target, before, factor, charged = arrays
+    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+        tree, _, arm, target, start, factor, charged = arrays
         leaves = tree.shape[1] // 2
         for i in range(count):
-            if (first + i) % every == 0:
-                _plant_drawn(losses, eta, copies, given, arrays)
+            if (first + i) % period == 0:
+                _plant_drawn(losses, eta, copies, inputs, arrays)
             for c in range(arm.size):
                 target[c] = u[i, c] * np.float64(tree[c, 1])
-                before[c], arm[c] = 0.0, 1
+                start[c], arm[c] = 0.0, 1
             while arm[0] < leaves:
-                _descend(tree, arm, before, target)
+                _descend(tree, arm, start, target)
             for c in range(arm.size):
                 # rounding can leave the last cumulative weight at or below the target
                 arm[c] = min(arm[c] - leaves, losses.shape[1] - 1)
@@ -374,13 +374,13 @@ def _compile_drawn(rule: Drawn) -> Loop:
     return Loop(compile_loop(simulate_block), _drawn_arrays)
 
 
-def _drawn_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+def _drawn_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, _ = tree_sizes(arms)
     return (
-        np.zeros((many, 2 * leaves + 8), precision)[:, : 2 * leaves],
+        np.zeros((count, 2 * leaves + 8), precision)[:, : 2 * leaves],
         np.zeros(arms, precision),
-        np.zeros(many, np.int64),
-        *(np.zeros(many) for _ in range(4)),
+        np.zeros(count, np.int64),
+        *(np.zeros(count) for _ in range(4)),
     )
 
 

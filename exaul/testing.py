@@ -13,7 +13,7 @@ from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import at_block
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
-GAMES = 4  # whose records differ
+GAMES = 4  # games, with different records
 GRID = 512  # uniforms on which the share of answers is compared with P
 ROUND_OFF = 1e-9
 
@@ -25,27 +25,27 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
       bool [], and ``P``, a float [].
     - A sweep can begin it: ``init`` of your own class reads no ``params``, which have no numbers there.
     - It does not read the error of a round without an answer, unless its feedback is ``full``.
-    - P is in [0, 1], and it answers that share of uniforms: so its draw is that of its P.
+    - P is in [0, 1], and it answers that share of uniforms: its draws have the probability P.
     - Its state keeps its shapes and types, and is finite.
-    - A game under ``vmap`` is the game alone: the same decisions.
+    - A game has the same decisions under ``vmap`` as alone.
 
     Args:
         mine: a name, ``module:name`` or ``Learner``; or a pair of an object with ``arms``, ``init``, ``decide`` and
-            ``learn`` as of ``exaul.make``, and its ``params``.
-        reference: a plain program of the same learner, ``reference(params, cuts, errors, uniforms)`` for one game
-            of T rounds, all NumPy, with the decisions [T]; they must be equal.
+            ``learn`` as from ``exaul.make``, and its ``params``.
+        reference: a plain program of the same learner, ``reference(params, cuts, errors, uniforms)``, which returns
+            the decisions [T] of one game, all NumPy; they must be equal.
         seed: of the records and the uniforms.
 
     Raises:
-        AssertionError: it breaks a contract; the sentence names it, and the game and the round.
+        AssertionError: it breaks a contract; the sentence names the contract, and the game and the round if any.
         BadInput: ``exaul.make`` refuses it, or JAX computes in float32.
     """
     check_precision()
-    made: tuple[Any, Any] = mine
+    pair: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
-        made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
+        pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
-    learner, params = made
+    learner, params = pair
     if jax.tree.leaves(learner):
         raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")
     if isinstance(mine, Learner) and isinstance(mine.rule, Own):
@@ -64,10 +64,10 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
 
         def step(state: Any, record: Any) -> Any:
             t, cut, error, u, error_unseen = record
-            now, state = at_block(learner, params, state, t)
-            share = jnp.mean(jax.vmap(lambda u: learner.decide(state, now, cut, u)[1].answer)(shares))
-            state, decision = learner.decide(state, now, cut, u)
-            state = learner.learn(state, now, cut, decision, jnp.where(decision.answer, error, error_unseen))
+            current, state = at_block(learner, params, state, t)
+            share = jnp.mean(jax.vmap(lambda u: learner.decide(state, current, cut, u)[1].answer)(shares))
+            state, decision = learner.decide(state, current, cut, u)
+            state = learner.learn(state, current, cut, decision, jnp.where(decision.answer, error, error_unseen))
             return state, (decision.answer, decision.P, share, state)
 
         return jax.lax.scan(step, learner.init(params), (jnp.arange(len(cuts)), cuts, errors, uniforms, hidden))[1]
@@ -83,14 +83,14 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         raise AssertionError(f"answer is {answers.dtype} and P {P.dtype}; they must be a bool [] and a float []")
     _expect(~(P >= -ROUND_OFF) | ~(P <= 1 + ROUND_OFF), "P is not in [0, 1]", P)
     _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
-    for x in jax.tree.leaves(states):
-        _expect(~np.isfinite(x).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
+    for leaf in jax.tree.leaves(states):
+        _expect(~np.isfinite(leaf).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
     declared = mine if isinstance(mine, Learner) else getattr(learner, "definition", learner)
     if getattr(declared, "feedback", "bandit") != "full":
         _, peeked, _, other_states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, 1 - errors))
         differs = peeked != P
-        for x, y in zip(jax.tree.leaves(states), jax.tree.leaves(other_states), strict=True):
-            differs |= (x != y).reshape(GAMES, HORIZON, -1).any(axis=2)
+        for leaf, other_leaf in zip(jax.tree.leaves(states), jax.tree.leaves(other_states), strict=True):
+            differs |= (leaf != other_leaf).reshape(GAMES, HORIZON, -1).any(axis=2)
         _expect(differs, "it reads the error of a round without an answer")
     for k in range(GAMES):
         alone = np.asarray(jax.jit(game)(cuts[k], errors[k], uniforms[k], errors[k])[0])

@@ -1,7 +1,7 @@
 """Learners and environments as pure functions of one game, for a JAX program of your own.
 
-``make``, ``play`` and ``regret`` are of one game, with the ``cuts`` of scores on a ``grid``; ``environment``,
-``keys`` and ``play_in`` are of the games of a sweep's trials.
+``make``, ``play`` and ``regret`` are for one game, with the ``cuts`` of scores on a ``grid``; ``environment``,
+``keys`` and ``play_in`` are for the games of a sweep's trials.
 """
 
 import math
@@ -67,8 +67,8 @@ def make(
         eta: learning rate, or the step of ``aci-rank``; default: the learner's own at this horizon.
         gamma: implicit exploration; default: the learner's own at this horizon.
         anytime: use the rates for an unknown horizon. Then eta and gamma are [K], constant over blocks of 256
-            rounds: ``play`` takes the next of each, a loop of your own calls ``learner.reweigh`` with them. The
-            horizon still says how many there are, and gives lam.
+            rounds: ``play`` takes the next of each, your own loop calls ``learner.reweigh`` with them. K and lam
+            follow from the horizon.
         grid: [H] thresholds, if the learner starts from a log.
         log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, the latest last.
 
@@ -89,15 +89,15 @@ def make(
     check_not_negative("lam", lam)
     check_positive("eta", eta)
     check_not_negative("gamma", gamma)
-    counted = None
+    log_records = None
     if log is not None:
         if grid is None:
             raise BadInput("log: given without grid; its scores need the thresholds")
         if getattr(learner.rule, "fit", None) is None:
             raise BadInput(f"log: given, but {name} does not start from a log")
-        counted = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
+        log_records = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
         check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
-        _check_range("errors", counted[1], 0, 1)
+        _check_range("errors", log_records[1], 0, 1)
     elif name == registry.FROM_LOG:
         raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
     is_fixed = isinstance(learner.rule, Fixed)
@@ -113,9 +113,9 @@ def make(
     if lam is None:
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
         lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan
-    made = make_learner(learner, arms, Rows)
+    game_learner = make_learner(learner, arms, Rows)
     if is_fixed:
-        return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
+        return game_learner, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
     if learner.rates is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
         rates = Rates(math.nan, math.nan)  # which it may not read
     elif rates is None and isinstance(learner.rule, Ranked):
@@ -123,26 +123,25 @@ def make(
     if eta is None:
         eta = _known("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
-        state, counts = start_of(learner.rule, arms, [alpha], counted)
-        return made, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
+        state, counts = start_of(learner.rule, arms, [alpha], log_records)
+        return game_learner, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
         gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
-        return made, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
-    return made, params
+        return game_learner, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
+    return game_learner, params
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
     """Play one game of T rounds, in which each answer gets its feedback at once.
 
-    ``vmap`` it over any argument but the learner. Within ``jit`` and ``vmap`` no values are known: only shapes and
-    types are checked.
+    ``vmap`` it over any argument but the learner. Within ``jit`` and ``vmap`` only shapes and types are checked.
 
     Args:
         learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` (``exaul.kernels.play``).
         params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
-        cuts: [T] integers in 1..H-1, as of ``cuts``.
+        cuts: [T] integers in 1..H-1, from ``cuts``.
         errors: [T] in [0, 1], 1 if the answer is wrong.
         uniforms: [T] uniform in [0, 1).
 
@@ -151,7 +150,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
     Raises:
         BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, the params are not
-            of this learner or have not as many rates as blocks, or JAX computes in float32.
+            of this learner or have another number of rates than of blocks, or JAX computes in float32.
     """
     cuts, errors, uniforms = _check_game(learner, cuts, errors, "uniforms", uniforms)
     _check_params(learner, params, len(cuts))
@@ -163,12 +162,12 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     """Return the regret after each round [T], against the threshold of least loss so far (eq. 3).
 
     Args:
-        learner: of the game, whose ``arms`` are the thresholds.
+        learner: the learner of the game; ``arms`` is its number of thresholds.
         params: its numbers, of which alpha and lam define the loss (eq. 4).
-        cuts, errors, answers: [T] each, of ``play``.
+        cuts, errors, answers: [T] each, as in ``play``.
 
     Raises:
-        BadInput: as of ``play``.
+        BadInput: as in ``play``.
     """
     cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
     check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
@@ -176,10 +175,10 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
-def _check_game(learner: Any, cuts: Any, errors: Any, name: str, others: Any) -> list[Any]:
-    """Return the arrays [T] of one game, of which ``others`` has its own range; BadInput if they are none."""
+def _check_game(learner: Any, cuts: Any, errors: Any, name: str, values: Any) -> list[Any]:
+    """Return the arrays [T] of one game, or raise BadInput; the caller checks the range of ``values``."""
     check_precision()
-    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in (cuts, errors, others)]
+    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in (cuts, errors, values)]
     shapes = [x.shape for x in arrays]
     is_game = len({*shapes}) == len(shapes[0]) == 1
     check_holds(f"cuts, errors, {name}", shapes, is_game, f"[T] each, of one game; {VMAP}")
@@ -191,9 +190,9 @@ def _check_game(learner: Any, cuts: Any, errors: Any, name: str, others: Any) ->
 
 
 def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True) -> None:
-    """Raise BadInput unless these are the numbers of a learner, in one game of T rounds, or of more.
+    """Raise BadInput unless these are the numbers of a learner for one game of T rounds or more.
 
-    Rates may be those of its blocks; ``is_whole``: of all.
+    Rates may be [K], one for each of its blocks; more only if not ``is_whole``.
     """
     check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
     rule = getattr(getattr(learner, "definition", None), "rule", None)
@@ -201,12 +200,12 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     kind = kinds.get(type(rule), Params)
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
     ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), np.finfo(float).max)
-    for name, most in ({"alpha": 1, "step": 1} | ranges).items():  # your own class may read no rates, which are NaN
-        _check_range(name, getattr(params, name, ()), 0, most)
+    for name, upper in ({"alpha": 1, "step": 1} | ranges).items():  # your class may read no rates, which are NaN
+        _check_range(name, getattr(params, name, ()), 0, upper)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
     are_blocks = len(shapes[0]) == 1 and (shapes[0][0] == blocks or (shapes[0][0] > blocks and not is_whole))
-    holds = shapes[0] == shapes[1] and (shapes[0] == () or are_blocks)
-    check_holds("eta, gamma", shapes, holds, f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP}")
+    are_valid = shapes[0] == shapes[1] and (shapes[0] == () or are_blocks)
+    check_holds("eta, gamma", shapes, are_valid, f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP}")
 
 
 def check_precision() -> None:
@@ -215,12 +214,12 @@ def check_precision() -> None:
         raise BadInput('JAX computes in float32; add after "import jax": jax.config.update("jax_enable_x64", True)')
 
 
-def _check_range(name: str, values: Any, least: float, most: float) -> None:
-    """Raise BadInput unless all values are in a range; those that JAX traces are not known."""
+def _check_range(name: str, values: Any, lower: float, upper: float) -> None:
+    """Raise BadInput unless all values are in a range; values that JAX traces are not checked."""
     if not isinstance(values, jax.core.Tracer):
         array = np.asarray(values)
-        outside = array[~((array >= least) & (array <= most))]
-        check_holds(name, outside[:1].tolist(), not outside.size, f"from {least} to {most}")
+        outside = array[~((array >= lower) & (array <= upper))]
+        check_holds(name, outside[:1].tolist(), not outside.size, f"from {lower} to {upper}")
 
 
 def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
@@ -241,16 +240,16 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
         BadInput: a number is out of its range.
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
-    known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds)))
-    check_holds("params, rounds", "arrays that JAX traces", known, "known: call this outside jit and vmap")
+    are_known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds)))
+    check_holds("params, rounds", "arrays that JAX traces", are_known, "known: call this outside jit and vmap")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
     _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:
         return np.full(counts.shape, math.nan)
-    given = learner.arms, delta, params.alpha, params.lam
-    return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *given), otypes=[float])(counts)
+    arguments = learner.arms, delta, params.alpha, params.lam
+    return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *arguments), otypes=[float])(counts)
 
 
 def _known(field: str, value: Any) -> Any:
@@ -282,8 +281,8 @@ def cuts(grid: Any, scores: Any) -> Any:
     ``BadInput``: a threshold is below the one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
-        holds = np.ndim(grid) == 1 and len(grid) >= 2 and bool((np.diff(grid) >= 0).all())
-        check_holds("grid", np.shape(grid), holds, "[H], sorted thresholds, H >= 2: exaul.cuts(grid, scores)")
+        is_grid = np.ndim(grid) == 1 and len(grid) >= 2 and bool((np.diff(grid) >= 0).all())
+        check_holds("grid", np.shape(grid), is_grid, "[H], sorted thresholds, H >= 2: exaul.cuts(grid, scores)")
     _check_range("grid", grid, 0, 1)
     _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
@@ -332,9 +331,9 @@ class ObliviousEnvironment:
         arrays = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
         streams = with_keys(self.plan, *arrays, horizon, jax.tree.map(lambda x: jnp.asarray(x)[None], key.records))
 
-        def block(read: Any, number: Any) -> tuple[Any, Any]:
-            cuts, errors, read = read_block(streams, read, number)
-            return read, (cuts[:, 0], errors[:, 0])
+        def block(records_read: Any, number: Any) -> tuple[Any, Any]:
+            cuts, errors, records_read = read_block(streams, records_read, number)
+            return records_read, (cuts[:, 0], errors[:, 0])
 
         blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
         first = kernel.first_carry(streams.no_records_read(), pool, key)
@@ -376,15 +375,15 @@ class AdaptiveEnvironment:
         parts = [_uniforms(key.environment, horizon, BLOCK * i) for i in range(self.environment.draws)]
         draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
 
-        def one(carry: Any, x: Any) -> tuple[Any, Any]:
-            (mine, state), (t, u, draws) = carry, x
-            now, mine = at_block(learner, params, mine, t)
-            given = learner, self.environment, pool.records, (mine, state), now, self._objective(pool, now)
-            return play_round(*given, uniforms.Draws(u), draws, True)
+        def one_round(states: Any, x: Any) -> tuple[Any, Any]:
+            t, u, draws = x
+            current, state = at_block(learner, params, states[0], t)
+            inputs = learner, self.environment, pool.records, (state, states[1]), current
+            return play_round(*inputs, self._objective(pool, current), uniforms.Draws(u), draws, True)
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
         first = kernel.first_carry((learner.init(params), self.init(pool)), params, pool, rounds)
-        return jax.lax.scan(one, first, rounds)[1]
+        return jax.lax.scan(one_round, first, rounds)[1]
 
 
 def _uniforms(key: Any, horizon: int, first: int = 0) -> Any:
@@ -411,43 +410,43 @@ def environment(
         errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two sources.
         grid: [H] thresholds.
         horizon: T, which environments need that ask each record once.
-        seed: of draws that all games share, as of a sweep.
+        seed: of draws that all games share, as in a sweep.
         tunables: parameters of an adaptive environment.
 
     Raises:
-        BadInput: the environment or a tunable is unknown, the number of sources is another, or an environment of
-            your own asks what is no record.
+        BadInput: the environment or a tunable is unknown, the environment has another number of sources, or your
+            own environment asks for what is not a record.
     """
-    made = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    entry = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
     two = np.ndim(next(iter(scores), 0)) == 1
     scores, errors = ([np.asarray(x, float) for x in (values if two else [values])] for values in (scores, errors))
-    wanted = f"{made.sources} array{'s' if made.sources > 1 else ''}, as {reference} has that many sources"
-    check_holds("scores, errors", [len(scores), len(errors)], len(scores) == made.sources == len(errors), wanted)
+    allowed = f"{entry.sources} array{'s' if entry.sources > 1 else ''}, as {reference} has that many sources"
+    check_holds("scores, errors", [len(scores), len(errors)], len(scores) == entry.sources == len(errors), allowed)
     grid = np.asarray(grid, np.float64)
     for f, e in zip(scores, errors, strict=True):
         check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
         cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
-    values = adaptive.read_tunables(reference, made, {key: str(x) for key, x in (tunables or {}).items()})
-    if isinstance(made, Oblivious):
+    values = adaptive.read_tunables(reference, entry, {key: str(x) for key, x in (tunables or {}).items()})
+    if isinstance(entry, Oblivious):
         if reference not in registry.ENVIRONMENTS:
-            check_choose_pool(reference, made, horizon or 1)
+            check_choose_pool(reference, entry, horizon or 1)
         pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
-        streams = make_streams(made.choose_pool, made.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        rounds = INTEGER_LIMIT - 1 if made.shuffled or made.sources > 1 else len(scores[0])
+        streams = make_streams(entry.choose_pool, entry.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
+        rounds = INTEGER_LIMIT - 1 if entry.shuffled or entry.sources > 1 else len(scores[0])
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
-    if made.uses_records_once and horizon is None:
+    if entry.uses_records_once and horizon is None:
         raise BadInput(
             f"horizon: not given; {reference} asks each record once, and needs as many as there are rounds"
         )
-    records = adaptive.make_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
-    choices, pool = adaptive.tunable_choices(made, values), GamePool(records, values)
+    records = adaptive.make_pool(entry, values, seed, horizon, grid, scores, errors, [None] * entry.sources)
+    choices, pool = adaptive.tunable_choices(entry, values), GamePool(records, values)
     if reference not in registry.ENVIRONMENTS:
-        check_adaptive(reference, made, records, Objective(0.5, 0.5, 0.5, values, choices))
-    rounds = horizon if made.uses_records_once and horizon is not None else INTEGER_LIMIT - 1
-    return AdaptiveEnvironment(len(grid), made, tuple(choices.tolist()), rounds), pool
+        check_adaptive(reference, entry, records, Objective(0.5, 0.5, 0.5, values, choices))
+    rounds = horizon if entry.uses_records_once and horizon is not None else INTEGER_LIMIT - 1
+    return AdaptiveEnvironment(len(grid), entry, tuple(choices.tolist()), rounds), pool
 
 
 def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey, horizon: int) -> Any:
@@ -465,8 +464,8 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
         answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.
 
     Raises:
-        BadInput: the thresholds of the learner are not as many as those of the environment, the game has more
-            rounds than it was made for, the key is not of one game, or JAX computes in float32.
+        BadInput: learner and environment have different numbers of thresholds, the game has more rounds than the
+            environment was made for, the key is not of one game, or JAX computes in float32.
     """
     check_precision()
     check_count("horizon", horizon)
@@ -474,8 +473,8 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
     check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
     check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")
-    arms, others = getattr(learner, "arms", environment.arms), environment.arms
-    check_holds("learner", f"{arms} thresholds", arms == others, f"{others}, as of the environment")
+    arms, expected = getattr(learner, "arms", environment.arms), environment.arms
+    check_holds("learner", f"{arms} thresholds", arms == expected, f"{expected}, as of the environment")
     if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
         allowed = "one with distribution(state, params), which the environment sees"
         check_holds("learner", type(learner).__name__, hasattr(learner, "distribution"), allowed)

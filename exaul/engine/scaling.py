@@ -21,18 +21,18 @@ CELL = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     """Fit the slope of log regret over log T, across sweeps whose learners are tuned to each T.
 
-    Within one sweep the slope differs, because the rates at t < T are those of T.
+    Within one sweep the slope differs, because the rates at t < T are tuned to T.
 
     Args:
         sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for the table
-            ``regret-scaling`` and its figure, the regret and its bound against T in logarithms.
+            ``regret-scaling`` and its figure, a log-log plot of the regret and its bound against T.
         horizons: two or more T, in any order.
 
     Returns:
         A row per source, learner and cell (lambda is NaN if it is sqrt(T)): ``slope`` by least squares on the mean
         regret over trials; ``low`` and ``high``, its 95% confidence interval over trials (normal approximation; it
-        does not tell whether the growth is a power of T). NaN where a mean regret is not positive, as of
-        ``best-fixed``; the interval also if there is one trial.
+        does not tell whether the growth is a power of T). NaN where a mean regret is not positive, as for
+        ``best-fixed``; the interval is also NaN with one trial.
 
     Raises:
         BadInput: fewer than two horizons, or one is given twice; or the sweep cannot be run.
@@ -51,17 +51,17 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
         rows.append(dict(zip(CELL, cell, strict=True)) | fitted)
         bounds = trials.groupby("horizon")["regret_bound"].mean()
-        each = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
-        points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in each]
+        means = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
+        points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in means]
     table = files.Table(rows)
     if sweep.out is not None:
         from exaul.engine.results import figures  # imports matplotlib
 
-        by = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
+        columns = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
         named = with_rates(files.Table(points))
-        if named.groupby(by).ngroups == 1:  # else the legend of all panels would have the slopes of one
+        if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
-        drawn = figures.growth(named, "horizon", "rounds $T$", by)
+        drawn = figures.growth(named, "horizon", "rounds $T$", columns)
         folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table
 

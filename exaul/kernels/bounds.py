@@ -1,4 +1,4 @@
-"""Bounds of the regret, those of the paper's theorems and sharper ones, and what they say of the FDR (Lemma 1).
+"""Bounds of the regret, the paper's and sharper ones, and the bounds of the FDR that follow from them (Lemma 1).
 
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow; ``rounds``
 [K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
@@ -18,8 +18,8 @@ from exaul.kernels.feedback import Feedback, aim
 from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
-TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose (chosen)
-# of ``exaul-known``, for which its bounds are proved: the first mass of the last arm, and eta x the largest charge
+TILTS = np.geomspace(1e-6, 20, 600)  # values of x from which an exponential bound takes the best (chosen)
+# constants of ``exaul-known`` and its proofs: the first mass of the last arm, and eta x the largest charge
 KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
 
 
@@ -43,8 +43,8 @@ class BoundCase(NamedTuple):
     rounds: NDArray[np.float64]  # [K]
     arms: int
     delta: float
-    s: Any  # of the shape of alpha and lambda, cost of an answer per unit of error
-    r: Any  # likewise, cost of an abstention
+    s: Any  # cost of an answer per unit of error, of the shape of alpha and lambda
+    r: Any  # cost of an abstention, of the same shape
     horizon: Any  # T
     eta_sum: Any  # over the T rounds
     gamma_sum: Any  # likewise
@@ -57,7 +57,7 @@ class BoundCase(NamedTuple):
 
 
 def _bound(formula: Callable[..., Any], **fixed: Any) -> Bound:
-    """Return a bound as ``RegretBounds`` describes it, from a formula of a case."""
+    """Return a bound as in ``RegretBounds``, from a formula of a case."""
 
     @wraps(formula)
     def bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> Any:
@@ -98,7 +98,7 @@ def paper_exponential_weights(case: BoundCase) -> float:
 
 
 def _second_moments(case: BoundCase, single: bool) -> tuple[Any, Any, Any]:
-    """Return the largest sums over the sides, or arms, of squared losses, of losses below, and of all losses."""
+    """Return the largest sums over sides (arms if ``single``) of squared losses, losses below, and all losses."""
     s, r, arms = case.s, case.r, case.arms
     larger, smaller = np.maximum(s, r), np.minimum(s, r)
     if single:  # at least one arm is on each side
@@ -154,7 +154,7 @@ def exponential_weights_best(case: BoundCase) -> Any:
 
 
 def exponential_weights_abstaining(case: BoundCase) -> Any:
-    """Bound the regret of ``ew`` against the arm that always abstains (``docs/proofs.md``, R4; or R3 if smaller).
+    """Bound the regret of ``ew`` against the arm that always abstains (``docs/proofs.md``, R4, or R3 if smaller).
 
     ``B (exp(x b) - 1) / (x b) + ln(1 / delta) / x - r T``, where ``b = max(s, r)`` and
     ``B = b (r T + ln H / eta_T) eta_1 / (1 - exp(-b eta_1))`` bounds the expected losses; the best x of ``TILTS``.
@@ -270,7 +270,7 @@ def risk_from_feedback(
     alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)
     goal = aim(alpha, model.bias, model.flips)
     S = np.asarray(bound) + waiting * (1 - goal)
-    # any x that is fixed beforehand gives a bound; the first axis is that of the candidates
+    # each fixed x gives a bound; the first axis is that of the candidates
     x = TILTS.reshape(-1, *[1] * np.broadcast(S, answered, alpha).ndim)
     down, up = np.expm1(-x * (1 - goal)), np.expm1(x * goal)
     if_right = np.log1p(right * (false_negative * down + (1 - false_negative) * up))  # A_0 and A_1

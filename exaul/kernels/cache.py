@@ -11,7 +11,7 @@ from pathlib import Path
 def cache_folder() -> Path | None:
     """Create the folder for compiled programs and return it: ``$XDG_CACHE_HOME/exaul``, or ``~/.cache/exaul``.
 
-    The variable is that of the XDG Base Directory Specification 0.8. None if it cannot be created or written.
+    The XDG Base Directory Specification 0.8 defines the variable. None if the folder cannot be created or written.
     """
     try:
         parent = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -43,7 +43,7 @@ def hash_of(folder: Path, paths: Iterable[Path]) -> str:
 
 
 def _code_of(source: bytes) -> bytes:
-    """Return the syntax tree of a file without docstrings, as text; of a file that is not Python, its bytes."""
+    """Return the syntax tree of a file without docstrings, as text; the bytes if the file is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # a package may hold templates

@@ -1,4 +1,4 @@
-"""Imperfect feedback around a learner of one game: ``learn`` runs some rounds after its ``decide``.
+"""A learner of one game with imperfect feedback: a round may be learned some rounds after it is decided.
 
 It computes the game of an ``Abstainer`` whose feedback comes as drawn, for one copy, in any environment.
 """
@@ -41,10 +41,10 @@ class DelayedState(NamedTuple):
 
 
 def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
-    """Make the backend of a learner with bandit feedback from that with immediate feedback, ``inner``.
+    """Make the backend of a bandit learner with imperfect feedback from ``inner``, that with immediate feedback.
 
     It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.
-    Each 256 questions use the rates of the block that the number of learned rounds has reached, not of questions.
+    Each 256 questions use the rates of the block that the number of learned rounds, not of questions, has reached.
     """
     places = feedback.places(BLOCK * len(feedback_rates.eta))
     settings = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
@@ -55,7 +55,7 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
 
 
 def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
-    """Return the numbers of the copy at the rates of its 256 questions."""
+    """Return the copy's numbers at the rates of the current 256 questions."""
     assert params.imperfect is not None
     eta, gamma = (rate[state.block] for rate in params.imperfect.rates)
     return params._replace(eta=eta * params.eta, gamma=gamma * params.gamma)
@@ -66,8 +66,7 @@ def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
 class DelayedLearner:
     """A learner whose rounds are learned late, or never.
 
-    A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One
-    compiled program serves all rates and probabilities, which are in ``params``.
+    One compiled program serves all rates and probabilities, which are in ``params``.
     """
 
     inner: Any
@@ -98,7 +97,7 @@ class DelayedLearner:
     def decide(
         self, state: DelayedState, params: RuleParams, cut: Any, draws: Draws
     ) -> tuple[DelayedState, Decision]:
-        """Decide as the learner inside does; ``draws`` are also those of the feedback."""
+        """Decide like the inner learner; ``draws`` include those of the feedback."""
         chex.assert_rank([cut, *draws], 0)
         waiting = state.sums.open if self.reserve else None
         inner, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
@@ -113,7 +112,7 @@ class DelayedLearner:
         delay, model, n = self.delay, params.imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
         status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
-        # nothing of the error of an abstention may be kept
+        # the error of an abstention must not be stored
         status = jnp.where(decision.answer, status, CLOSED)
         feedback_error = jnp.where(decision.answer, feedback_error, 0.0)
         new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
@@ -169,6 +168,6 @@ class DelayedLearner:
 
 
 def _closed(pending: tuple[Any, ...], index: Any, closes: Any) -> tuple[Any, ...]:
-    """Return the pending answers, with the one at a place closed if ``closes``."""
+    """Return the pending answers, with the one at ``index`` closed if ``closes``."""
     status, *fields = pending
     return (status.at[index].set(jnp.where(closes, CLOSED, status[index])), *fields)

@@ -1,8 +1,8 @@
 """All learners as functions of one game, and the readable backend: all weights in every round, O(H).
 
-Read it from the top: a round of Algorithms "ExAUL" and "EW-CA" is ``SidedLearner``, one of "Exp3-IX-CA"
-``DrawnLearner``. What they charge is the learner's rule (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their
-weights as the cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
+``SidedLearner`` has a round of Algorithms "ExAUL" and "EW-CA", ``DrawnLearner`` a round of "Exp3-IX-CA". The
+learner's rule computes the charges (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their weights as the
+cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from exaul.kernels.play import Backend, Decision, FixedParams, Params, RankedPar
 
 
 def _rule_params(params: Any, weight: Any) -> RuleParams:
-    """Return what a rule reads; the engine's numbers are these already."""
+    """Return the numbers that a rule reads; the engine's ``params`` are these already."""
     if isinstance(params, RuleParams):
         return params._replace(weight=weight)
     eta, gamma = (params.step, 0.0) if isinstance(params, RankedParams) else (params.eta, params.gamma)
@@ -28,13 +28,13 @@ def _rule_params(params: Any, weight: Any) -> RuleParams:
 
 @dataclass(frozen=True)
 class GameLearner:
-    """A learner of one game on H arms; below is a class for each type of rule."""
+    """A learner of one game on H arms; each type of rule has a subclass."""
 
     definition: Learner[Any]
     arms: int
 
     def _visible_error(self, decision: Decision, error: Any) -> Any:
-        """Return the error that the learner may see: after an abstention none, unless feedback is full."""
+        """Return the error that the learner may see: 0 after an abstention, unless feedback is full."""
         return error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
 
 
@@ -62,7 +62,7 @@ class _WeightedLearner(GameLearner):
         charges = self.definition.rule.charge(jnp.where, *odds, *arguments)
 
         def weighted(charge: Any) -> Any:
-            # with the weight 0 an abstention is charged 0, even if no number divides the loss
+            # with weight 0 the charge of an abstention is 0, even if the rule divides by 0
             return jnp.where(decision.answer, charge, jnp.where(weight > 0, charge * weight, 0.0))
 
         return jax.tree.map(weighted, charges)
@@ -97,13 +97,13 @@ class DrawnLearner(_WeightedLearner):
     """A learner that draws an arm, and charges that arm only (``exp3-ix``)."""
 
     def decide(self, state: Any, params: Params, cut: Any, u: Any, waiting: Any = None) -> tuple[Any, Decision]:
-        """Draw a decision, as of ``SidedLearner``."""
+        """Draw a decision, as in ``SidedLearner``."""
         chex.assert_rank([cut, u], 0)
         arm, p, P = self.weights.draw(state, params.eta, cut, u)
         return state, Decision(arm < cut, P, (arm, p))
 
     def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
-        """Return the state after a round, as of ``SidedLearner``."""
+        """Return the state after a round, as in ``SidedLearner``."""
         arm, p = decision.residuals
         charge = self._charges((p,), params, decision, error, weight)
         return self.weights.charge_arm(state, params.eta, arm, charge)
@@ -112,7 +112,7 @@ class DrawnLearner(_WeightedLearner):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Dense:
-    """The weights of H arms as their cumulative losses, [H] float64; arguments as of ``Rows``."""
+    """The weights of H arms as their cumulative losses, [H] float64; arguments as in ``Rows``."""
 
     arms: int
     prior: float | None
@@ -166,7 +166,7 @@ class Dense:
 def weights_of(losses: jax.Array, eta: Any, prior: float | None, precision: str) -> jax.Array:
     """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
 
-    L are the cumulative charges [H], float64; the prior is as of ``Sided``. The weights [H] have the dtype
+    L are the cumulative charges [H], float64; the prior is as in ``Sided``. The weights [H] have the dtype
     ``precision``, and are in [0, 1] without a prior.
     """
     # Subtracting the minimum makes the largest weight 1, so nothing overflows.
@@ -196,9 +196,9 @@ class RankedLearner(GameLearner):
     def decide(
         self, state: RankedState, params: RankedParams, cut: Any, u: Any, waiting: Any = None
     ) -> tuple[RankedState, Decision]:
-        """Decide as of ``SidedLearner``, and count the record.
+        """Decide as in ``SidedLearner``, and count the record.
 
-        ``waiting`` [] answers without feedback count as wrong (``docs/proofs.md``, D2), if given.
+        If given, ``waiting`` [] is a number of open answers, which count as wrong (``docs/proofs.md``, D2).
         """
         chex.assert_rank([cut, u], 0)
         rule, arms = self.definition.rule, jnp.arange(self.arms, dtype=jnp.int32)
@@ -216,7 +216,7 @@ class RankedLearner(GameLearner):
     def learn(
         self, state: RankedState, params: RankedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> RankedState:
-        """Return the state after a round, as of ``SidedLearner``."""
+        """Return the state after a round, as in ``SidedLearner``."""
         arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, weight)
         new_numbers = self.definition.rule.learn(jnp.where, state.rule, *arguments)
         learns = decision.answer | (weight > 0)
@@ -233,7 +233,7 @@ class RankedLearner(GameLearner):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class FixedLearner(GameLearner):
-    """A fixed threshold; its state is the arm. All on H arms are equal, so that they share a compiled program."""
+    """A fixed threshold; its state is the arm. Those on H arms are equal, so that they share a compiled program."""
 
     definition: Learner[Any] = field(compare=False)
 
@@ -255,12 +255,12 @@ class FixedLearner(GameLearner):
         return state
 
     def distribution(self, state: Any, params: FixedParams) -> Any:
-        """Return all probability on the arm, [H]."""
+        """Return the probabilities of the arms [H]: 1 for the fixed one."""
         return jax.nn.one_hot(state, self.arms, dtype=jnp.float64)
 
 
 def make_learner(learner: Learner[Any], arms: int, weights: Any) -> Any:
-    """Return a learner on H arms as functions of one game; raise TypeError if its rule is of no known type.
+    """Return a learner on H arms as functions of one game; raise TypeError if its rule is of another type.
 
     ``weights(arms, prior)`` makes the ``Rows`` or ``Dense`` of a rule with weights.
     """
@@ -281,7 +281,7 @@ def make_learner(learner: Learner[Any], arms: int, weights: Any) -> Any:
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _UnseenErrors:
-    """A learner of the user's that does not see the error of a round without an answer: 0 stands for it."""
+    """A user's learner that gets 0 in place of the error of a round without an answer."""
 
     inner: Any
 

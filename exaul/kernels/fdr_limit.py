@@ -1,7 +1,7 @@
-"""An upper limit of the FDR of all answers, from audits of some of them, that holds at all times at once.
+"""An upper limit of the FDR of all answers, from audits of some, which holds at all times at once.
 
-Each answer is audited with probability c, whatever happened before. Let N be the audited answers that are found
-wrong, and W all wrong answers among the n answers so far. For every rate l > 0, the number
+Each answer is audited with probability c, whatever happened before. Let N be the number of audited answers that are
+found wrong, and W the number of wrong answers among the n answers so far. For every rate l > 0, the number
 
     exp(-l N) (1 - p_0 k)^-(n - W) (1 - p_1 k)^-W        with k = 1 - exp(-l)
 
@@ -10,7 +10,7 @@ audited and found wrong. So is its mean over a few rates, which with probability
 (Ville's inequality). The mean rises with W. So W is at most the W at which the mean is 1 / delta. F1 of
 ``docs/proofs.md`` has the proof.
 
-Mixtures of such martingales are Robbins'; see Howard et al. (2021) and Waudby-Smith and Ramdas (2023).
+Mixtures of such martingales are due to Robbins; see Howard et al. (2021) and Waudby-Smith and Ramdas (2023).
 """
 
 import math
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 MARTINGALES = 40  # martingales in the mean (this and the next two are chosen: any rates give a valid limit)
 DEVIATIONS = 0.01, 0.98  # smallest and largest relative deviation of N for which a rate is best
 MOST_SHARE = 1 - 1e-6  # rates are computed for at most this share, so that they are finite
-STEPS = 50  # most Newton steps; about six suffice
+STEPS = 50  # Newton steps at most; about six suffice
 
 
 class Mixture(NamedTuple):
@@ -57,10 +57,10 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     """Bound the number of wrong answers, with probability 1 - delta for all numbers of answers at once.
 
     Args:
-        found_wrong: N >= 0, the audited answers that were found wrong, or whose result is not known. It may be a
-            fraction if answers are rated in [0, 1], which needs flips of 0.
-        answers: n, all answers, including withdrawn ones.
-        share, flips: as of ``mixture``.
+        found_wrong: N >= 0, the number of audited answers that were found wrong, or whose result is not known. It
+            may be a fraction if answers are rated in [0, 1], which needs flips of 0.
+        answers: n, the number of answers, including withdrawn ones.
+        share, flips: as in ``mixture``.
         delta: in (0, 1).
 
     Returns:
@@ -73,8 +73,8 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     factors = mixture(share, flips)
     slopes = factors.wrong - factors.right  # > 0
     logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(MARTINGALES / delta)  # at W = 0
-    # The log of the mean is convex and rises in W. It is too large where one martingale alone is that / delta.
-    # Newton's steps from there decrease towards the limit without passing it, so each of them is a valid limit.
+    # The log of the mean is convex and rises in W. Start where one martingale alone makes the mean 1 / delta.
+    # Newton's steps decrease from there towards the limit without passing it, so each step is a valid limit.
     wrong = float((-logs / slopes).min())
     for _ in range(STEPS):
         terms = logs + wrong * slopes
@@ -94,8 +94,8 @@ def fdr_limit(
     """Bound the FDR of the answers that were not withdrawn, with probability 1 - delta at all times at once.
 
     Args:
-        found_wrong, answers, share, flips, delta: as of ``wrong_limit``; withdrawn answers are included.
-        remaining: answers that were not withdrawn.
+        found_wrong, answers, share, flips, delta: as in ``wrong_limit``; withdrawn answers are included.
+        remaining: number of answers that were not withdrawn.
 
     Returns:
         A limit in [0, 1], which treats all wrong answers as not withdrawn; NaN if there was no answer.

@@ -5,16 +5,16 @@ probability that may depend on whether the answer is wrong (bias), some feedback
 delayed. An answer is *open* until its feedback arrives or it expires. An answer that expires is skipped, or treated
 as wrong or right. ``docs/promises.md`` states the guarantees.
 
-A simulation draws the feedback (``draw_feedback``); the rest is what any program can see, and ``Abstainer`` calls
-it too. The functions use ``where`` and operators only, so that JAX traces them and a program calls them on floats.
-All shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
+A simulation draws the feedback (``draw_feedback``). ``Abstainer`` calls the other functions too, which read only
+what any program sees. All use ``where`` and operators only, so that JAX traces them and a program calls them on
+floats. Shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 IMPUTED_ERRORS = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
-FORGETTING = 1 - 1 / 1024  # factor per answer on older ones (chosen), see ``learned_share``
+FORGETTING = 1 - 1 / 1024  # factor of older counts per answer (chosen), see ``learned_share``
 EXPIRES = 100_000  # questions after which feedback is too late, unless configured (chosen)
 
 # State of a question: closed (an abstention, or an answer that is no longer open), or an open answer that will get
@@ -31,7 +31,7 @@ class FeedbackParameters(NamedTuple):
     wrong_rate: Any  # in [0, 1], the same for a wrong one
     right_flip: Any  # in [0, 1), probability that feedback on a right answer is negative
     wrong_flip: Any  # in [0, 1), probability that feedback on a wrong answer is positive
-    imputed: Any  # the error learned when an answer expires: a value of MISSING
+    imputed: Any  # the error learned when an answer expires: a value of IMPUTED_ERRORS
     expires: Any  # questions after which feedback is too late, >= 1
 
 
@@ -39,10 +39,10 @@ class Feedback(NamedTuple):
     """The model of users' feedback, and how a learner treats answers without feedback."""
 
     rate: float = 1.0  # in (0, 1], probability of feedback on right or wrong answers, whichever is larger
-    delay: int = 0  # mean delay in questions, >= 0: after each, it comes with probability 1 / (delay + 1)
+    delay: int = 0  # mean delay in questions, >= 0: it comes after each with probability 1 / (delay + 1)
     bias: float = 1.0  # > 0, how many times as often wrong answers get feedback as right ones
     flips: tuple[float, ...] = (0.0, 0.0)  # probabilities of negative feedback if right, positive if wrong
-    missing: str = "skip"  # a key of MISSING
+    missing: str = "skip"  # a key of IMPUTED_ERRORS
     reserve: bool = False  # an open answer counts as wrong in every decision
     uncorrected: bool = False  # aim at alpha in spite of bias and flips
     expires: int = EXPIRES  # questions after which feedback is too late, >= 1
@@ -123,7 +123,7 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
 def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters) -> tuple[Any, Any]:
     """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
-    Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
+    Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback reports.
     """
     # One uniform decides everything:
     #
@@ -142,7 +142,7 @@ def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters
 def learned_share(where: Function, sums: FeedbackSums) -> Any:
     """Estimate the probability with which recent answers are learned; it is the weight of an abstention, at most 1.
 
-    It is the number of recently learned answers over that of recent answers, ``docs/proofs.md``, M1. If only 2% of
+    It is the number of recently learned answers over that of recent answers (``docs/proofs.md``, M1). If only 2% of
     the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a program
     sees: that an answer was given, and that one was learned, at any later time. A delay shifts the second count but
     does not change its rate. The 1 that is added to both counts makes the first share 1, avoids 0 / 0, and keeps
@@ -187,5 +187,5 @@ def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, 
 
 
 def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
-    """Return the sums after an answer is no longer open, if ``closes``."""
+    """Return the sums after an answer is closed, if ``closes``."""
     return sums._replace(open=sums.open - where(closes, 1.0, 0.0))

@@ -77,7 +77,7 @@ class Copies(NamedTuple):
         return Copies(alpha, answer_cost, abstain_cost, record_stream, draw_stream, ones, ones)
 
     def rule_params(self, rates: Rates, block: Array, imperfect: ImperfectFeedback | None) -> RuleParams:
-        """Return what a rule reads of the copies at the rates of a block, or at factors of ``imperfect.rates``."""
+        """Return the numbers that a rule reads, at the rates of a block or with factors of ``imperfect.rates``."""
         eta, gamma = (1.0, 1.0) if imperfect else rates
         costs = self.alpha, self.answer_cost, self.abstain_cost
         return RuleParams(eta * self.eta_scale, gamma * self.gamma_scale, *costs, 1.0, block, imperfect)
@@ -129,7 +129,7 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def log_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """Return 0, the distinct scores of a log from the past, and 1; if they are more than H - 2, quantiles of them.
+    """Return 0, the distinct scores of a log from the past (quantiles of them if they are more than H - 2), and 1.
 
     H = ``arms`` is the largest number of thresholds. All but the first and the last are distinct.
     """
@@ -140,8 +140,8 @@ def log_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 
 
 GRIDS = {"uniform": uniform_grid, "logit": logit_grid, "quantile": quantile_grid}
-LOG_GRID = "log"  # the name of ``log_grid``, which reads another log than that of the records
-ARMS, LOG_ARMS = 1000, 514  # H by default, and at most with the grid of a log: more do not answer more (measured)
+LOG_GRID = "log"  # the name of ``log_grid``, which reads another log than the records
+ARMS, LOG_ARMS = 1000, 514  # default H, and largest H of the grid of a log: more do not answer more (measured)
 
 
 def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:

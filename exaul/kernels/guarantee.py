@@ -15,7 +15,7 @@ LONGEST_HORIZON = 2**62  # longest horizon that is searched; an int64 holds it
 
 
 class GuaranteeCase(NamedTuple):
-    """What a guarantee is for."""
+    """The case for which a guarantee is computed."""
 
     alpha: float  # in (0, 1), target FDR
     horizon: int  # T in 1..LONGEST_HORIZON
@@ -34,12 +34,12 @@ class GuaranteeCase(NamedTuple):
 
     @property
     def perfect(self) -> bool:
-        """Whether each answer is rated, correctly and before the next question."""
+        """Whether each answer gets correct feedback before the next question."""
         return self.feedback == PERFECT_FEEDBACK and self.open == 0
 
     @property
     def always(self) -> bool:
-        """Whether bounds of R_T hold on every sequence, whoever rates."""
+        """Whether bounds of R_T hold on every sequence, whoever gives feedback."""
         return self.feedback.bounds_risk(self.horizon)
 
     @property
@@ -93,7 +93,7 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
 
 
 def risk_of_all(case: GuaranteeCase, bound: float) -> float:
-    """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
+    """Return the bound of R_T of all answers from ``bound``, that of the learned feedback without delay."""
     # open answers, whose feedback or imputed error is still to be learned, add at most 1 - alpha each
     open_answers = case.feedback.most_open(case.horizon) if case.imputes else case.open
     pending = 0 if case.feedback.reserve else min(open_answers, case.answered)

@@ -32,7 +32,7 @@ def loss(
 def fdr(answered: ArrayLike, wrong: ArrayLike, unanswered: ArrayLike) -> Floats:
     """Compute the FDR in [0, 1], ``wrong / answered`` (eq. 2).
 
-    ``unanswered`` is what it is if nothing was answered: alpha in the paper, NaN in tables of whole trials.
+    ``unanswered`` is the value if nothing was answered: alpha in the paper, NaN in tables of whole trials.
     """
     answered, wrong, unanswered = np.broadcast_arrays(answered, wrong, unanswered)
     return np.where(answered > 0, wrong / np.maximum(answered, 1), unanswered)
@@ -49,9 +49,9 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
 
 
 def rise(risk: Floats) -> Floats:
-    """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, as seen at checkpoints.
+    """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds between checkpoints so far.
 
-    It is ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``, of the FDR risk R at P checkpoints.
+    It is ``max over s <= u <= t of (R_u - R_s)`` with ``R_0 = 0``, where R is the FDR risk at P checkpoints.
     ``risk`` and the result are [P, ...], the result >= 0.
     """
     lowest = np.minimum(np.minimum.accumulate(risk, axis=0), 0.0)
@@ -70,10 +70,10 @@ def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats,
         The share of records that each threshold answers [H], and the FDR of these answers [H], NaN if there are
         none.
     """
-    # Arm k answers the records with cut > k: counts come from cumulative sums of a histogram of cuts.
+    # Arm k answers the records with cut > k, so cumulative sums of a histogram of cuts count them.
     cuts = compute_cuts(grid, scores)
     answered = len(scores) - np.cumsum(np.bincount(cuts, minlength=len(grid)))
-    # Summed from high cuts to low ones: no subtraction, so a rounding error cannot leave a negative sum.
+    # Sum from high cuts to low ones: without a subtraction, no rounding error makes a sum negative.
     wrong = np.append(np.cumsum(np.bincount(cuts, errors, len(grid))[:0:-1])[::-1], 0.0)
     with np.errstate(invalid="ignore"):
         return answered / len(scores), wrong / answered

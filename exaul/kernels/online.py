@@ -32,10 +32,10 @@ def choose(condition: Any, x: Any, y: Any) -> Any:
 
 
 class Uniforms:
-    """The uniforms of one trial and stream; that of a question depends on its number alone."""
+    """The uniforms of one trial and stream; each depends on the number of its question alone."""
 
     def __init__(self, seed: int, stream: int, trial: int) -> None:
-        """Derive the key; arguments as of ``trial_keys``."""
+        """Derive the key; arguments as in ``trial_keys``."""
         self._keys = trial_keys(seed, stream, np.array([trial]))
         self._block, self._values = -1, list[float]()
 
@@ -79,7 +79,7 @@ class SidedCopy:
         return OnlineDecision(draw() < P, P, Q)
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
-        """Charge both sides (eq. 8), by P and Q of the decision: the weights may differ if feedback was late."""
+        """Charge both sides (eq. 8) with P and Q of the decision: weights may have changed if feedback was late."""
         answered, P, Q = decision
         under, over = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, params)
         self._charges[:cut] += params.weight * under
@@ -101,7 +101,7 @@ class RankedCopy:
     """
 
     def __init__(self, rule: Ranked, numbers: Sequence[float], table: Sequence[float]) -> None:
-        """Take the state: the rule's numbers, perhaps the count of the next record, and H counts."""
+        """Take the state: the rule's numbers, optionally the count that the next record adds, and H counts."""
         count = len(rule.start)
         self._rule, self._state = rule, type(rule.start)(*numbers[:count])
         self._increment = numbers[count] if len(numbers) > count else 1.0
@@ -126,9 +126,9 @@ class RankedCopy:
     def decide(
         self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
     ) -> OnlineDecision:
-        """Rank the cut, decide, and count it; with ``waiting``, so many open answers count as wrong.
+        """Rank the cut, decide, and count it; ``waiting`` is the number of open answers, which count as wrong.
 
-        The record itself is counted after its rank is known, at once: scores are seen with feedback or without.
+        The record is counted at once after its rank is computed, since its score is known without feedback.
         """
         tree, state, reserve = self._tree, self._state, self._rule.reserve
         node, low = self._leaves + cut, 0.0
@@ -155,7 +155,7 @@ class RankedCopy:
             self._grow([count / LARGE for count in self.table])
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
-        """Move the rule's state."""
+        """Replace the rule's state by that after the round."""
         self._state = self._rule.learn(choose, self._state, decision.answered, error, params)
 
 
@@ -163,5 +163,5 @@ OnlineCopy = SidedCopy | RankedCopy
 
 
 def start_copy(rule: Sided | Ranked, numbers: Sequence[float], table: Sequence[float]) -> OnlineCopy:
-    """Return a copy with a state: the ``numbers`` and the ``table`` [H] of an earlier copy, or those of a start."""
+    """Return a copy with the state ``numbers`` and ``table`` [H], from an earlier copy or a start."""
     return SidedCopy(rule, numbers, table) if isinstance(rule, Sided) else RankedCopy(rule, numbers, table)

@@ -7,7 +7,7 @@
 A learner is static and hashable. ``params`` is a NamedTuple of numbers, each of which may be batched: a sweep over
 eta is a ``vmap`` like one over seeds. ``decide`` draws and, for a rule on ranks, counts the record. ``learn`` is
 called once a round: after an abstention at once, after an answer when its feedback comes. What a learner does in a
-round stands in ``dense.py``.
+round is in ``dense.py``.
 
 The engine calls the same functions: ``vmap`` adds copies to one game, and ``scan`` rounds. Its ``params`` are a
 ``RuleParams`` for each block of rounds, but ``init`` gets a ``Start``, whose fields have the same names. Every
@@ -73,11 +73,11 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
 class ByBlocks:
     """A learner that computes whole blocks of rounds."""
 
-    advance: Any  # ``advance(state, block, params)``, as of the function of this name
+    advance: Any  # ``advance(state, block, params)``, as in the function of this name
 
 
 def reweigh(learner: Any, state: Any, params: Any) -> Any:
-    """Return the state before a block of 256 rounds, at its rates; that of a learner without ``reweigh`` stays."""
+    """Return the state before a block of 256 rounds, at its rates; without ``reweigh`` it does not change."""
     return learner.reweigh(state, params) if hasattr(learner, "reweigh") else state
 
 
@@ -90,7 +90,7 @@ def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
     is_imperfect = getattr(params, "imperfect", None) is not None
     state, decision = learner.decide(state, params, x.cuts, x.draws if is_imperfect else x.draws.decision)
     answered = decision.answer & x.active
-    if is_imperfect:  # it counts questions, and padding must not count; other states are not read after padding
+    if is_imperfect:  # the state counts questions, but not padding; other states are not read after padding
         decision = decision._replace(answer=answered)
         state = learner.learn(state, params, x.cuts, decision, x.errors, jnp.where(x.active, 1.0, 0.0))
     else:
@@ -112,7 +112,7 @@ def play_round(
     """Play a round of one game in an adaptive environment: ask, decide, learn, see.
 
     Args:
-        learner: as of ``make``.
+        learner: as in ``Backend.make``.
         environment: an ``Adaptive``.
         pool: the ``AdaptivePool`` that it asks from.
         states: of the learner and of the environment.
@@ -120,7 +120,7 @@ def play_round(
         objective: an ``Objective``, alpha, the costs and the tunables.
         draws: [], the learner's, which the environment never receives.
         environment_draws: uniforms [``environment.draws``].
-        active: [] bool, as of ``step``.
+        active: [] bool, as in ``step``.
 
     Returns:
         The states after the round; and the answer, the cut and the error [].
@@ -134,7 +134,7 @@ def play_round(
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
-    """Play one game of T rounds, as of ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
+    """Play one game of T rounds, as in ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
 
     def one_round(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
@@ -146,13 +146,13 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
 
 def first_carry(first: Any, *inputs: Any) -> Any:
-    """Let the first carry of a scan depend on what is given: in ``shard_map`` it must vary over devices, too."""
+    """Let the first carry of a scan depend on the inputs: in ``shard_map`` it must vary over devices, too."""
     has_nonzero = jax.tree.reduce(lambda found_nonzero, x: found_nonzero | jnp.any(x), inputs, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(has_nonzero, x, x), first)
 
 
 def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
-    """Return the params and the state at round t, from 0; rates [K] become those of its block."""
+    """Return the params and the state at round t, from 0; rates [K] become the rate of its block."""
     if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
         return params, state
     k = t // BLOCK
@@ -162,7 +162,7 @@ def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
-    """Return the regret after each round [T] (eq. 3), as of ``exaul.regret``, in float64."""
+    """Return the regret after each round [T] (eq. 3), as in ``exaul.regret``, in float64."""
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)
 
@@ -180,7 +180,7 @@ class Backend(NamedTuple):
     """A learner in JAX."""
 
     make: Callable[[int], Any]  # ``make(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
-    imperfect: ImperfectFeedback | None = None  # as of ``RuleParams``
+    imperfect: ImperfectFeedback | None = None  # as in ``RuleParams``
 
 
 def advance(learner: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:

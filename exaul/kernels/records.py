@@ -14,7 +14,7 @@ which the last may be shorter:
     row 1      4   5   6   7     then each column by a hash of its number.
     row 2      8   9             N = 10: row 2 has 2 cells, and columns 2 and 3 have height 2.
 
-Each row and each column is a cycle of its own length, so a pass is a bijection of N cells for every N. Other
+A pass rotates each row and each column within its length, so it is a bijection of N cells for every N. Other
 methods permute a power of two and repeat until the result is below N (Mitchell et al., "Bandwidth-optimal random
 shuffling for GPUs", 2021).
 """
@@ -93,10 +93,10 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
         row, column = cell
         full, last = word(word(1) << shift), word(word(size - word(1)) >> shift)  # cells of a row; the last row
         width = word(size - word(last << shift))  # cells of the last row, 1..full
-        # Each half of a pass has a round key of its own: even multiples of _GOLDEN for rows, odd ones for columns.
+        # Each half of a pass adds another multiple of _GOLDEN to the key: even ones for rows, odd ones for columns.
         first, golden = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
         column = moved(column, row, where(row == last, width, full), first, key[1])
-        # The column rotation must use the new column's height, which the row rotation has just determined.
+        # The column rotation must use the height of the new column, to which the row rotation has moved the cell.
         height = where(column < width, word(last + word(1)), last)
         return moved(row, column, height, word(first + golden), key[1]), column
 

@@ -4,7 +4,7 @@ Weights are kept as logarithms, so that nothing underflows at any rate. A round 
 row, and all numbers of the row at the cut.
 
     losses [R, 32]   of the arms of a row, the least is 0
-    offset [R]       what all arms of a row were charged besides
+    offset [R]       a number to add to all losses of a row
     mass   [R]       log of the sum of a row's weights, without its offset; a round changes one
 """
 
@@ -24,7 +24,7 @@ ROW = 32  # arms of a row, about the root of 1,000; there are R = ceil(H / 32) r
 
 
 class RowState(NamedTuple):
-    """Weights ``w_k = exp(-eta L_k)`` in rows; see above."""
+    """Weights ``w_k = exp(-eta L_k)`` in rows; see the module."""
 
     losses: Any
     offset: Any
@@ -92,7 +92,7 @@ class Rows:
         return low.astype(jnp.float64), high.astype(jnp.float64)
 
     def _charge(self, state: RowState, eta: Any, row: Any, charges: Any, offset: Any) -> RowState:
-        """Charge the arms of one row [32], and others by their offset [R]."""
+        """Charge the arms of one row [32], and add an offset to those of each other row [R]."""
         bias = self._bias()[row]
         losses = state.losses[row] + charges
         lowest = jnp.min(jnp.where(jnp.isfinite(bias), losses, jnp.inf))

@@ -80,7 +80,7 @@ def _word(x: Any) -> Any:
 
 
 # For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are uniforms in [0, 1) of rounds of a block; a key
-# is two uint32 arrays, as of ``trial_keys``; all arrays broadcast.
+# is two uint32 arrays, as from ``trial_keys``; all arrays broadcast.
 threefry, uniform = compile_for(lambda function: function, _word, lambda x: x.astype(np.float64))
 
 

@@ -1,1 +1,1 @@
-"""Learners, one file each. ``learner.py`` defines their types, and what they begin with."""
+"""Learners, one file each. ``learner.py`` defines their types, and their states before round 1."""

@@ -1,11 +1,11 @@
 """``aci-rank``: answer the records that rank highest among recent ones, and move their share with the errors.
 
-The learner to use by default. It is adaptive conformal inference (Gibbs and Candes, "Adaptive conformal inference
+Use this learner by default. It is adaptive conformal inference (Gibbs and Candes, "Adaptive conformal inference
 under distribution shift", 2021) on the rank of the score, with feedback on answers only. It answers the share s of
 records whose scores rank highest among recent ones; a level of equal scores is answered whole as soon as the share
-reaches into it. An answer moves s by ``step (aim - e)``. The aim is alpha, less what was overspent so far, per
-answer, but at least alpha / 2. If s is so small that almost nothing is answered, an abstention raises it slowly:
-silence must end. The learner uses neither the horizon nor a draw, and it can start from a log (``fit``).
+reaches into it. An answer moves s by ``step (aim - e)``. The aim is alpha, reduced by a positive FDR risk per
+answer, but at least alpha / 2. At s < 1/20 an abstention raises s slowly, so that answers resume. The learner uses
+neither the horizon nor a draw, and it can start from a log (``fit``).
 
 On any sequence ``R_T <= s_1 / step + 1 - alpha + A / 200``, where A counts the abstentions at s < 1/20
 (``docs/proofs.md``, W1).
@@ -23,8 +23,8 @@ from exaul.kernels.learners.learner import Learner, Ranked
 STEP = 1 / 40  # of the share; measured: 1/25 to 1/40 answer alike, and 1/25 allows fewer wrong answers
 SHARE = 0.3  # the first share without a log; measured: .2 to .35 are alike
 LEAST_SHARE = 1 / 20  # a share below this drifts upwards (chosen); at larger shares a drift would raise the FDR
-DRIFTS = 200  # abstentions that together drift by one step; measured: half as many do more harm where all is wrong
-LOWEST_AIM = 1 / 2  # least aim, as a part of alpha (chosen): it pays back what was overspent, and still learns
+DRIFTS = 200  # abstentions that together drift by one step; measured: half as many do more harm if all is wrong
+LOWEST_AIM = 1 / 2  # smallest aim, as a part of alpha (chosen): it reduces a positive FDR risk, and still learns
 SHORT_LOG = 3  # a log of fewer than 3 / alpha rows starts at SHARE at most: one right row would start at 1
 TINY = 1e-9  # a share up to this is 0 (chosen)
 ROUNDING = 1e-12  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
@@ -45,7 +45,7 @@ def decide(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) 
 
     At s = 0 nothing is answered, whatever the rank. W1 needs that s is not negative at an answer, and that nothing
     else raises s. An s that is above 0 by rounding alone counts as 0. Otherwise the rounding of ``high`` at the
-    highest cut, which is 1, would decide, and correct programs would differ.
+    highest cut, where it is 1, would decide, and correct programs would differ.
     """
     return where((state.share > TINY) & (high > 1.0 - state.share), 1.0, 0.0)
 
@@ -83,7 +83,7 @@ def fit(
     """Return the state with which to start after a log: the share that the log's best threshold answers.
 
     That is the share of recent records above the lowest level that the threshold answers, plus half of that level,
-    which ``decide`` needs to answer it. The share is 0 if no threshold of the log has an FDR of at most alpha, and
+    so that ``decide`` answers it. The share is 0 if no threshold of the log has an FDR of at most alpha, and
     at most SHARE if the log has fewer than SHORT_LOG / alpha rows.
 
     Args:

@@ -7,7 +7,7 @@ begins on the last arm, which always abstains. The regret against that arm, on w
 
 This feedback is apple tasting (Helmbold, Littlestone and Long, "Apple tasting", 2000), a case of feedback graphs
 (Alon, Cesa-Bianchi, Dekel and Koren, "Online learning with feedback graphs: beyond bandits", 2015). ``exaul``
-answers more; ``exaul-known`` promises more.
+answers more; ``exaul-known`` guarantees more.
 """
 
 import math

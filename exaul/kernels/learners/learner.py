@@ -1,12 +1,11 @@
-"""Types of learners and of their rules, what they begin with, and their rates.
+"""Types of learners and of their rules, their states before round 1, and their rates.
 
-A learner is a rule, with rates and proved bounds.
+A learner is a rule, with rates and proved bounds. Each type of rule is a NamedTuple; a backend runs the types for
+which it has a kernel. "Below the cut" are the arms that answer a record, "above the cut" those that abstain.
 
 Rules other than ``Own`` use ``where``, operators and functions written that way, so that one source serves every
 backend: JAX traces it, Numba compiles it. They are elementwise: below, every number of a copy is a scalar, and
 callers may pass arrays whose shapes broadcast.
-Each type of rule is a NamedTuple; a backend runs the types for which it has a kernel. "Below the cut" are the arms
-that answer a record, "above the cut" those that abstain.
 
 Arguments that several functions share:
 
@@ -78,7 +77,7 @@ class Ranked(NamedTuple):
     """A rule that answers by the rank of a score among the scores of recent rounds.
 
     Ranks come from counts of cuts. The count of every cut starts at ``prior``. Each round multiplies all counts by
-    ``decay``, and then adds 1 to the count of its own cut.
+    ``decay``, and then adds 1 to the count of its cut.
 
     Attributes:
         start: the state before round 1, a NamedTuple of M floats.
@@ -91,8 +90,8 @@ class Ranked(NamedTuple):
         decay: in (0.07, 1); below, the counts overflow within a block, where they grow by ``decay^-256``.
         reserve: ``reserve(where, state, waiting, arms, params)`` returns the state as if every open answer were
             wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
-        fit: ``fit(cuts, errors, counts, alpha)`` returns the state before round 1 after a log with these records
-            [N], whose cuts have been counted to ``counts`` [H]; None if the rule cannot start from a log.
+        fit: ``fit(cuts, errors, counts, alpha)`` returns the state before round 1 from a log with these records
+            [N] and counts [H] of their cuts; None if the rule cannot start from a log.
     """
 
     start: Any
@@ -105,10 +104,10 @@ class Ranked(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A learner of another kind, as functions of one game that JAX traces.
+    """A rule of another kind: a learner as functions of one game that JAX traces.
 
     Attributes:
-        make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as of
+        make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as in
             ``exaul.kernels.play``; ``params`` is a ``RuleParams``, but ``init`` gets a ``Start`` in a sweep. If it
             has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
             see the learner's distribution over arms need ``distribution(state, params)``. Unless feedback is
@@ -154,7 +153,7 @@ class Learner(NamedTuple, Generic[RuleType]):
 
 
 def at_double(rates: Callable[[int, int], Rates]) -> Callable[[int, int], Rates]:
-    """Return the rates for an unknown horizon that are, in round t, ``rates`` at T = 2 t."""
+    """Return the rates for an unknown horizon that are ``rates`` at T = 2 t in round t."""
     return lambda t, arms: rates(2 * t, arms)
 
 
@@ -166,7 +165,7 @@ def has_weights(learner: Learner[Any]) -> bool:
 def bound_risk(
     learner: Learner[Any], rates: Rates, rounds: Any, t: Any, answered: Any, arms: int, alpha: Any, state: Any
 ) -> Any:
-    """Return the bound of the FDR risk of a learner that has one; ``state`` is that of its rule before round 1."""
+    """Return a learner's bound of the FDR risk; ``state`` is its rule's state before round 1."""
     assert learner.risk_bound is not None
     extra = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
     return learner.risk_bound(*rates, rounds, t, answered, arms, *extra)
@@ -189,10 +188,10 @@ def start_of(
     log: tuple[NDArray[np.integer], NDArray[np.float64]] | None = None,
     past_cuts: NDArray[np.integer] | None = None,
 ) -> tuple[Any, Any]:
-    """Return what a ``Start`` has of a rule, its state and its counts; () each if the rule is not ``Ranked``.
+    """Return ``state`` and ``counts`` of a rule's ``Start``; () each if the rule is not ``Ranked``.
 
     Args:
-        rule: of a learner.
+        rule: the rule of a learner.
         arms: H.
         alphas: [cells] target FDRs.
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
@@ -214,7 +213,7 @@ def start_of(
 
 
 def fitted_share(rule: Rule, state: Any) -> Any:
-    """Return ``state.share`` of a rule with ``fit``; None of others."""
+    """Return ``state.share`` of a rule with ``fit``; None for other rules."""
     return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
 
 
@@ -224,7 +223,7 @@ def start_copies(
     """Return the ``Start`` of B copies on H arms.
 
     Args:
-        rule: of the learner.
+        rule: the rule of the learner.
         arms: H.
         start: from ``start_of``.
         cell: [B], the cell of each copy.
@@ -252,8 +251,8 @@ def block_rates(
 ) -> Rates:
     """Compute the rates [K] of a learner for all blocks of a horizon.
 
-    They are constant within a block of 256 rounds. If they are those for an unknown horizon, round t has the rates
-    of ``t' = 256 ceil(t / 256)``.
+    They are constant within a block of 256 rounds. Of the rates for an unknown horizon, round t has those of
+    ``t' = 256 ceil(t / 256)``.
 
     Args:
         learner: the learner.
@@ -264,8 +263,8 @@ def block_rates(
         gamma: manual implicit exploration, or None.
 
     Returns:
-        Eta and gamma; NaN for a rate that the learner does not have. A learner without ``rates`` and ``anytime``,
-        whose rule reads rates, has the manual ones.
+        Eta and gamma; NaN for a rate that the learner does not have. A learner with neither ``rates`` nor
+        ``anytime``, whose rule reads rates, has the manual ones.
     """
     ends = BLOCK * np.arange(1, len(block_lengths(horizon)) + 1)
     changes = learner.anytime is not None and (anytime or learner.rates is None)

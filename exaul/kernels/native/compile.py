@@ -43,7 +43,7 @@ def exact(function: Callable[..., Any]) -> Any:
 
 
 def outermost(function: Callable[..., Any]) -> Any:
-    """Return a dispatcher as of ``compiled`` that Python calls; its machine code is stored on disk."""
+    """Return a dispatcher, as in ``compiled``, that Python calls; its machine code is stored on disk."""
     dispatcher = compiled(function, no_cpython_wrapper=False)
     if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
         dispatcher._cache = Store(dispatcher.py_func)
@@ -63,7 +63,7 @@ def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-_view: Any = viewer  # the bits of a number as another type
+_view: Any = viewer  # reads the bits of a number as another type
 word, real = np.uint32, np.float64  # casts: compiled code inlines them without compiling a function for each
 
 
@@ -121,7 +121,7 @@ def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] =
 def accessors(kind: Any) -> tuple[Any, Any]:
     """Compile functions that read and write the numbers of one copy, in an array [M, L] of those of L copies.
 
-    They are ``read(array, copy)``, which returns a NamedTuple of M floats of this kind, and
+    They are ``read(array, copy)``, which returns a NamedTuple of M floats of type ``kind``, and
     ``write(array, copy, numbers)``.
     """
     # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the

@@ -34,7 +34,7 @@ LARGEST_LOG = 200.0  # logarithm of the largest count of a new record (chosen; f
 
 @exact
 def _scale(tree, increment):
-    """Divide the counts by ``one``, and sum them anew."""
+    """Divide the counts by ``increment``, and sum them anew."""
     leaves = tree.size // 2
     for k in range(leaves, 2 * leaves):
         tree[k] /= increment
@@ -44,10 +44,10 @@ def _scale(tree, increment):
 
 @exact
 def _rank(tree, cuts, decay, high, low, total):
-    """Fill ``high`` and ``low``, as of ``Ranked.decide``, for the rounds [N] of one stream, and count their cuts.
+    """Fill ``high`` and ``low``, as in ``Ranked.decide``, for the rounds [N] of one stream, and count their cuts.
 
     Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the one
-    before: ranks depend on ratios only. Returns what the last record counts.
+    before: ranks depend on ratios only. Return what the last record counts.
     """
     increment = 1.0
     for i in range(cuts.size):
@@ -60,7 +60,7 @@ def _rank(tree, cuts, decay, high, low, total):
             node >>= 1
             tree[node] += increment
         high[i], low[i] = below + leaf, below
-    for i in range(cuts.size):  # in a loop of their own, which vectorises, divisions cost little
+    for i in range(cuts.size):  # a separate loop vectorises, so that divisions cost little
         high[i], low[i] = high[i] / total[i], low[i] / total[i]
     return increment
 
@@ -70,7 +70,7 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, period, high, low, w
     """Fill ``high`` and ``low`` [R, rounds] for the streams first..last-1."""
     tree, total = workspace
     arms, leaves = counts.shape[1], tree.size // 2
-    for r in range(first, last):  # one after the other: the tree of one stays in the nearest cache
+    for r in range(first, last):  # one stream after the other: its tree stays in the nearest cache
         tree[:] = 0.0
         for k in range(arms):
             tree[leaves + k] = counts[r, k]

@@ -1,6 +1,6 @@
 """Store machine code on disk that Numba compiled, for later processes.
 
-Numba's own cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and
+Numba's cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and
 does not notice changes of functions in other files. Here the key is made of the code of ``exaul.kernels`` and of
 the code and the values that a function reads, which may be a user's.
 """
@@ -31,7 +31,7 @@ VERSIONS = 4  # versions of the sources whose machine code stays on disk (chosen
 
 
 def _reads(function: Callable[..., Any]) -> Iterator[str]:
-    """Yield every name and value that a function reads, its code, and the same of the functions it calls.
+    """Yield the code of a function, each name and value that it reads, and the same for the functions it calls.
 
     The code is included besides the sources, because a file may be edited after a process has imported it, and
     because a rule may be the user's. Raise ValueError if the code is in no file, or a value has no text.
@@ -52,7 +52,7 @@ def _reads(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _text_of(value: Any) -> str:
-    """Return a text that differs if a value does; raise ValueError if there is none."""
+    """Return a text that differs between different values; raise ValueError if there is none."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, tuple | list):

@@ -108,11 +108,11 @@ def make(
             raise BadInput(f"{field}: given, but {name} has none")
     rates = at_horizon if horizon else None
     if learner.anytime is not None and (anytime or (learner.rates is None and horizon is not None)):
-        rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
+        rates = block_rates(learner, _required("horizon", horizon), arms, True, eta, gamma)
         rates, eta, gamma = Rates(rates.eta, np.nan_to_num(rates.gamma)), None, None
     if lam is None:
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
-        lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan
+        lam = math.sqrt(_required("lam", horizon)) if horizon or reads_lam else math.nan
     game_learner = make_learner(learner, arms, Rows)
     if is_fixed:
         return game_learner, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
@@ -121,12 +121,12 @@ def make(
     elif rates is None and isinstance(learner.rule, Ranked):
         rates = at_horizon  # a step depends on no horizon
     if eta is None:
-        eta = _known("eta", None if rates is None else rates.eta)
+        eta = _required("eta", None if rates is None else rates.eta)
     if isinstance(learner.rule, Ranked):
         state, counts = start_of(learner.rule, arms, [alpha], log_records)
         return game_learner, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     if gamma is None:
-        gamma = _known("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
+        gamma = _required("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
     params = Params(alpha, lam, eta, gamma)
     if isinstance(learner.rule, Own):
         return game_learner, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
@@ -252,7 +252,7 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *arguments), otypes=[float])(counts)
 
 
-def _known(field: str, value: Any) -> Any:
+def _required(field: str, value: Any) -> Any:
     if value is None:
         raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows if there are rates")
     return value

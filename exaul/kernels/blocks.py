@@ -96,7 +96,7 @@ class SidedBlocks(ByBlocks):
         return losses, answered
 
     def _advance_piece(
-        self, params: RuleParams, arrays: Any, rounds: Block, below: jax.Array
+        self, params: RuleParams, arrays: Any, rounds: Block, cut_groups: jax.Array
     ) -> tuple[Any, list[jax.Array]]:
         """Simulate a piece with losses and weights [H]; return both after the piece, and the answers."""
         losses, weights = arrays
@@ -105,7 +105,7 @@ class SidedBlocks(ByBlocks):
         answers = []
         for i in range(PIECE):
             x: Block = jax.tree.map(lambda field, i=i: field[i], rounds)
-            is_below = [g < below[i] for g in range(len(sums))]
+            is_below = [g < cut_groups[i] for g in range(len(sums))]
             pairs = list(zip(is_below, sums, strict=True))
             low = _sum_in_order([jnp.where(b, w, 0) for b, w in pairs]).astype(jnp.float64)
             high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
@@ -136,7 +136,7 @@ class RankedBlocks(RankedLearner, ByBlocks):
         return _in_pieces(partial(self._advance_piece, params), state, block)
 
     def _advance_piece(
-        self, params: RuleParams, state: RankedState, rounds: Block, below: jax.Array
+        self, params: RuleParams, state: RankedState, rounds: Block, cut_groups: jax.Array
     ) -> tuple[RankedState, list[jax.Array]]:
         """Simulate a piece; padding is counted like rounds, since nothing reads the counts after it."""
         rule, (numbers, counts) = self.definition.rule, state
@@ -145,15 +145,15 @@ class RankedBlocks(RankedLearner, ByBlocks):
         answers = []
         for i in range(PIECE):
             x: Block = jax.tree.map(lambda field, i=i: field[i], rounds)
-            low = _sum_in_order([jnp.where(g < below[i], n, 0.0) for g, n in enumerate(sums)])
+            low = _sum_in_order([jnp.where(g < cut_groups[i], n, 0.0) for g, n in enumerate(sums)])
             repeats = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
             high = low + _sum_in_order([counts[x.cuts] * fades[i], *repeats])
             P = rule.decide(jnp.where, numbers, *(n / _sum_in_order(sums) for n in (high, low)))
             answers.append(answered := (x.draws.decision < P) & x.active)
             new_numbers = rule.learn(jnp.where, numbers, answered, x.errors, params)
             numbers = jax.tree.map(partial(jnp.where, x.active), new_numbers, numbers)
-            # the arm of the cut is in the group ``below``, the first that is not below the cut
-            sums = [n * rule.decay + jnp.where(g == below[i], 1.0, 0.0) for g, n in enumerate(sums)]
+            # the arm of the cut is in the group of the cut, the first that is not below the cut
+            sums = [n * rule.decay + jnp.where(g == cut_groups[i], 1.0, 0.0) for g, n in enumerate(sums)]
         # behind the barrier the counts change in place, after the old ones were read
         counts, numbers = lax.optimization_barrier((counts, numbers))
         arms = jnp.arange(self.arms, dtype=jnp.int32)

@@ -56,10 +56,10 @@ class _WeightedLearner(GameLearner):
         """Return the probabilities of the arms [H]."""
         return self.weights.distribution(state, params.eta)
 
-    def _charges(self, odds: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
+    def _charges(self, masses: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
         arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, 1.0)
-        charges = self.definition.rule.charge(jnp.where, *odds, *arguments)
+        charges = self.definition.rule.charge(jnp.where, *masses, *arguments)
 
         def weighted(charge: Any) -> Any:
             # with weight 0 the charge of an abstention is 0, even if the rule divides by 0

@@ -267,12 +267,12 @@ def block_rates(
         ``anytime``, whose rule reads rates, has the manual ones.
     """
     ends = BLOCK * np.arange(1, len(block_lengths(horizon)) + 1)
-    changes = learner.anytime is not None and (anytime or learner.rates is None)
-    rates_at = learner.anytime if changes else learner.rates or (lambda horizon, arms: Rates(None, None))
+    is_anytime = learner.anytime is not None and (anytime or learner.rates is None)
+    rates_at = learner.anytime if is_anytime else learner.rates or (lambda horizon, arms: Rates(None, None))
     assert rates_at is not None
-    times = ends if changes else [horizon]  # constant rates are one pair
+    times = ends if is_anytime else [horizon]  # constant rates are one pair
     rates = np.array([rates_at(int(t), arms) for t in times], np.float64)
     manual = np.array([eta, gamma], np.float64)  # NaN in place of None
-    no_rates = learner.rates is None and learner.anytime is None and not isinstance(learner.rule, Fixed | Ranked)
-    rates = np.where(np.isnan(manual) | (np.isnan(rates) & (not no_rates)), rates, manual)
+    lacks_rates = learner.rates is None and learner.anytime is None and not isinstance(learner.rule, Fixed | Ranked)
+    rates = np.where(np.isnan(manual) | (np.isnan(rates) & (not lacks_rates)), rates, manual)
     return Rates(*np.broadcast_to(rates, (len(ends), 2)).T.copy())

@@ -180,8 +180,8 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: S
     for number in np.unique(group):
         copies = by_stream[group[by_stream] == number]
         stream = record_stream[copies]
-        shares = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
-        separate, shared = copies[~shares], copies[shares]
+        is_shared = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
+        separate, shared = copies[~is_shared], copies[is_shared]
         width = min(widest[0], max(NARROWEST, -(-len(separate) // available())))
         result += [Tile(separate[n : n + width], False, int(number)) for n in range(0, len(separate), width)]
         streams = np.split(shared, np.flatnonzero(np.diff(record_stream[shared])) + 1) if shared.size else []
@@ -240,10 +240,10 @@ def rounds_between(
     scales, scale_index = np.unique(eta_scale, return_inverse=True)
     eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))
     spans = blocks // (SPAN // BLOCK)  # chunks begin with a whole span
-    constant = np.bincount(spans, eta != eta[spans * (SPAN // BLOCK)])[spans] == 0
+    is_constant = np.bincount(spans, eta != eta[spans * (SPAN // BLOCK)])[spans] == 0
     with np.errstate(over="ignore", divide="ignore"):  # eta is unlimited
         limit = LARGEST_STEP[precision] / (eta * scales[:, None])
-    longest = np.where(constant & (precision == "float64"), SPAN, BLOCK)
+    longest = np.where(is_constant & (precision == "float64"), SPAN, BLOCK)
     periods = 2.0 ** np.floor(np.log2(np.clip(limit, 1, longest)))
     groups, group_index = np.unique(periods.astype(np.int64), axis=0, return_inverse=True)
     return groups, group_index.reshape(-1)[scale_index]

@@ -95,9 +95,9 @@ def _compile(rule: Ranked) -> Loop:
         for i in range(count):
             for c in range(answered.shape[1]):
                 numbers = read(state, c)
-                yes = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
-                write(state, c, learn(where, numbers, yes, error[i, c], parameters_of(copies, c, eta, gamma)))
-                answered[i, c] = yes
+                answers = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
+                write(state, c, learn(where, numbers, answers, error[i, c], parameters_of(copies, c, eta, gamma)))
+                answered[i, c] = answers
 
     return Loop(compile_loop(simulate_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
 

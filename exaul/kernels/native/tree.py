@@ -81,20 +81,19 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
         above, below = factors[0], factors[1]
         for c in range(gap.size):
             total = np.float64(low[c]) + np.float64(high[c])
-            # Q is a sum of its own, because 1 - P would lose the digits of a small Q, by which losses are divided
-            # (eq. 8).
+            # Q has a separate sum: 1 - P would lose the digits of a small Q, by which losses are divided (eq. 8).
             P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
-            yes = u[c] < P
-            feedback = error[c] if yes or is_full else 0.0
+            answers = u[c] < P
+            feedback = error[c] if answers or is_full else 0.0
             params = parameters_of(copies, c, eta, gamma)
-            under, over = charges(rule_number, where, P, Q, yes, feedback, params)
+            under, over = charges(rule_number, where, P, Q, answers, feedback, params)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
             factor = exp(-params.eta * abs(gap[c]))
             below[c] = factor if gap[c] > 0 else 1.0
             above[c] = 1.0 if gap[c] > 0 else factor
-            answered[c] = yes
+            answered[c] = answers
 
     return step
 
@@ -345,11 +344,11 @@ def _compile_drawn(rule: Drawn) -> Loop:
         leaves = tree.shape[1] // 2
         for c in range(arm.size):
             p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
-            yes = arm[c] < cut[c]
+            answers = arm[c] < cut[c]
             params = parameters_of(copies, c, eta, gamma)
-            charged[c] = charge(where, p, yes, error[c] if yes else 0.0, params)
+            charged[c] = charge(where, p, answers, error[c] if answers else 0.0, params)
             factor[c] = exp(-params.eta * charged[c])
-            answered[c] = yes
+            answered[c] = answers
 
     @compiled
     def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):

@@ -140,17 +140,17 @@ class DelayedLearner:
         state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
         if self.remembers:
             old_index = (n - expires) % self.places
-            old = tuple(values[old_index] for values in state.pending)
-            ends = active & (n >= expires) & (old[0] != CLOSED)
-            state = state._replace(pending=_closed(state.pending, old_index, ends))
+            expired = tuple(values[old_index] for values in state.pending)
+            is_expired = active & (n >= expires) & (expired[0] != CLOSED)
+            state = state._replace(pending=_closed(state.pending, old_index, is_expired))
             if self.imputes:
-                state = self._learn_pending(state, params, old, model.imputed, ends, False)
+                state = self._learn_pending(state, params, expired, model.imputed, is_expired, False)
             else:
-                state = state._replace(sums=close_answer(jnp.where, state.sums, ends))
-        comes = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
+                state = state._replace(sums=close_answer(jnp.where, state.sums, is_expired))
+        has_feedback = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
         if self.remembers:
-            state = state._replace(pending=_closed(state.pending, due_index, comes))
-        return self._learn_pending(state, params, answer, answer[1], comes, True)
+            state = state._replace(pending=_closed(state.pending, due_index, has_feedback))
+        return self._learn_pending(state, params, answer, answer[1], has_feedback, True)
 
     def _learn_pending(
         self, state: DelayedState, params: RuleParams, answer: tuple[Any, ...], error: Any, now: Any, observed: bool

@@ -67,13 +67,13 @@ def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     return chosen
 
 
-def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """Compile the step of some rules for L copies, which comes between the two walks.
 
     It decides from the sums of weights ``low`` below the cut and ``high`` above it, and fills ``answered``,
     ``factors`` [2, L], of the weights above the cut and below it, and ``gap``, the charge below minus that above.
     """
-    charges = _choose(charges_of)
+    charge = _choose(charges)
 
     @compiled
     def step(inputs, low, high, u, error, eta, gamma, copies, factors, gap, answered):
@@ -86,7 +86,7 @@ def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any
             answers = u[c] < P
             feedback = error[c] if answers or is_full else 0.0
             params = parameters_of(copies, c, eta, gamma)
-            under, over = charges(rule_number, where, P, Q, answers, feedback, params)
+            under, over = charge(rule_number, where, P, Q, answers, feedback, params)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.

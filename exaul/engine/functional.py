@@ -259,7 +259,7 @@ def _required(field: str, value: Any) -> Any:
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
-    """Return thresholds [H] from 0 to 1: ``uniform``, ``logit``, or of scores [N] ``quantile`` or ``log``."""
+    """Return thresholds [H] from 0 to 1: ``uniform`` or ``logit``, or ``quantile`` or ``log`` of scores [N]."""
     check_known("grid", (name,), (*GRIDS, "log"))
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
@@ -278,7 +278,7 @@ def cuts(grid: Any, scores: Any) -> Any:
     """Return the cut of each score, the number of thresholds [H] that it reaches, int32 in 1..H-1.
 
     NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced, and a score of NaN has the lowest cut.
-    ``BadInput``: a threshold is below the one before it, or a score is not in [0, 1].
+    ``BadInput`` if a threshold is below the one before it, or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
         is_grid = np.ndim(grid) == 1 and len(grid) >= 2 and bool((np.diff(grid) >= 0).all())
@@ -300,14 +300,14 @@ class GameKey(NamedTuple):
 
 
 class GamePool(NamedTuple):
-    """What an adaptive environment asks from, and its numbers."""
+    """The records that an adaptive environment asks, and its tunables."""
 
     records: AdaptivePool
     tunables: Any  # [tunables], their values; ``vmap`` may batch those that are numbers, not words
 
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
-    """Return the keys of a sweep's trials, by number or the first ``trials``; ``BadInput``: one is out of range."""
+    """Return the keys of a sweep's trials, by number or the first ``trials``. ``BadInput``: one is out of range."""
     check_holds("seed", seed, isinstance(seed, Integral) and 0 <= seed < 2**64, "an integer from 0 to 2**64 - 1")
     numbers = np.asarray(trials)
     check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
@@ -324,7 +324,7 @@ class ObliviousEnvironment:
 
     arms: int  # of the grid
     plan: StreamPlan
-    rounds: int  # of a game, at most
+    rounds: int  # largest number of rounds of a game
 
     def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> Any:
         """Play one game; see ``play_in``."""
@@ -348,8 +348,8 @@ class AdaptiveEnvironment:
 
     arms: int  # of the grid
     environment: Adaptive
-    words: tuple[int, ...]  # numbers of the word tunables
-    rounds: int  # of a game, at most
+    words: tuple[int, ...]  # from ``tunable_choices``
+    rounds: int  # largest number of rounds of a game
 
     def _objective(self, pool: GamePool, params: Any) -> Objective:
         return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.words, np.int32))

@@ -105,7 +105,7 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 def _plant_own(losses, eta, copies, inputs, arrays):
     """Compute the weights from the differences of the losses [L, H], and the sums from them."""
     tree, _, _, cumulative, weights, _ = arrays
-    arms, leaves, (_, _, last) = cumulative.size, tree.shape[1] // 2, inputs
+    arms, leaves, (_, _, last_factor) = cumulative.size, tree.shape[1] // 2, inputs
     for c in range(losses.shape[0]):
         total, minimum = 0.0, 0.0
         cumulative[0] = 0.0
@@ -114,7 +114,7 @@ def _plant_own(losses, eta, copies, inputs, arrays):
             cumulative[k] = total
             minimum = min(minimum, total)
         weigh(cumulative, weights, eta * copies.eta_scale[c], minimum)
-        weights[arms - 1] *= last
+        weights[arms - 1] *= last_factor
         for k in range(arms):
             tree[c, leaves + k, 0] = weights[k]
         for node in range(leaves - 1, 0, -1):
@@ -127,15 +127,15 @@ def _look(tree, cut, path, low, high):
     """Sum the weights below and above each cut, from the leaf up; keep both sums of every node of the path."""
     for c in range(cut.size):
         node = tree.shape[1] // 2 + cut[c]
-        a, b = 0.0, np.float64(tree[c, node, 0])  # the arm at the cut abstains
+        below, above = 0.0, np.float64(tree[c, node, 0])  # the arm at the cut abstains
         for d in range(path.shape[1]):
-            path[c, d, 0], path[c, d, 1] = a, b
-            s, bit = np.float64(tree[c, node ^ 1, 0]), node & 1
+            path[c, d, 0], path[c, d, 1] = below, above
+            sibling, bit = np.float64(tree[c, node ^ 1, 0]), node & 1
             node >>= 1
             factor = np.float64(tree[c, node, 1])
-            a = (a + s * BIT[bit]) * factor  # a right child has its sibling below the cut
-            b = (b + s * BIT[1 - bit]) * factor
-        low[c], high[c] = a, b
+            below = (below + sibling * BIT[bit]) * factor  # a right child has its sibling below the cut
+            above = (above + sibling * BIT[1 - bit]) * factor
+        low[c], high[c] = below, above
 
 
 @exact
@@ -187,7 +187,7 @@ def _compile_own(step: Callable[..., Any]) -> Loop:
 def _plant_shared(losses, eta, copies, inputs, arrays):
     """Compute weights and sums, as ``_plant_own`` does, from losses [H, L]."""
     tree, missing, _, _, _, (_, cumulative, minimum, rate) = arrays
-    (arms, count), leaves, (_, _, last) = losses.shape, tree.shape[0] // 2, inputs
+    (arms, count), leaves, (_, _, last_factor) = losses.shape, tree.shape[0] // 2, inputs
     for c in range(count):
         cumulative[c], minimum[c], rate[c] = 0.0, 0.0, eta * copies.eta_scale[c]
     for k in range(1, arms):
@@ -197,7 +197,7 @@ def _plant_shared(losses, eta, copies, inputs, arrays):
     for c in range(count):
         cumulative[c] = 0.0
     for k in range(arms):
-        _weigh_arm(losses[k], cumulative, minimum, rate, last if k == arms - 1 else 1.0, tree[leaves + k])
+        _weigh_arm(losses[k], cumulative, minimum, rate, last_factor if k == arms - 1 else 1.0, tree[leaves + k])
     for node in range(leaves - 1, 0, -1):
         for c in range(count):
             tree[node, c] = tree[2 * node, c] + tree[2 * node + 1, c]
@@ -213,23 +213,23 @@ def _weigh_arm(step, cumulative, minimum, eta, factor, weight):
 
 
 @exact
-def _up(a, b, sibling, factor, low, high, is_right):
+def _up(below, above, sibling, factor, low, high, is_right):
     """Compute a parent's sums below and above the cut from those of its child, as in ``_look``."""
     if is_right:
-        for c in range(a.size):
-            low[c] = (a[c] + np.float64(sibling[c])) * np.float64(factor[c])
-            high[c] = b[c] * np.float64(factor[c])
+        for c in range(below.size):
+            low[c] = (below[c] + np.float64(sibling[c])) * np.float64(factor[c])
+            high[c] = above[c] * np.float64(factor[c])
     else:
-        for c in range(a.size):
-            low[c] = a[c] * np.float64(factor[c])
-            high[c] = (b[c] + np.float64(sibling[c])) * np.float64(factor[c])
+        for c in range(below.size):
+            low[c] = below[c] * np.float64(factor[c])
+            high[c] = (above[c] + np.float64(sibling[c])) * np.float64(factor[c])
 
 
 @exact
-def _down(node, sibling, missing, a, b, below, above, scale):
+def _down(node, sibling, missing, low, high, below, above, scale):
     """Compute a node's new sum, and multiply its sibling by its factor, as in ``_update``."""
     for c in range(node.size):
-        node[c] = a[c] * below[c] + b[c] * above[c]
+        node[c] = low[c] * below[c] + high[c] * above[c]
         sibling[c] *= scale[c]
         missing[c] *= scale[c]
 

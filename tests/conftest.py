@@ -87,11 +87,11 @@ def _advice_is_computed_once():
     compute, known = advice.advice_table, {}
 
     @wraps(compute)
-    def remember(records, alphas, step=None):
+    def remember(records, alphas):
         logs = (one._replace(scores=one.scores.tobytes(), errors=one.errors.tobytes()) for one in records)
-        key = hash((*logs, *alphas, step))
+        key = hash((*logs, *alphas))
         if key not in known:
-            known[key] = compute(records, alphas, step)
+            known[key] = compute(records, alphas)
         return known[key].copy()
 
     with pytest.MonkeyPatch.context() as patch:

@@ -12,12 +12,11 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose
-from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
+from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose, recommend_grid, shares_by_grid
+from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
-from exaul.kernels.game import ARMS, GRIDS
-from exaul.kernels.metrics import best_coverage, every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
@@ -25,7 +24,6 @@ DROPPED = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
 FEW_ROWS = 100  # rows, of which a share has a standard error of up to .05
-WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 
 
 class Inspect(Layout):
@@ -95,7 +93,7 @@ def main(given: Mapping[str, Any]) -> int:
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}),
-        recommend_grid(_by_grid(config, records)),
+        recommend_grid(shares_by_grid(records, config.alphas)),
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -163,22 +161,6 @@ def shortest_between(low: float, high: float) -> str:
     return next((text for text in digits if low < float(text) <= high), repr(high))
 
 
-def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
-    """Return with which flags a sweep answers more than with its default thresholds; empty if it would not.
-
-    ``shares`` are those of ``_by_grid``.
-    """
-    alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
-    each = shares[alpha]
-    if not each["all thresholds"] - each["uniform"] >= WORTH:  # also without records
-        return ""
-    logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
-    return (
-        f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
-        f"{each['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
-    )
-
-
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
     rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
@@ -186,7 +168,7 @@ def _compare(config: Inspect, title: str) -> None:
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
-            shares, records = _by_grid(config, trace.records), trace.records
+            shares, records = shares_by_grid(trace.records, config.alphas), trace.records
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
@@ -248,17 +230,6 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
         line["distinct scores"] = f"{len(np.unique(scores))}"
         line["ties at 1"] = f"{(scores == 1).sum() / max(len(scores), 1):.1%}"
     return line
-
-
-def _by_grid(config: Inspect, records: Records) -> dict[float, dict[str, float]]:
-    """Return what all thresholds, and those of two grids, answer by alpha; NaN of a log without records."""
-    grids = {"all thresholds": every_threshold(records.scores)}
-    grids |= {name: GRIDS[name](ARMS, records.scores) for name in ("uniform", "logit")}
-    each = (records.scores, records.errors) if len(records.scores) else None
-    return {
-        alpha: {name: best_coverage(grid, *each, alpha) if each else math.nan for name, grid in grids.items()}
-        for alpha in config.alphas
-    }
 
 
 def _typed_log(config: Inspect, log: str, score: str, dropped: int) -> list[str]:

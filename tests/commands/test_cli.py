@@ -14,6 +14,7 @@ from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine import registry
+from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.commands.boundaries.helpers import process
@@ -134,13 +135,13 @@ def test_the_shortest_decimal_between_two_scores():
 
 def test_another_grid_is_named_where_the_default_one_loses_answers():
     every = {"all thresholds": 0.6, "quantile": 0.9}
-    assert inspection.recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
+    assert recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
     loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
-    text = inspection.recommend_grid(loses)
+    text = recommend_grid(loses)
     begin = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 20.0% at best: add"
     assert text.startswith(begin)
     assert text.endswith("or --grid logit (50.0%)")
-    assert "--grid logit" not in inspection.recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
+    assert "--grid logit" not in recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
 
 
 def test_the_command_alone_says_what_to_do_first(capsys):

@@ -57,7 +57,7 @@ def test_a_half_is_answered_as_the_reference_answers_it():
     """Decisions of the kernels are counted: as many answers, and wrong ones, as the oracle gives."""
     log, rest = made_up(700), made_up(900, seed=1)
     alphas = np.array([0.05, 0.2])
-    found = advice.simulate_half(log, rest, alphas, 1 / 40)
+    found = advice.simulate_half(log, rest, alphas)
     grid = log_grid(LOG_ARMS, log.scores)
     for alpha, answered, wrong in zip(alphas, *found, strict=True):
         learner = reference.AciRank(grid, alpha, log=(log.scores, log.errors))

@@ -1,7 +1,7 @@
 """Find defects of a log that change what a sweep over it means, and columns whose values differ."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines, shorten, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
+from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage, separation
 
 MOST_VALUES = 200  # distinct values; a column with more is not tested (these numbers are chosen)
 LEAST_ROWS = 30  # rows of a value; rarer values are ignored
 FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful
 APART = 0.05  # smallest difference of two shares that is reported
+WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
 UNLIMITED = 2**62  # more values than a log has rows
 QUESTION_COLUMNS = "question", "question_id", "qid", "doc_id", "id"  # may name a question; the first present does
@@ -429,4 +431,31 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
         f"questions seem to repeat: {tied_agree.mean():.1%} of {len(tied)} pairs of rows with one score have "
         f"one label, {near_agree.mean():.1%} of pairs with neighbouring scores; if so, results look surer than "
         "they are; keep one row per question"
+    )
+
+
+def shares_by_grid(records: Records, alphas: Sequence[float]) -> dict[float, dict[str, float]]:
+    """Return what all thresholds, and those of two grids, answer by alpha; NaN of a log without records."""
+    grids = {"all thresholds": every_threshold(records.scores)}
+    grids |= {name: GRIDS[name](ARMS, records.scores) for name in ("uniform", "logit")}
+    sample = (records.scores, records.errors) if len(records.scores) else None
+    return {
+        alpha: {name: best_coverage(grid, *sample, alpha) if sample else math.nan for name, grid in grids.items()}
+        for alpha in alphas
+    }
+
+
+def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
+    """Return with which flags a sweep answers more than with its default thresholds; empty if it would not.
+
+    ``shares`` are those of ``shares_by_grid``.
+    """
+    alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
+    each = shares[alpha]
+    if not each["all thresholds"] - each["uniform"] >= WORTH:  # also without records
+        return ""
+    logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
+    return (
+        f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
+        f"{each['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
     )

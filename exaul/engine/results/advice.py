@@ -50,7 +50,7 @@ def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
     return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
 
 
-def simulate_half(log: Records, played: Records, alphas: Floats, step: float) -> Sums:
+def simulate_half(log: Records, played: Records, alphas: Floats) -> Sums:
     """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
     *start, grid = start_from(log, alphas)
     copies, rounds = np.zeros(len(alphas), np.int32), len(played.scores)
@@ -62,7 +62,7 @@ def simulate_half(log: Records, played: Records, alphas: Floats, step: float) ->
     state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
     sums = Sums(np.zeros(len(alphas), np.int64), np.zeros(len(alphas)))
     tally = native.CheckpointSums.starting_from(sums, np.zeros((blocks, 0), np.int32))
-    rates = Rates(np.full(blocks, step), np.zeros(blocks))
+    rates = Rates(np.full(blocks, STEP), np.zeros(blocks))
     costs = np.zeros(len(alphas))
     for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):
         part.result()
@@ -82,23 +82,23 @@ def halves(records: Records) -> list[tuple[Records, Records]]:
     return [(records.take(order[:half]), records.take(order[half:])) for order in orders]
 
 
-def advice_table(records: Sequence[Records], alphas: Sequence[float], step: float | None = None) -> Table:
-    """Return the table ``advice`` of ``docs/results.md``: two rows per source and alpha.
+def advice_table(records: Sequence[Records], alphas: Sequence[float]) -> Table:
+    """Return the table ``advice`` of ``docs/results.md``: two rows per source and alpha, at the step of programs.
 
     A log of one record has no halves, and so no rows.
     """
     sources = [source for source in records if len(source.scores) > 1]
-    return Table([row for source in sources for row in _rows(source, np.array(alphas), step or STEP)])
+    return Table([row for source in sources for row in _rows(source, np.array(alphas))])
 
 
-def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
+def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
     pairs = halves(source)
     ways = {
-        ACI_RANK: [simulate_half(log, played, alphas, step) for log, played in pairs],
+        ACI_RANK: [simulate_half(log, played, alphas) for log, played in pairs],
         THRESHOLD: [hold_threshold(log, played, alphas) for log, played in pairs],
     }
     state, _, grid = start_from(source, alphas)
-    bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
+    bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, state)
     short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < FEW_RECORDS else None
     lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
@@ -147,7 +147,7 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
 
     Args:
         table: as ``advice_table`` returns it.
-        step: of the learner, if the sweep has several.
+        step: that of programs, if the sweep has others.
         is_perfect: whether each answer of the sweep gets its feedback at once.
         limits: what is proven of the advised learner, as ``describe_limits`` returns it.
     """

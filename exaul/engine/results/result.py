@@ -12,6 +12,7 @@ from exaul.engine import folder
 from exaul.engine.checks import BadInput, join_lines, typed
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
+from exaul.engine.logs.diagnosis import recommend_grid, shares_by_grid
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
@@ -22,6 +23,7 @@ from exaul.engine.results.text_table import COMMAND, as_digits, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import Floats
 
 
@@ -70,9 +72,7 @@ class Result:
         if "advice" in self.loaded:
             return self.loaded["advice"]
         by_name = {records.name: records for source in self.sources for records in source.all_records}
-        return advice.advice_table(
-            list(by_name.values()) if self.asked is None else (), self.sweep.alphas, *self.sweep.steps[:1]
-        )
+        return advice.advice_table(list(by_name.values()) if self.asked is None else (), self.sweep.alphas)
 
     @cached_property
     def traces(self) -> Table | None:
@@ -109,33 +109,32 @@ class Result:
         waits = sweep.delay or sweep.feedback.may_be_missing
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
+        from_log = bool(played["warm_start"]) or FROM_LOG in best.values()
+        # in an adaptive environment no threshold is the best
+        shares = self._answerable(self.sources[0], played["horizon"]) if self.sources and self.asked is None else {}
+        is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
             summary.summarize(
-                trials,
-                advised=advised,
-                from_log=bool(played["warm_start"]) or FROM_LOG in best.values(),
-                condition=condition,
-                width=width,
+                trials, advised=advised, shares=shares, from_log=from_log, condition=condition, width=width
             ),
+            recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
-        limits = summary.describe_limits(trials, advised, condition)
-        step = self._step and f"{self._step} (the first of --steps)"
-        parts.append(advice.describe(self.advice, step, limits, sweep.feedback == PERFECT_FEEDBACK))
+        limits = summary.describe_limits(trials, advised, condition if from_log else f", without a log{condition}")
+        parts.append(advice.describe(self.advice, self._step, limits, sweep.feedback == PERFECT_FEEDBACK))
+        if self.asked is not None:
+            parts.append("no advice: the questions of an adaptive environment are like those of no log")
         if is_log and best:
             parts.append(advice.describe_use(sweep, next(iter(best))))
         elif not is_log and not self.advice.empty:
             parts.append(f"on your own log:\n{COMMAND}{typed('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
-            # in an adaptive environment no threshold is the best
-            sources = self.sources if self.asked is None else ()
-            answerable = self._answerable(sources[0], played["horizon"]) if sources else {}
-            parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
+            parts.append(summary.summarize_theory(trials, sweep.delta, shares, width))
         if theory or summary.BROKEN in checks:  # which ends the command with status 1
             parts.append(checks)
         if theory:
@@ -163,8 +162,8 @@ class Result:
 
     @property
     def _step(self) -> str:
-        """The end of the advised learner's name in the summary, if the sweep has several steps."""
-        return f", step {as_digits(self.sweep.steps[0])}" if len(self.sweep.steps) > 1 else ""
+        """The end of the advised learner's name, whose step is that of programs, if the sweep has others."""
+        return "" if set(self.sweep.steps) <= {STEP} else f", step {as_digits(STEP)}"
 
     @property
     def _segments(self) -> int:

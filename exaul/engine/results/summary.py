@@ -91,6 +91,7 @@ def summarize(
     trials: Table,
     *,
     advised: Mapping[float, str] = {},
+    shares: Mapping[float, float] = {},
     from_log: bool = True,
     condition: str = "",
     width: int | None = None,
@@ -100,6 +101,7 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
+        shares: as ``shares_answerable`` returns it.
         from_log: whether it starts from a log, as the advice says.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
@@ -129,7 +131,10 @@ def summarize(
         meaning = f"at most alpha x its answers + this number are wrong, {ALWAYS}{condition}"
         legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
     if "best-fixed" in set(trials["learner"]):
-        legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight; another may answer more")
+        legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
+    several = len(shares) > 1
+    if known := ", ".join(f"{share:.1%}{f' (alpha = {alpha:g})' * several}" for alpha, share in shares.items()):
+        legend.append(f"the most that a threshold can answer with an FDR of at most alpha: {known}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])

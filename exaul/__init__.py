@@ -3,7 +3,7 @@
 ``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
 continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
 ``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``make`` returns a learner as pure functions, for
-a JAX program of your own; ``play``, ``grid``, ``cuts``, ``regret``, ``regret_bound``, ``environment``, ``keys`` and
+your own JAX program; ``play``, ``grid``, ``cuts``, ``regret``, ``regret_bound``, ``environment``, ``keys`` and
 ``play_in`` go with it. ``Abstainer`` is a learner for your own program, ``Abstainers`` one for each of many keys.
 Each name is imported on first use.
 """

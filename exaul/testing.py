@@ -1,4 +1,4 @@
-"""Check a learner of your own, in its tests: ``check_learner(mine, reference=None)``."""
+"""Check your own learner in its tests: ``check_learner(mine, reference=None)``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
 
     - JAX can trace it: the object is static (``jax.tree_util.register_static``), and a decision has ``answer``, a
       bool [], and ``P``, a float [].
-    - A sweep can begin it: ``init`` of your own class reads no ``params``, which have no numbers there.
+    - A sweep can start it: ``init`` of your own class reads no ``params``, since a sweep gives it a ``Start``.
     - It does not read the error of a round without an answer, unless its feedback is ``full``.
     - P is in [0, 1], and it answers that share of uniforms: its draws have the probability P.
     - Its state keeps its shapes and types, and is finite.

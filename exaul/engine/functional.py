@@ -1,4 +1,4 @@
-"""Learners and environments as pure functions of one game, for a JAX program of your own.
+"""Learners and environments as pure functions of one game, for your own JAX program.
 
 ``make``, ``play`` and ``regret`` are for one game, with the ``cuts`` of scores on a ``grid``; ``environment``,
 ``keys`` and ``play_in`` are for the games of a sweep's trials.
@@ -55,7 +55,7 @@ def make(
 ) -> tuple[GameLearner, Any]:
     """Make a learner, as pure functions of one game, and its ``params``.
 
-    The ``params`` of a learner of your own class are ``RuleParams``, as in a sweep.
+    The ``params`` of your own learner class are ``RuleParams``, as in a sweep.
 
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
@@ -361,7 +361,7 @@ class AdaptiveEnvironment:
     def ask(self, state: Any, pool: GamePool, params: Any, draws: Any, distribution: Any = None) -> Any:
         """Return the next question, with ``cut`` and ``error``.
 
-        ``draws`` are ``environment.draws`` uniforms; ``distribution`` [H] is that of the learner, if
+        ``draws`` are ``environment.draws`` uniforms; ``distribution`` [H] is the learner's, if
         ``environment.sees_distribution``.
         """
         return self.environment.ask(state, pool.records, self._objective(pool, params), draws, distribution)

@@ -40,7 +40,7 @@ def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
 def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
     """Simulate 256 rounds, piece by piece; ``advance(state, rounds, group of each cut)`` returns state and answers.
 
-    The answers are the bits of four words, which the kernel of the rounds shifts: a kernel of its own would store
+    The answers are the bits of four words, which the kernel of the rounds shifts: a separate kernel would store
     them in an array.
     """
     chex.assert_shape(block[:2], (BLOCK,))

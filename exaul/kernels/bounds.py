@@ -251,7 +251,7 @@ def fdr_bound(
 def risk_from_feedback(
     bound: ArrayLike, answered: ArrayLike, waiting: ArrayLike, alpha: ArrayLike, delta: float, model: Feedback
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) of all answers by that of the learned feedback (``docs/proofs.md``, N1).
+    """Bound the FDR risk (eq. 1) of all answers by the risk of the learned feedback (``docs/proofs.md``, N1).
 
     ``(x S + n ((1 - alpha) A_0 + alpha A_1) + ln(1 / delta)) / (A_0 - A_1)`` with ``S = B + D (1 - aim)``, the best
     x of ``TILTS`` and the A_0 and A_1 of N1, at most n (1 - alpha); with probability 1 - delta, at all times. It
@@ -270,7 +270,7 @@ def risk_from_feedback(
     alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)
     goal = aim(alpha, model.bias, model.flips)
     S = np.asarray(bound) + waiting * (1 - goal)
-    # each fixed x gives a bound; the first axis is that of the candidates
+    # each fixed x gives a bound; the first axis has the candidates
     x = TILTS.reshape(-1, *[1] * np.broadcast(S, answered, alpha).ndim)
     down, up = np.expm1(-x * (1 - goal)), np.expm1(x * goal)
     if_right = np.log1p(right * (false_negative * down + (1 - false_negative) * up))  # A_0 and A_1

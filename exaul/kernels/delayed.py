@@ -131,7 +131,7 @@ class DelayedLearner:
         pending = tuple(values.at[index].set(value) for values, value in zip(state.pending, new, strict=True))
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
-        # Results depend on the order of learning, which is that of an ``Abstainer``: the abstention (in its
+        # Results depend on the order of learning, the same as in an ``Abstainer``: the abstention (in its
         # ``decide``); then an answer that expires, before the next feedback is read; then the feedback.
         abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
         abstention = Decision(jnp.zeros((), bool), jnp.zeros(()), residuals)

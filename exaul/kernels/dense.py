@@ -85,8 +85,8 @@ class SidedLearner(_WeightedLearner):
     def learn(self, state: Any, params: Params, cut: Any, decision: Decision, error: Any, weight: Any = 1.0) -> Any:
         """Return the state after a round (line "Update" of the paper's algorithms).
 
-        ``error`` [] is not read after an abstention, except with full feedback. ``weight`` [] is that of an
-        abstention, if only a share of the answers is learned; 0 changes nothing.
+        ``error`` [] is not read after an abstention, except with full feedback. ``weight`` [] is the weight of an
+        abstention, below 1 if only a share of the answers is learned; 0 changes nothing.
         """
         under, over = self._charges(decision.residuals, params, decision, error, weight)
         return self.weights.charge_sides(state, params.eta, cut, under, over)
@@ -140,7 +140,7 @@ class Dense:
 
     def sums(self, losses: jax.Array, eta: Any, cut: Any) -> tuple[jax.Array, jax.Array]:
         """Return the sums of the weights below the cut and above it."""
-        # Q needs a sum of its own: 1 - P would lose the digits of a small Q, by which rules divide.
+        # Q needs a separate sum: 1 - P would lose the digits of a small Q, by which rules divide.
         w, below = self._weights(losses, eta), self._answers(cut)
         low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
         return low.astype(jnp.float64), high.astype(jnp.float64)

@@ -142,11 +142,11 @@ def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters
 def learned_share(where: Function, sums: FeedbackSums) -> Any:
     """Estimate the probability with which recent answers are learned; it is the weight of an abstention, at most 1.
 
-    It is the number of recently learned answers over that of recent answers (``docs/proofs.md``, M1). If only 2% of
-    the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a program
-    sees: that an answer was given, and that one was learned, at any later time. A delay shifts the second count but
-    does not change its rate. The 1 that is added to both counts makes the first share 1, avoids 0 / 0, and keeps
-    the share above 0. After a burst of late feedback the quotient is above 1, which no probability is.
+    It is the number of recently learned answers over the number of recent answers (``docs/proofs.md``, M1). If only
+    2% of the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a
+    program sees: that an answer was given, and that one was learned, at any later time. A delay shifts the second
+    count but does not change its rate. The 1 that is added to both counts makes the first share 1, avoids 0 / 0,
+    and keeps the share above 0. After a burst of late feedback the quotient is above 1, which no probability is.
     """
     share = (sums.recent_learned + 1.0) / (sums.recent_answers + 1.0)
     return where(share < 1.0, share, 1.0)

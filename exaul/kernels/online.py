@@ -23,7 +23,7 @@ class OnlineDecision(NamedTuple):
 
     answered: bool
     probability: float  # P, of answering, before the draw
-    Q: float = math.nan  # of abstaining, a sum of its own; no rule reads it after an answer
+    Q: float = math.nan  # of abstaining, summed separately; no rule reads it after an answer
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Learners as pure functions of one game, for ``jit``, ``vmap`` and ``scan`` in a program of your own.
+"""Learners as pure functions of one game, for ``jit``, ``vmap`` and ``scan`` in your own program.
 
     state = learner.init(params)
     state, decision = learner.decide(state, params, cut, u)

@@ -2,8 +2,8 @@
 
 A stream is the sequence of records of a trial in an oblivious environment, such as the stochastic and the shifting
 ones of the paper's section "Experiments". The environment chooses a pool of records for each round. A stream visits
-each pool lap after lap, in an order of its own or in the pool's order. So a record depends on the seed, the trial,
-the round, and the number of records that the stream has read from each pool.
+each pool lap after lap, in its own order or in the pool's order. So a record depends on the seed, the trial, the
+round, and the number of records that the stream has read from each pool.
 
 A lap visits each of N records once. Its order is a Feistel network (Luby and Rackoff, "How to construct
 pseudorandom permutations from pseudorandom functions", 1988) on the cells of a table of about sqrt(N) rows, of
@@ -128,7 +128,7 @@ class StreamPlan(NamedTuple):
 
     choose_pool: Callable[..., Any]
     shapes: tuple[OrderShape, ...]  # of the P pools
-    shuffled: bool  # whether each stream visits each pool in an order of its own
+    shuffled: bool  # whether each stream visits each pool in its own order, or all in the pool's order
 
 
 class Streams(NamedTuple):

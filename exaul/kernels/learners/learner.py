@@ -9,7 +9,7 @@ callers may pass arrays whose shapes broadcast.
 
 Arguments that several functions share:
 
-- ``where(condition, x, y)`` is that of the caller's arrays.
+- ``where(condition, x, y)`` selects from the caller's arrays.
 - ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered``,
   except by learners with full feedback.
 - ``params`` is a ``RuleParams``; ``arms`` is H; ``waiting`` is the number of open answers.
@@ -44,7 +44,7 @@ class Sided(NamedTuple):
 
 
 def weight_of_last(prior: float, arms: Any) -> Any:
-    """Return the number by which a prior multiplies the weight of the last arm; that of the others is 1.
+    """Return the factor of the weight of the last arm with a prior; the factor of the other arms is 1.
 
     Then ``w_k ~ pi_k exp(-eta L_k)``, where pi_k is the first mass of arm k, at all rates. H is ``arms``.
     """

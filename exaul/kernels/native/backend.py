@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from exaul.kernels.game import BLOCK, LARGEST_STEP, SPAN, Copies, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.compile import compiled, outermost
 
-SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
-NARROWEST = 8  # copies of a tile with own records, at least (chosen)
-WIDEST = 32, 64  # copies of a tile: where each has a tree of its own, and where not (measured)
+SHARED = 4  # copies of one stream from which a shared path is faster than separate paths (measured)
+NARROWEST = 8  # smallest number of copies of a tile with own records (chosen)
+WIDEST = 32, 64  # largest number of copies of a tile, if ``by_arm`` is False and if it is True (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
 PART = 32  # streams of a task for one thread (chosen)
 PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
@@ -86,7 +86,7 @@ class Loop(NamedTuple):
     Attributes:
         simulate: from ``compile_loop``.
         arrays: ``arrays(width, count, precision)`` allocates its workspace, a tuple, for L = ``count``.
-        by_arm: whether its state is [width, L]; that of others is [L, width].
+        by_arm: whether its state is [width, L], or [L, width].
     """
 
     simulate: Callable[..., None]
@@ -169,7 +169,7 @@ def tree_sizes(arms: int) -> tuple[int, int]:
 
 
 def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
-    """Divide copies among tiles: those of a stream together if it has enough of them, the others by stream.
+    """Divide copies among tiles. At least ``SHARED`` copies of one stream get tiles of this stream alone.
 
     All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds. The
     largest number of copies of a tile is ``widest``: one number, or two, for own and for shared records.

@@ -119,7 +119,7 @@ def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] =
 
 
 def accessors(kind: Any) -> tuple[Any, Any]:
-    """Compile functions that read and write the numbers of one copy, in an array [M, L] of those of L copies.
+    """Compile functions that read and write the numbers of one copy, in an array [M, L] for L copies.
 
     They are ``read(array, copy)``, which returns a NamedTuple of M floats of type ``kind``, and
     ``write(array, copy, numbers)``.

@@ -1,8 +1,8 @@
 """Simulate rules without weights: ``Ranked`` ones, which answer by the rank of a score, and ``Fixed`` ones.
 
-Ranks do not depend on decisions. So those of a stream are computed once for all copies that read it: the counts of
-cuts are the leaves of a binary tree of sums (``tree.py``), and a round walks from the leaf of its cut to the root,
-O(log H). Then the rule runs as a loop over copies, round by round.
+Ranks do not depend on decisions, so the ranks of a stream are computed once for its copies: the counts of cuts are
+the leaves of a binary tree of sums (``tree.py``), and a round walks from the leaf of its cut to the root, O(log H).
+Then the rule runs as a loop over copies, round by round.
 """
 
 import math

@@ -34,7 +34,7 @@ def _draw(first, last, key_x, key_y, blocks, out):
 def draw(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Draw the uniforms of K blocks, the same bits as ``exaul.kernels.uniforms.uniform``.
 
-    ``key`` is that of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
+    ``key`` is the key of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
     out = np.zeros((len(key[0]), len(blocks) * BLOCK + PADDING))

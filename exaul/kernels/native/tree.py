@@ -19,7 +19,7 @@ right of the path, decides, and walks up again: new sums on the path, and a fact
 
 The exact state is the differences ``L_k - L_(k-1)`` of the cumulative losses in float64, of which a round changes
 the one at its cut. Weights are computed anew from them every 256 rounds, or every 1,024 in float64 if the rates are
-constant; more often at a large eta. Every sum has a fixed order, that of the tree: bits depend neither on the width
+constant; more often at a large eta. Every sum has the fixed order of the tree: bits depend neither on the width
 of vectors nor on other copies.
 """
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 MARTINGALES = 40  # martingales in the mean (this and the next two are chosen: any rates give a valid limit)
 DEVIATIONS = 0.01, 0.98  # smallest and largest relative deviation of N for which a rate is best
-MOST_SHARE = 1 - 1e-6  # rates are computed for at most this share, so that they are finite
+LARGEST_SHARE = 1 - 1e-6  # rates are computed for at most this share, so that they are finite
 STEPS = 50  # Newton steps at most; about six suffice
 
 
@@ -47,7 +47,7 @@ def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
             their sum is below 1.
     """
     down, up = flips
-    x, s = min(share * (1 - down - up), MOST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
+    x, s = min(share * (1 - down - up), LARGEST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
     rates = np.log1p(x * s / (1 - x)) - np.log1p(-s)
     k = -np.expm1(-rates)
     return Mixture(rates, -np.log1p(-share * down * k), -np.log1p(-share * (1 - up) * k))

@@ -18,7 +18,7 @@ from exaul.kernels.native.compile import compile_with_helpers, compiled, outermo
 from exaul.kernels.records import Streams, compile_orders
 from exaul.kernels.uniforms import compile_for
 
-EACH = 8  # streams of a task for one thread (chosen)
+TASK_STREAMS = 8  # streams of a task for one thread (chosen)
 
 _, uniform = compile_for(compiled, word, real)
 
@@ -38,7 +38,7 @@ def draw(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
     out = np.zeros((len(key[0]), len(blocks) * BLOCK + PADDING))
-    run_in_parts(len(out), EACH, lambda first, last: _draw(first, last, *key, blocks, out))
+    run_in_parts(len(out), TASK_STREAMS, lambda first, last: _draw(first, last, *key, blocks, out))
     return out
 
 
@@ -144,7 +144,7 @@ def fill(
         dtypes = np.int32, np.int32, np.uint32, np.uint32
         loop(first, last, *arguments, tuple(np.empty(PIECE, dtype) for dtype in dtypes))
 
-    run_in_parts(streams.stream_count, EACH, fill_part)
+    run_in_parts(streams.stream_count, TASK_STREAMS, fill_part)
 
 
 @outermost

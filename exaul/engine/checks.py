@@ -149,12 +149,14 @@ def check_count(name: str, value: int | None, lower: int = 1) -> None:
 
 def check_not_negative(name: str, value: float | None) -> None:
     """Raise BadInput unless a number is None or finite and at least 0."""
-    check_holds(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
+    holds = value is None or (not getattr(value, "ndim", 0) and 0 <= value < math.inf)
+    check_holds(name, value, holds, "a finite number >= 0")
 
 
 def check_positive(name: str, value: float | None) -> None:
     """Raise BadInput unless a number is None or finite and above 0."""
-    check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
+    holds = value is None or (not getattr(value, "ndim", 0) and 0 < value < math.inf)
+    check_holds(name, value, holds, "a finite number > 0")
 
 
 def check_installed(names: Iterable[str], advice: str) -> None:

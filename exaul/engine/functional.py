@@ -38,6 +38,7 @@ from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, wi
 from exaul.kernels.rows import Rows
 
 VMAP = "jax.vmap plays several"
+LARGEST = np.finfo(float).max
 
 
 def make(
@@ -154,7 +155,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     """
     cuts, errors, uniforms = _check_game(learner, cuts, errors, "uniforms", uniforms)
     _check_params(learner, params, len(cuts))
-    _check_range("uniforms", uniforms, 0, 1)
+    _check_range("uniforms", uniforms, 0, np.nextafter(1, 0))
     return kernel.play(learner, params, cuts.astype(jnp.int32), errors.astype(jnp.float64), uniforms)
 
 
@@ -171,7 +172,10 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     """
     cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
     check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
-    _check_range("lam", getattr(params, "lam", ()), 0, np.finfo(float).max)
+    lam = getattr(params, "lam", ())
+    if not isinstance(lam, jax.core.Tracer) and np.isnan(lam).any():
+        raise BadInput("lam: given neither to exaul.make nor by a horizon there; the loss of the regret needs it")
+    _check_range("lam", lam, 0, LARGEST)
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
@@ -199,7 +203,7 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     kinds = {Fixed: FixedParams, Own: RuleParams, Ranked: RankedParams, type(None): type(params)}
     kind = kinds.get(type(rule), Params)
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
-    ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), np.finfo(float).max)
+    ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), LARGEST)
     for name, upper in ({"alpha": 1, "step": 1} | ranges).items():  # your class may read no rates, which are NaN
         _check_range(name, getattr(params, name, ()), 0, upper)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
@@ -219,7 +223,8 @@ def _check_range(name: str, values: Any, lower: float, upper: float) -> None:
     if not isinstance(values, jax.core.Tracer):
         array = np.asarray(values)
         outside = array[~((array >= lower) & (array <= upper))]
-        check_holds(name, outside[:1].tolist(), not outside.size, f"from {lower} to {upper}")
+        allowed = f"from {lower} to {upper}" if upper != LARGEST else "finite and at least 0"
+        check_holds(name, outside[:1].tolist(), not outside.size, allowed)
 
 
 def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
@@ -470,6 +475,8 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     check_precision()
     check_count("horizon", horizon)
     _check_params(learner, params, horizon)
+    is_environment = isinstance(environment, ObliviousEnvironment | AdaptiveEnvironment)
+    check_holds("environment", type(environment).__name__, is_environment, "as of exaul.environment")
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
     check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
     check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")

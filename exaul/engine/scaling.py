@@ -1,13 +1,13 @@
 """Fit how the regret grows with the horizon."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from exaul.engine import folder
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import check_holds
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
@@ -37,8 +37,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     Raises:
         BadInput: fewer than two horizons, or one is given twice; or the sweep cannot be run.
     """
-    if len(horizons) < 2 or len(set(horizons)) < len(horizons):
-        raise BadInput(f"horizons: {list(horizons)} found; at least two are needed, each once")
+    is_list = isinstance(horizons, Iterable)
+    check_holds("horizons", horizons, is_list and len(set(horizons)) == len(horizons) > 1, "two or more, each once")
     if sweep.out is not None:
         folder.check_output_folder(sweep.out)
     tables = [run(replace(sweep, horizon=T, out=None)).trials for T in sorted(horizons)]

@@ -105,7 +105,7 @@ PLAYED = [  # what ``play`` is given in place of a game
     ("cuts", [0, 1], r"^cuts: \[0\] found; it must be from 1 to 19"),
     ("cuts", [1, 20], r"^cuts: \[20\] found; it must be from 1 to 19"),
     ("errors", [1.0, np.nan], r"^errors: \[nan\] found; it must be from 0 to 1"),
-    ("uniforms", [-0.1, 0.5], r"^uniforms: \[-0.1\] found; it must be from 0 to 1"),
+    ("uniforms", [1.0, 0.5], r"^uniforms: \[1.0\] found; it must be from 0 to 0.9999999999999999"),
     ("uniforms", [0.5], r"^cuts, errors, uniforms: .*; it must be \[T\] each"),
 ]
 GAME = {"cuts": np.array([1, 19]), "errors": np.array([0.0, 1.0]), "uniforms": np.array([0.0, 0.5])}
@@ -220,6 +220,7 @@ CALLS = [
     ),
     (lambda: regret(answers=GAME["uniforms"]), "^answers: 'float64' found; it must be bool"),
     (lambda: regret(-1), r"^lam: \[-1\] found"),
+    (lambda: regret(math.nan), r"^lam: given neither to exaul.make nor by a horizon there"),
     (lambda: regret(errors=50 * GAME["errors"]), r"^errors: \[50.0\] found"),
     *((partial(in_float32, x), r"^JAX computes in float32") for x in (exaul.play_in, exaul.regret)),
     (partial(in_float32, lambda: make()), r'add .*: jax.config.update\("jax_enable_x64", True\)'),
@@ -238,7 +239,7 @@ CALLS = [
     (lambda: exaul.make(games.share._replace(feedback="Full"), alpha=0.1), "^learner: feedback: 'Full' is unknown"),
     (lambda: exaul.make("aci-rank", grid=[0, 1], alpha=0.1, log=([0.5], [2])), r"^errors: \[2.0\] found"),
     (lambda: exaul.environment("replay", [0.5, 0.6], [1.0], [0, 1]), "^scores, errors: "),
-    *((partial(regret_scaling, Sweep(), x), r"^horizons: ") for x in ([], [100], [100, 100])),
+    *((partial(regret_scaling, Sweep(), x), r"^horizons: ") for x in (1000, [100], [100, 100])),
     # a sweep is data: what it names is looked up when it is prepared
     (partial(prepare, Sweep(**SMALL | {"learners": ("absent:mine",)})), "'absent:mine' cannot be imported"),
     (partial(prepare, Sweep(**SMALL, logs=("absent.csv",))), r"absent.csv: no such file"),

@@ -15,7 +15,7 @@ from exaul.llm.endpoint import as_address, check_variable
 
 
 class AuditsFlags(Configuration):
-    """Whose audits, and who judges them. Every field is a flag of ``exaul audits``."""
+    """The service with the audits, and their judge. Every field is a flag of ``exaul audits``."""
 
     where: str = setting(
         MISSING, "address of a running service, http://HOST:PORT, or the file of one that is stopped", "URL|FILE"
@@ -37,9 +37,9 @@ class AuditsFlags(Configuration):
             check_variable(name, getattr(self, name), is_set=True)
 
 
-def main(given: Mapping[str, Any]) -> int:
-    """Print the open audits, or the verdicts of a model on them."""
-    config = AuditsFlags(**given)
+def main(arguments: Mapping[str, Any]) -> int:
+    """Print the open audits, or let a model judge them and print how many are right and wrong."""
+    config = AuditsFlags(**arguments)
     from exaul.serving.http.audits import PAGE, errors_by_model, open_queue
 
     with open_queue(config.where, config.token_variable) as (page, judge):
@@ -48,22 +48,20 @@ def main(given: Mapping[str, Any]) -> int:
             shown = f"{total} open audits" + (f", the oldest {PAGE} above" if total > PAGE else "")
             show(*map(_describe, rows), shown)
             return 0
-        counts, left = Counter[str](), 0  # left: audits that stay open, which the next page follows
-        while rows and counts.total() < total:  # not for ever, on a service that goes on
+        counts, remaining = Counter[str](), 0  # audits that stay open; the next page begins after them
+        while rows and counts.total() < total:  # stop although new audits arrive
             errors = errors_by_model(config.judge_model, config.endpoint, config.key_variable, rows)
             for row, error in zip(rows, asyncio.run(errors), strict=True):
                 if math.isnan(error):
                     counts["no text is kept" if row["text"] is None else "no clear verdict"] += 1
-                    left += 1
+                    remaining += 1
                 elif (outcome := judge(row["id"], error)) == "counted":
                     counts["wrong" if error else "right"] += 1
                 else:
                     counts[outcome] += 1
-            _, rows = page(left)
-    each = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
-    show(
-        f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({each or 'none'})"
-    )
+            _, rows = page(remaining)
+    outcomes = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items())) or "none"
+    show(f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({outcomes})")
     return 0
 
 

@@ -19,14 +19,14 @@ ALLOWED = 0.01  # (chosen: a few requests always fail)
 ENOUGH_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Collect answers, and print a summary and what to run next. Return 3 if over 1% of the rows are incomplete."""
-    return _run(CollectJob(Collect(**given)), collection_summary)
+    return _run(CollectJob(Collect(**arguments)), collection_summary)
 
 
-def score(given: Mapping[str, Any]) -> int:
+def score(arguments: Mapping[str, Any]) -> int:
     """Score rows, and print how many have all scores. Return 3 if over 1% of the rows are incomplete."""
-    return _run(ScoreRowsJob(ScoreRows(**given)), scores_summary)
+    return _run(ScoreRowsJob(ScoreRows(**arguments)), scores_summary)
 
 
 def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list[str]]) -> int:
@@ -57,19 +57,19 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         if len(systems) > 1:
             lines.append(f"{model} changed its system fingerprint: {', '.join(systems)}")
     if complete:
-        wrong = sum(answer.error for answer in complete) / len(complete)
-        lines.append(f"wrong: {wrong:.1%}")
-        longer = sum(x.error_exact == 1 and contains(x.reply.text, asked.answers) for asked, x in answered)
+        error_rate = sum(answer.error for answer in complete) / len(complete)
+        lines.append(f"wrong: {error_rate:.1%}")
+        longer = sum(x.error_exact == 1 and contains(x.reply.text, question.answers) for question, x in answered)
         if longer and config.judge == "exact":
             shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT_ANSWERS}"
             lines.append(
                 f"{longer:,} answers that count as wrong contain a right answer: with another --out, try "
                 f"--judge llm{shorter}"
             )
-        both = [x for _, x in answered if not math.isnan(x.error_exact + x.error_judge)]
-        if both:
-            apart = sum(x.error_exact != x.error_judge for x in both)
-            lines.append(f"exact match and judge differ on {apart / len(both):.1%} of {len(both):,}")
+        compared = [x for _, x in answered if not math.isnan(x.error_exact + x.error_judge)]
+        if compared:
+            differing = sum(x.error_exact != x.error_judge for x in compared)
+            lines.append(f"exact match and judge differ on {differing / len(compared):.1%} of {len(compared):,}")
         certain = [x >= 0 for _, answer in answered for x in answer.reply.logprobs]
         if sum(certain) > len(certain) / 10:
             lines.append(

@@ -42,11 +42,11 @@ class Convert(Columns):
         check_holds("out", self.out, Path(self.out).suffix.lower() == ".csv", "a name that ends in .csv")
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Write one row per answer: its scores and its error. If it has one score, also describe the log."""
-    config = Convert(**given)
-    for name in FLAGS.keys() & given.keys():
-        check_holds(name, given[name], config.tool in FLAGS[name], f"absent with {config.tool}")
+    config = Convert(**arguments)
+    for name in FLAGS.keys() & arguments.keys():
+        check_holds(name, arguments[name], config.tool in FLAGS[name], f"absent with {config.tool}")
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     summary, function = list[str](), config.tool.replace("-", "_")

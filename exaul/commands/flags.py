@@ -32,7 +32,7 @@ OF_CLASSES = {  # titles by class, where they depend on the class alone
 
 
 class Command(NamedTuple):
-    """A command: dataclasses whose fields are its flags, and the function of the given values that runs it."""
+    """A command: dataclasses whose fields are its flags, and the function that runs it with their values."""
 
     configurations: tuple[type, ...]
     run: Callable[[Mapping[str, Any]], int]  # returns the exit status
@@ -58,22 +58,22 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, str]) -> None:
-    """Add a flag for every field of some dataclasses, inherited ones last, in FLAG_GROUPS.
+    """Add a flag for every field of some dataclasses, in the groups of FLAG_GROUPS; inherited fields come last.
 
-    A field without default is positional. A flag of several values, as --alphas, is also known without its s. The
-    metadata of a field has ``help`` and ``metavar``; ``names``, and as ``exaul`` the command as it is typed, fill
-    the braces in help texts. Flags that are not given are absent from the parsed namespace, so that a caller can
+    A field without default is positional. A flag of several values, such as --alphas, is also known without its s.
+    The metadata of a field has ``help`` and ``metavar``. ``names`` fill the braces in help texts; the command as it
+    is typed fills ``{exaul}``. Flags that are not given are absent from the parsed namespace, so that a caller can
     tell a default from a given value.
     """
-    titles = {name: title for title, each in FLAG_GROUPS.items() for name in each.split()}
+    titles = {name: title for title, words in FLAG_GROUPS.items() for name in words.split()}
     flags: list[tuple[str, Field[Any], Any]] = []  # title of the group, field and type
     for config in configurations:
         title, hints = OF_CLASSES.get(config.__name__, ""), get_type_hints(config)
         for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
             flags.append((title or titles.get(f.name, ""), f, hints[f.name]))
-    known, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*FLAG_GROUPS, *OF_CLASSES.values()))
+    all_names, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*FLAG_GROUPS, *OF_CLASSES.values()))
     groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
-    parser.usage = "%(prog)s [FLAGS]"  # which are too many for one line
+    parser.usage = "%(prog)s [FLAGS]"  # the flags are too many for one line
     for title, f, hint in flags:
         name, text = f.name, f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
         several = get_origin(hint) is tuple
@@ -89,15 +89,15 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         if f.default not in (None, (), "") and "(default" not in text:
             shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
             text += f" (default: {shown})"
-        how: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
+        options: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        how |= {"nargs": "+" if several else None, "type": number if hint is float else hint}
-        group.add_argument(flag, help=text, **how)
-        if several and name.endswith("s") and name[:-1] not in known:
-            parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **how)
+        options |= {"nargs": "+" if several else None, "type": number if hint is float else hint}
+        group.add_argument(flag, help=text, **options)
+        if several and name.endswith("s") and name[:-1] not in all_names:
+            parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)
 
 
-def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values that are fields of a configuration."""
-    return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
+def fields_given(configuration: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are fields of a configuration."""
+    return {f.name: arguments[f.name] for f in fields(configuration) if f.name in arguments}

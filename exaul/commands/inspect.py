@@ -44,16 +44,16 @@ class Inspect(Layout):
             check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
-    config = Inspect(**given)
+    config = Inspect(**arguments)
     if config.out is not None:
         folder.check_output_folder(config.out)
-    present = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
-    columns = [name for name in present if name.startswith(f"{config.score}_") and config.score not in present]
-    if len(columns) == 1:
-        config = replace(config, score=columns[0])
-    if config.each or is_folder(config.log) or len(columns) > 1:
+    names = () if is_folder(config.log) else files.columns(parse_log(config.log)[0])
+    score_columns = [name for name in names if name.startswith(f"{config.score}_") and config.score not in names]
+    if len(score_columns) == 1:
+        config = replace(config, score=score_columns[0])
+    if config.each or is_folder(config.log) or len(score_columns) > 1:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
     records, places = load_rows(config.log, config)
@@ -65,11 +65,11 @@ def main(given: Mapping[str, Any]) -> int:
     rows, best = list[dict[str, Any]](), dict[float, tuple[str, float]]()
     for alpha in config.alphas:
         row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
-        for at in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
-            shortest = shortest_between(thresholds[at - 1] if at else -1.0, thresholds[at])
-            best[alpha] = shortest, coverage[at]
-            row |= {"answer from\na score of": shortest, "answered": f"{coverage[at]:.1%}"}
-            row["FDR"] = f"{risk[at]:.2%}"
+        for index in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
+            shortest = shortest_between(thresholds[index - 1] if index else -1.0, thresholds[index])
+            best[alpha] = shortest, coverage[index]
+            row |= {"answer from\na score of": shortest, "answered": f"{coverage[index]:.1%}"}
+            row["FDR"] = f"{risk[index]:.2%}"
         rows.append(row)
     if config.out is not None:
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
@@ -84,8 +84,8 @@ def main(given: Mapping[str, Any]) -> int:
         "ties at 1": f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})",
         "above 0.999": f"{(scores > 0.999).mean():.1%}",
     }
-    above = separation(scores, errors)  # NaN if all answers are right, or all wrong
-    quality = [f"right answers score above wrong ones in {above:.0%} of pairs (50%: chance)"] if above >= 0 else []
+    share = separation(scores, errors)  # NaN if all answers are right, or all wrong
+    quality = [f"right answers score above wrong ones in {share:.0%} of pairs (50%: chance)"] if share >= 0 else []
     show(
         "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
         *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
@@ -100,7 +100,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _describe_least(shares: Mapping[float, float]) -> list[str]:
-    """Return at which alphas no threshold answers, and at which it answers little; ``shares`` are by alpha."""
+    """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
     none = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
@@ -114,8 +114,8 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
 
     Args:
-        thresholds: columns ``coverage`` and ``risk``, as of ``kernels.metrics.risk_coverage``.
-        error_rate: the FDR if everything is answered; more than twice it, as of a few answers, may be cut off.
+        thresholds: columns ``coverage`` and ``risk``, which ``kernels.metrics.risk_coverage`` returns.
+        error_rate: the FDR if everything is answered; larger FDRs than twice it, of a few answers, may be cut off.
         best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
     """
     from exaul.engine.results import figures  # imports matplotlib
@@ -124,13 +124,13 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
     axes = panels[0][0]
     axes.plot(thresholds["coverage"], thresholds["risk"], label="all thresholds", color="#08306b")
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
-    highest = min(error_rate, max(best, default=0.0))  # of the names of alphas
-    top, at = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
+    highest = min(error_rate, max(best, default=0.0))  # of the labels
+    top, height = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
     for alpha, (threshold, share) in sorted(best.items()):  # right of the mark, the curve is above alpha
         reached = min(alpha, error_rate)  # the curve ends where all is answered
         axes.plot([1, share, share], [reached, reached, 0], color="#525252", linewidth=0.7, linestyle=":")
-        at = max(reached, at + top / 20)  # one name above the other
-        axes.text(1.01, at, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
+        height = max(reached, height + top / 20)  # labels do not overlap
+        axes.text(1.01, height, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
     figures.add_legend(figure, panels, "from: the lowest score to answer at $\\alpha$; dotted: the share answered")
@@ -138,7 +138,7 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
 
 
 def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
-    """Draw the share of right answers against the mean score, in at most ten groups of as many rows.
+    """Draw the share of right answers against the mean score, in at most ten groups of equal size.
 
     On the diagonal, a score is the probability that its answer is right.
     """
@@ -162,8 +162,8 @@ def shortest_between(low: float, high: float) -> str:
 
 
 def _compare(config: Inspect, title: str) -> None:
-    """Print a table with a line per trace or, as ``title`` says, per score of a log; write it to ``out``."""
-    rows, lines, advice, grids = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
+    """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
+    rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected = list[list[str]]()  # each log with its flags, as typed
     for file in log_files(config.log):
         columns = categories(file, config)
@@ -176,13 +176,13 @@ def _compare(config: Inspect, title: str) -> None:
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
-                **{f"{ANSWERABLE}{alpha:g}": each["all thresholds"] for alpha, each in shares.items()},
+                **{f"{ANSWERABLE}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
                 "defects": " ".join(finding.word for finding in findings),
             }
             rows.append(row)
             lines.append(_line(title, trace, row))
             if text := recommend_grid(shares):
-                grids[lines[-1][title]] = text
+                hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write(config.out, {"inspection": files.Table(rows)}, {})
@@ -195,27 +195,27 @@ def _compare(config: Inspect, title: str) -> None:
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         command = typed("sweep", "--logs", *inspected[first], "--warm-start", "0.5")
-        scored, most = rows[first]["records"], max(row["records"] for row in rows)
-        part = f" (of the {scored:,} rows that have it; another score has {most:,})" if scored < most else ""
+        scored, largest = rows[first]["records"], max(row["records"] for row in rows)
+        part = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
         advice = f"over these alphas, {join_lines(lines[first][title])} answers most{part}:\n{COMMAND}{command}"
         if not totals[first] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
-    cut = [line | {title: line[title].removeprefix(start)} for line in shown]
+    shortened = [line | {title: line[title].removeprefix(start)} for line in shown]
     show(
-        "\n".join([*heads, format_table(cut, terminal_width(), names=2)]),
+        "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
-        *(f"on {len(grids)} of {len(shown)}, such as {join_lines(x)}: {grids[x]}" for x in list(grids)[:1]),
+        *(f"on {len(hints)} of {len(shown)}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
 
 
 def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the line of a trace, whose row is given, in the table of traces or of scores."""
+    """Return the line of a trace in the table of traces or of scores, from its ``row``."""
     answerable = {f"answered\nat {x.removeprefix(ANSWERABLE)}": x for x in row if x.startswith(ANSWERABLE)}
     shares = answerable | {"error rate": "error_rate"}
     line = {

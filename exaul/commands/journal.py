@@ -34,31 +34,31 @@ class JournalStart(Layout):
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
 
 
-def verify(given: Mapping[str, Any]) -> int:
+def verify(arguments: Mapping[str, Any]) -> int:
     """Repeat all decisions of a journal, and print how many differ. Return 1 if anything does."""
     from exaul.serving.entries import DECIDE, SNAPSHOT
     from exaul.serving.replay import replayed
 
-    count, keys, differ = Counter[str](), set(), dict[str, list[int]](decisions=[], snapshots=[])
-    for entry, same in replayed(JournalVerify(**given).path):
+    counts, keys, differing = Counter[str](), set(), dict[str, list[int]](decisions=[], snapshots=[])
+    for entry, agrees in replayed(JournalVerify(**arguments).path):
         keys.add(entry.key)
-        count[entry.kind] += 1
-        differ["snapshots" if entry.kind == SNAPSHOT else "decisions"] += [] if same else [entry.seq]
-    lines = [f"{count.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {count[DECIDE]:,} decisions"]
-    for what, numbers in differ.items():
+        counts[entry.kind] += 1
+        differing["snapshots" if entry.kind == SNAPSHOT else "decisions"] += [] if agrees else [entry.seq]
+    lines = [f"{counts.total():,} entries of {len(keys)} key{'s' * (len(keys) != 1)}; {counts[DECIDE]:,} decisions"]
+    for noun, numbers in differing.items():
         verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
-        lines.append(f"same {what}: {verdict}")
+        lines.append(f"same {noun}: {verdict}")
     show("\n".join(lines))
-    return int(any(differ.values()))
+    return int(any(differing.values()))
 
 
-def export(given: Mapping[str, Any]) -> int:
+def export(arguments: Mapping[str, Any]) -> int:
     """Write one row for each answer with feedback: its key, score and error, in the order of the questions."""
     from exaul.engine.folder import write_table
     from exaul.engine.logs import files
     from exaul.serving.journal import read_journal
 
-    config = JournalExport(**given)
+    config = JournalExport(**arguments)
     check_holds("out", config.out, not Path(config.out).exists(), "a new file")
     with read_journal(config.path) as journal:
         answers = journal.answers()
@@ -71,14 +71,14 @@ def export(given: Mapping[str, Any]) -> int:
     return 0
 
 
-def start(given: Mapping[str, Any]) -> int:
+def start(arguments: Mapping[str, Any]) -> int:
     """Begin a key anew: what it has learned is forgotten, and its figures go on."""
     from exaul.serving.abstainers import Abstainers
 
-    config = JournalStart(**given)
+    config = JournalStart(**arguments)
     config.check_used(config.warm_start)
     check_holds("path", config.path, Path(config.path).exists(), "that of a file that exists")
-    with Abstainers(config.path, **fields_given(Layout, given)) as abstainers:
+    with Abstainers(config.path, **fields_given(Layout, arguments)) as abstainers:
         keys = abstainers.all_keys()
         if config.key not in keys:
             trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"

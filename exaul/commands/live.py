@@ -11,9 +11,9 @@ from exaul.llm.live import RESULTS, TRANSCRIPT, Live, LiveJob
 STOPPED = 3  # exit status if the dialogue ended before the last round
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Run a dialogue, and print its summary. Return 3 if it stopped before the last round."""
-    job = LiveJob(Live(**given))
+    job = LiveJob(Live(**arguments))
     if job.config.dry_run:
         print(job.config.describe_calls(job.config.horizon, "rounds, one after the other", 2))
         return 0

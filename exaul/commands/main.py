@@ -91,27 +91,27 @@ def _commands(parser: Parser) -> Any:
 
 
 def name_flags(sentence: str, flags: Sequence[str]) -> str:
-    """Return a sentence that begins with fields and a colon with the flags in their place, as a user types them."""
-    fields, colon, rest = sentence.partition(": ")
+    """Return a sentence in which the fields before the colon are replaced by their flags, as a user types them."""
+    fields, colon, message = sentence.partition(": ")
     typed_as = [f"--{name.replace('_', '-')}" for name in fields.split(", ")]
-    return f"{', '.join(typed_as)}{colon}{rest}" if set(typed_as) <= set(flags) else sentence
+    return f"{', '.join(typed_as)}{colon}{message}" if set(typed_as) <= set(flags) else sentence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
     def command() -> int:
         if not argv:
             print(FIRST.format(exaul=typed()))
             return 0
-        called = parser(argv)
-        given.update(vars(called.parse_args(argv)))
+        root = parser(argv)
+        arguments.update(vars(root.parse_args(argv)))
         try:
-            return int(given.pop("run")(given))
+            return int(arguments.pop("run")(arguments))
         except BadInput as error:
-            error.args = (name_flags(str(error), called.words),)
+            error.args = (name_flags(str(error), root.words),)
             raise
 
     def advice() -> str:
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return "; replies are kept: repeat the command to continue"
         from exaul.engine.manifest import resume_advice
 
-        out = given.get("resume", given.get("out"))
+        out = arguments.get("resume", arguments.get("out"))
         return f"; {resume_advice(out)}" if argv[:1] == ["sweep"] and out else ""
 
     return run_guarded("exaul", command, advice)

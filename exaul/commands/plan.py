@@ -21,7 +21,7 @@ from exaul.kernels.learners.learner import Learner
 
 WEEKS = 26  # that audits are planned for (chosen)
 PRINTED = 1, 2, 4, 8, 26  # of these weeks
-SHARES = 0.1, 0.5, 1.0  # answered of the questions, for which the figure has a line of the guarantee (chosen)
+SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
 AUDITED = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
 MEANINGS = {
@@ -93,14 +93,14 @@ class Plan(RatingFlags, Layout):
 
     @property
     def setting(self) -> GuaranteeCase:
-        """What the guarantees are for."""
+        """The case in which the guarantees hold."""
         return GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
     """Return limits of the FDR after each week: what audits will have proved, and what ``aci-rank`` guarantees.
 
-    ``probability`` is that of an audit. The guarantee is that of several shares answered, without audits.
+    ``probability`` is the probability of an audit. The guarantees are those of several shares answered.
     """
     rows, learner = list[dict[str, Any]](), learners()[ACI_RANK]
     for weeks in range(1, WEEKS + 1):
@@ -109,9 +109,9 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
         rows.append({"weeks": weeks, "limit": AUDITED, "answers": answers, "audits": audits, "fdr": limit})
         for share in SHARES:
-            of = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
-            name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, of).fdr
-            rows.append({"weeks": weeks, "limit": name, "answers": of.answered, "audits": 0, "fdr": fdr})
+            case = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
+            name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, case).fdr
+            rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
     return rows
 
 
@@ -161,50 +161,50 @@ def draw_limits(table: Any, alpha: float, start: str) -> Any:
 
 def learners() -> dict[str, Learner[Any]]:
     """Return the learners that learn and have a guarantee, by name."""
-    found = {name: registry.load_object(x) for name, x in registry.LEARNERS.items() if name != registry.FROM_LOG}
+    loaded = {name: registry.load_object(x) for name, x in registry.LEARNERS.items() if name != registry.FROM_LOG}
     return {
-        name: one
-        for name, one in found.items()
-        if one.feedback != "none" and (one.risk_bound or (one.rates and one.regret_bounds))
+        name: learner
+        for name, learner in loaded.items()
+        if learner.feedback != "none" and (learner.risk_bound or (learner.rates and learner.regret_bounds))
     }
 
 
-def conditions(plan: GuaranteeCase) -> Iterator[str]:
+def conditions(case: GuaranteeCase) -> Iterator[str]:
     """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
-    feedback = plan.feedback
-    yield f"at least a share {plan.coverage} of the rounds is answered"
-    yield "rates are the default ones" + (", and lambda is sqrt(T)" if plan.perfect else "")
-    if plan.audit is not None:
-        yield f"each answer is audited with probability {plan.audit}, and each audit has a result"
-    elif not plan.always:
+    feedback = case.feedback
+    yield f"at least a share {case.coverage} of the rounds is answered"
+    yield "rates are the default ones" + (", and lambda is sqrt(T)" if case.perfect else "")
+    if case.audit is not None:
+        yield f"each answer is audited with probability {case.audit}, and each audit has a result"
+    elif not case.always:
         right, wrong, *_ = feedback.parameters()
         yield f"right answers are rated with probability {right}, wrong ones with {wrong}, whatever happened before"
     elif not feedback.may_be_missing:
         yield "each answer is rated"
     if not any(feedback.flips):
         yield "feedback is correct"
-    elif plan.always:
+    elif case.always:
         yield "no wrong answer is rated as right"
     else:
         down, up = feedback.flips
         yield f"rated right answers get a thumb down with probability {down}, wrong ones a thumb up with {up}"
-    if feedback.is_biased and not plan.always:
+    if feedback.is_biased and not case.always:
         yield "each answer is right or wrong, and no rating is between"
-    if plan.imputes:
+    if case.imputes:
         yield f"answers without feedback count as {feedback.missing} after {EXPIRES:,} questions (`expires`)"
-    elif not plan.open:
+    elif not case.open:
         yield "feedback comes before the next question"
     else:
         if not feedback.reserve:
-            yield f"at most {plan.open:,} answers at a time wait for feedback"
+            yield f"at most {case.open:,} answers at a time wait for feedback"
         if feedback.missing != "wrong":
             yield f"no feedback comes more than {EXPIRES:,} questions late (`expires`)"
-    yield "no answer is withdrawn" + (" after its feedback" if plan.always else "")
+    yield "no answer is withdrawn" + (" after its feedback" if case.always else "")
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Print the guarantee of each learner and, with ``slack``, the horizon that it needs; or plan audits."""
-    plan = Plan(**given)
+    plan = Plan(**arguments)
     if plan.slack is not None and plan.alpha + plan.slack >= 1:
         raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
     if plan.per_day is not None and plan.audits_per_day is not None:
@@ -216,7 +216,7 @@ def main(given: Mapping[str, Any]) -> int:
     show(
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, a share {plan.coverage} answered: "
         "FDR at most alpha + abstaining + learning",
-        format_table([_row(plan, *each) for each in shown.items()], terminal_width(), MEANINGS, names=2, kept=3),
+        format_table([_row(plan, *item) for item in shown.items()], terminal_width(), MEANINGS, names=2, kept=3),
         describe_start(describe_log(plan.log), ACI_RANK, plan.alpha, plan.start)
         if plan.log is not None and plan.start is not None
         else f"{ACI_RANK} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",

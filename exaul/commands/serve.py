@@ -14,28 +14,28 @@ from exaul.llm.scores import column_of
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
-OF_SERVER = "state", "host", "port", "keys"  # the others are arguments of ``app``, without ``log_``
+OF_SERVER = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
 BEGUN = "it began with another log or alpha, and keeps what it has learned; exaul journal start begins it anew"
-MOST_KEYS = 20  # of the file, of which it prints what they will start with
+MOST_KEYS = 20  # keys of the file, at most, whose start is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 SHADOW = "shadow mode: every answer is shown, and no key learns"
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Serve until the process is interrupted or terminated."""
     check_installed(NEEDED, "the service needs: uv run --extra serve exaul serve")
-    config = ServeFlags(**fields_given(ServeFlags, given))
-    of_gateway = fields_given(GatewayFlags, given)
-    gateway_flags = GatewayFlags(**of_gateway) if of_gateway else None
+    config = ServeFlags(**fields_given(ServeFlags, arguments))
+    gateway_fields = fields_given(GatewayFlags, arguments)
+    gateway_flags = GatewayFlags(**gateway_fields) if gateway_fields else None
     from exaul.serving.http.application import app
     from exaul.serving.http.gateway import add_gateway, warnings_of
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
     logging.basicConfig(format="exaul: %(message)s")  # warnings and errors, to stderr
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
-    configuration = fields_given(AbstainersConfiguration, given)
+    learner_fields = fields_given(AbstainersConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
         application = app(
@@ -43,7 +43,7 @@ def main(given: Mapping[str, Any]) -> int:
             hosts=hosts,
             keys=read_keys(config.keys),
             **{name.removeprefix("log_"): value for name, value in asdict(config).items() if name not in OF_SERVER},
-            **configuration,
+            **learner_fields,
         )
         try:
             service, texts = application.state.service, [SHADOW] if config.shadow else list[str]()
@@ -56,7 +56,7 @@ def main(given: Mapping[str, Any]) -> int:
                 texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
             print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
             for warning in asyncio.run(warnings_of(gateway_flags)) if gateway_flags else ():
-                # it may be another model that clients ask, and so serving goes on
+                # clients may ask another model, so serving goes on
                 print(f"exaul: {warning}", file=sys.stderr, flush=True)
             tokens, address = application.state.tokens, address_of(listener)
             server = BoundedServer(
@@ -70,13 +70,13 @@ def main(given: Mapping[str, Any]) -> int:
     return 0 if server.started else STARTUP_FAILURE
 
 
-def score_warnings(score: str, config: ServeFlags, known: str | None) -> list[str]:
-    """Return sentences if the gateway's scores are of another kind than those of the log, or ``known`` before."""
-    texts, of_log = [], config.log_score
-    if of_log.startswith("score_") and of_log != column_of(score):
-        texts.append(f"the scores of the log are {of_log}, those of the gateway {score}: they must be of one kind")
-    if known not in (None, score):
-        texts.append(f"--score was {known} so far, and is {score} now: begin each key anew (exaul journal start)")
+def score_warnings(score: str, config: ServeFlags, earlier: str | None) -> list[str]:
+    """Return warnings if the gateway's scores are of another kind than those of the log or the ``earlier`` ones."""
+    texts, column = [], config.log_score
+    if column.startswith("score_") and column != column_of(score):
+        texts.append(f"the scores of the log are {column}, those of the gateway {score}: they must be of one kind")
+    if earlier not in (None, score):
+        texts.append(f"--score was {earlier} so far, and is {score} now: begin each key anew (exaul journal start)")
     return texts
 
 

@@ -67,9 +67,9 @@ class Figures(Configuration):
     folder: str = setting(MISSING, "folder of a finished sweep", "DIR")
 
 
-def sweep(given: Mapping[str, Any]) -> int:
+def sweep(arguments: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
-    flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
+    flags, fields = SweepFlags(**fields_given(SweepFlags, arguments)), fields_given(Sweep, arguments)
     sweep = Sweep(**fields)
     from exaul.engine import machine, run
     from exaul.kernels.native import store
@@ -96,16 +96,16 @@ def sweep(given: Mapping[str, Any]) -> int:
         try:
             result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            at = f" {flags.flag}" if flags.named and (sweep.out or path) else ""
-            return refuse("exaul", f"{error}{at}", 1)
+            cluster = f" {flags.flag}" if flags.named and (sweep.out or path) else ""
+            return refuse("exaul", f"{error}{cluster}", 1)
     return report(result, path or sweep.out, flags.theory)
 
 
-def merge(given: Mapping[str, Any]) -> int:
+def merge(arguments: Mapping[str, Any]) -> int:
     """Join the shards of a sweep, and print its summary. Return 1 if they do not belong to one sweep."""
     from exaul.engine import run
 
-    config = Merge(**given)
+    config = Merge(**arguments)
     try:
         result = run.merge(config.shards, config.out)
     except Mismatch as error:
@@ -113,11 +113,11 @@ def merge(given: Mapping[str, Any]) -> int:
     return report(result, config.out, config.theory)
 
 
-def rerun(given: Mapping[str, Any]) -> int:
+def rerun(arguments: Mapping[str, Any]) -> int:
     """Run the sweep of a manifest again, and print its summary."""
     from exaul.engine import machine, run
 
-    config = Rerun(**given)
+    config = Rerun(**arguments)
     machine.use_compilation_cache()
     path = Path(config.manifest)
     folder = path.parent if path.name == "manifest.json" else path
@@ -127,26 +127,26 @@ def rerun(given: Mapping[str, Any]) -> int:
 
 def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
-    more = "" if theory or result.traces is not None else "; --theory prints regrets and bounds"
+    hint = "" if theory or result.traces is not None else "; --theory prints regrets and bounds"
     saved = "nothing is saved without --out DIR" if out is None else f"tables, figures and manifest: {out}"
-    show(result.summary(terminal_width(), theory), saved + more)
+    show(result.summary(terminal_width(), theory), saved + hint)
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
-    for what in (what for what, holds in checks.items() if not holds):
-        print(f"{what} is broken: this is a bug in exaul; please report it", file=sys.stderr)
+    for name in (name for name, passed in checks.items() if not passed):
+        print(f"{name} is broken: this is a bug in exaul; please report it", file=sys.stderr)
     return int(not all(checks.values()))
 
 
-def figures(given: Mapping[str, Any]) -> int:
+def figures(arguments: Mapping[str, Any]) -> int:
     """Draw all figures of a sweep again, from its tables."""
     from exaul.engine.results.result import redraw
 
-    config = Figures(**given)
+    config = Figures(**arguments)
     redraw(Path(config.folder))
     print(f"figures: {config.folder}")
     return 0
 
 
-def profiles(given: Mapping[str, Any]) -> int:
+def profiles(arguments: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
     rows = []
     for name in PROFILES:

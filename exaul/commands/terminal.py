@@ -51,7 +51,7 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
     except OSError as error:
         _silence(sys.stdout)
         return refuse(program, f"{error.filename or 'the output'}: cannot be used ({error.strerror or error})")
-    except ModuleNotFoundError as error:  # where only what serves is installed (docs/online.md)
+    except ModuleNotFoundError as error:  # if only the packages of the service are installed (docs/online.md)
         if error.name is None or error.name.partition(".")[0] == "exaul":
             raise
         return refuse(program, f"{error.name}: not installed; this command needs all that exaul depends on")
@@ -110,11 +110,11 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 class _Printable:
     """A stream that escapes what is not printable, so that a foreign text does not control the terminal."""
 
-    def __init__(self, stream: TextIO, kept: str = "\n") -> None:
-        self._stream, self._kept = stream, kept
+    def __init__(self, stream: TextIO, allowed: str = "\n") -> None:
+        self._stream, self._allowed = stream, allowed
 
     def write(self, text: str) -> int:
-        return self._stream.write("".join(c if c in self._kept else join_lines(c) for c in text))
+        return self._stream.write("".join(c if c in self._allowed else join_lines(c) for c in text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -130,8 +130,8 @@ def _terminable() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    handler = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)

@@ -22,7 +22,7 @@ from exaul.kernels import metrics
 from exaul.kernels.game import Rates
 from exaul.kernels.metrics import Floats, Z
 
-MOST_COPIES = 128  # compared copies; but two trials of each cell, if there are as many (chosen: ten seconds)
+MOST_COPIES = 128  # compared copies, or two trials of each cell if that is more (chosen: ten seconds)
 MOST_ROUNDS = 10_000  # compared rounds (chosen: ten seconds)
 # At large eta a learner amplifies rounding until decisions change (measured over 10,000 rounds of the default sweep
 # in float64: from eta = 0.5 for exaul, and 3 for exp3-ix). Then ``dense`` also differs from itself once the last
@@ -57,7 +57,7 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
     rounds, precision = min(prepared.horizon, MOST_ROUNDS), prepared.sweep.precision
     # a sweep keeps totals, not decisions: with a checkpoint after every round, the totals tell the decisions
     prepared = replace(prepared, checkpoints=np.arange(1, rounds + 1))
-    mine, theirs = _simulate(prepared, learner), _simulate(prepared, _on_dense(learner, learner.rates))
+    rollout, reference = _simulate(prepared, learner), _simulate(prepared, _on_dense(learner, learner.rates))
     alpha, *costs = prepared.copies(learner)[:3]
     results = [
         {
@@ -65,17 +65,17 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
             "inefficiency": 1 - answered / rounds,
             "regret a round": metrics.loss(answered, wrong, rounds, *costs) / rounds,
         }
-        for answered, wrong in ((each.answered[-1], each.wrong[-1]) for each in (mine, theirs))
+        for answered, wrong in ((x.answered[-1], x.wrong[-1]) for x in (rollout, reference))
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     eta = float(learner.rates_at_end[0].max())
-    counts = count_parted(mine.answered, theirs.answered)
+    counts = count_parted(rollout.answered, reference.answered)
     certificate = Certificate(learner.name, learner.backend_name, *counts, changes, eta)
     if certificate.holds(precision):
         return certificate
     last_digit = 1 + np.finfo(precision).eps
     nudged = _on_dense(learner, learner.rates._replace(eta=learner.rates.eta * last_digit))
-    parted, decisions = count_parted(_simulate(prepared, nudged).answered, theirs.answered)
+    parted, decisions = count_parted(_simulate(prepared, nudged).answered, reference.answered)
     return certificate._replace(is_rounding=parted > TOLERANCE[precision] * decisions)
 
 
@@ -100,7 +100,7 @@ def certify_all(prepared: PreparedSource) -> list[Certificate]:
 def report(
     certificates: Sequence[Certificate], fixed: Sequence[str], precision: str, width: int | None = None
 ) -> str:
-    """Return certificates, the names of fixed arms, and the verdict as text; ``width`` as of ``format_table``."""
+    """Return certificates, names of fixed arms, and the verdict as text; ``width`` is that of ``format_table``."""
     rows = [
         {"learner": c.learner, "backend": c.backend, "copies that differ": f"{c.parted:,}"}
         | {"decisions": f"{c.decisions:,}"}
@@ -120,12 +120,12 @@ def report(
 
 
 def _verdict(refused: Sequence[Certificate]) -> str:
-    """Return the last line: yes, or no and whether rounding alone explains what was refused."""
+    """Return the last line: yes, or no and whether rounding alone explains the refusals."""
     if not refused or not all(c.is_rounding for c in refused):
         return f"certified: {'no' if refused else 'yes'}"
-    each = ", ".join(f"{c.learner} at eta = {c.eta:.4g}" for c in refused)
+    names = ", ".join(f"{c.learner} at eta = {c.eta:.4g}" for c in refused)
     means = "agree" if all(c.means_agree for c in refused) else "differ, too"
-    return f"certified: no; rounding alone changes decisions of {each}, so they prove nothing; the means {means}"
+    return f"certified: no; rounding alone changes decisions of {names}, so they prove nothing; the means {means}"
 
 
 def _half_width(changes: Floats) -> float:
@@ -133,7 +133,7 @@ def _half_width(changes: Floats) -> float:
     return Z * float(changes.std(ddof=1)) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
 
 
-def main(given: Mapping[str, Any]) -> int:
+def main(arguments: Mapping[str, Any]) -> int:
     """Print the certificates of a sweep's learners. Return 0 if all hold, else 1.
 
     Raises:
@@ -141,9 +141,9 @@ def main(given: Mapping[str, Any]) -> int:
             questions), or all learners are fixed.
     """
     for name in ("out", "shard", "checkpoints", "delta"):
-        if name in given:
+        if name in arguments:
             raise BadInput(f"{name}: given, but verify writes no results and compares every round")
-    sweep = Sweep(**given)
+    sweep = Sweep(**arguments)
     machine.use_compilation_cache()
     prepared = prepare(sweep)
     prepared = replace(prepared, trials=prepared.trials[: max(2, MOST_COPIES // sweep.cells)])
@@ -155,7 +155,7 @@ def main(given: Mapping[str, Any]) -> int:
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
     print(report(certificates, fixed, sweep.precision, terminal_width()))
-    return int(not all(each.holds(sweep.precision) for each in certificates))
+    return int(not all(certificate.holds(sweep.precision) for certificate in certificates))
 
 
 COMMANDS = {"verify": Command((Sweep,), main)}

@@ -435,7 +435,7 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
 
 
 def shares_by_grid(records: Records, alphas: Sequence[float]) -> dict[float, dict[str, float]]:
-    """Return what all thresholds, and those of two grids, answer by alpha; NaN of a log without records."""
+    """Return the largest share that a threshold answers, by alpha and grid; NaN without records."""
     grids = {"all thresholds": every_threshold(records.scores)}
     grids |= {name: GRIDS[name](ARMS, records.scores) for name in ("uniform", "logit")}
     sample = (records.scores, records.errors) if len(records.scores) else None
@@ -446,16 +446,16 @@ def shares_by_grid(records: Records, alphas: Sequence[float]) -> dict[float, dic
 
 
 def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
-    """Return with which flags a sweep answers more than with its default thresholds; empty if it would not.
+    """Return a sentence with the flags with which a sweep answers more than by default; empty if there are none.
 
-    ``shares`` are those of ``shares_by_grid``.
+    ``shares`` are those that ``shares_by_grid`` returns.
     """
     alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
-    each = shares[alpha]
-    if not each["all thresholds"] - each["uniform"] >= WORTH:  # also without records
+    best = shares[alpha]
+    if not best["all thresholds"] - best["uniform"] >= WORTH:  # also if they are NaN, without records
         return ""
-    logit = f", or --grid logit ({each['logit']:.1%})" if each["logit"] >= each["uniform"] + WORTH else ""
+    logit = f", or --grid logit ({best['logit']:.1%})" if best["logit"] >= best["uniform"] + WORTH else ""
     return (
         f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
-        f"{each['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
+        f"{best['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
     )

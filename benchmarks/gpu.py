@@ -1,4 +1,4 @@
-"""What an NVIDIA GPU is given, and how fast it is.
+"""Speed of the engine on an NVIDIA GPU, and the programs that it runs there.
 
     uv run --extra cuda12 python -m benchmarks gpu
 
@@ -20,9 +20,9 @@ COPIES = 1024, 65_536
 def run(quick: bool) -> list[Row]:
     """Return a row for each case; quick: of one learner."""
     names = LEARNERS[:1] if quick else LEARNERS
-    chosen = [(name, x) for name in names for x in throughput.backends(name, "own") if x != "native"]
+    pairs = [(name, x) for name in names for x in throughput.backends(name, "own") if x != "native"]
     if machine.platform() != "gpu":
-        return [launches.measure(chip, *case, COPIES[0], ARMS) for chip in launches.CHIPS for case in chosen]
+        return [launches.measure(chip, *pair, COPIES[0], ARMS) for chip in launches.CHIPS for pair in pairs]
     sizes = [(copies, ARMS, ROUNDS // copies) for copies in COPIES[: 2 - quick]]
-    cases = [[PeerCase(*case, "own", *size) for case in chosen] for size in sizes]
-    return [row for each in cases for row in throughput.measure(each, 1 if quick else 3)]
+    groups = [[PeerCase(*pair, "own", *size) for pair in pairs] for size in sizes]
+    return [row for cases in groups for row in throughput.measure(cases, 1 if quick else 3)]

@@ -1,7 +1,7 @@
-"""What a GPU would be given: the engine's program of a chunk, compiled for a device that need not be here.
+"""The engine's program of a chunk, compiled for a GPU that this machine need not have.
 
-XLA compiles for a device when it is told its figures. What can be read off the compiled program is no measurement:
-kernels that it launches, temporary memory, and the time of compilation.
+XLA compiles for a device from its figures. The compiled program shows how many kernels it launches and how much
+temporary memory it needs; nothing is measured but the time of compilation.
 """
 
 import re
@@ -51,15 +51,15 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
     sizes: Any = {"trials": copies, "arms": arms, "horizon": BLOCKS * BLOCK, "checkpoints": (BLOCKS,)}
     sweep = Sweep(learners=(learner,), backend=backend, **sizes)
-    ready = prepare(sweep)
-    (prepared,) = ready.learners
-    chunk = next(make_chunks(ready.checkpoints, copies))
+    prepared = prepare(sweep)
+    (prepared_learner,) = prepared.learners
+    chunk = next(make_chunks(prepared.checkpoints, copies))
     with jax.enable_x64(True):
-        simulation: Any = Rollout(ready, prepared, ready.trial_records()).simulation
-        static, *given = simulation.arguments(chunk, rates_of_blocks(prepared.rates, chunk.block))
-        shapes = jax.eval_shape(lambda *x: x, simulation.now, *given)
-        there = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
-        lowered: Any = simulate_chunk.lower(*static, *there)
+        simulation: Any = Rollout(prepared, prepared_learner, prepared.trial_records()).simulation
+        static, *arguments = simulation.arguments(chunk, rates_of_blocks(prepared_learner.rates, chunk.block))
+        shapes = jax.eval_shape(lambda *x: x, simulation.now, *arguments)
+        sharded = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+        lowered: Any = simulate_chunk.lower(*static, *sharded)
         start = perf_counter()
         program = lowered.compile()
         seconds = perf_counter() - start

@@ -51,11 +51,11 @@ def transcription(case: PeerCase) -> Call:
 @nb.njit
 def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer_cost, abstain_cost):  # type: ignore[no-untyped-def]
     for t in range(cuts.size):
-        least, low, high = losses.min(), 0.0, 0.0
+        smallest, low, high = losses.min(), 0.0, 0.0
         for k in range(cuts[t]):
-            low += math.exp(eta * (least - losses[k]))
+            low += math.exp(eta * (smallest - losses[k]))
         for k in range(cuts[t], losses.size):
-            high += math.exp(eta * (least - losses[k]))
+            high += math.exp(eta * (smallest - losses[k]))
         if uniforms[t] < low / (low + high):
             losses[: cuts[t]] += answer_cost * errors[t] / (gamma + low / (low + high))
         else:

@@ -21,14 +21,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"  # with a table of each b
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return Markdown of the columns that some row has. Backends of one case are a line."""
+    """Return a Markdown table with the columns that any row has. The backends of a case share a line."""
     lines = list[Row]()
     for row in rows:
         if "order" in row:
-            over = f" ({row['over dense']:.3g})" if "over dense" in row else ""
+            ratio = f" ({row['over dense']:.3g})" if "over dense" in row else ""
             case = {name: row[name] for name in ("learner", "order", "copies")}
-            before = lines.pop() if lines and lines[-1].items() >= case.items() else case
-            row = before | {row["backend"]: _text(row["value"]) + over}
+            line = lines.pop() if lines and lines[-1].items() >= case.items() else case
+            row = line | {row["backend"]: _text(row["value"]) + ratio}
         lines.append(row)
     names = list(dict.fromkeys(name for line in lines for name in line))
     texts = [[_text(line.get(name)) for name in names] for line in lines]
@@ -51,8 +51,8 @@ def draw(rows: Sequence[Row]) -> Figure:
         bars = axes.barh(range(len(drawn)), [row["value"] for row in drawn], color="#6baed6", log=True)
         axes.bar_label(bars, [_text(row["value"]) for row in drawn], padding=2, fontsize=7)
         axes.tick_params("x", which="both", bottom=False, labelbottom=False)
-        aims = [(place, row["aim"]) for place, row in enumerate(drawn) if "aim" in row]
-        axes.plot([aim for _, aim in aims], [place for place, _ in aims], "k|", markersize=12)
+        aims = [(height, row["aim"]) for height, row in enumerate(drawn) if "aim" in row]
+        axes.plot([aim for _, aim in aims], [height for height, _ in aims], "k|", markersize=12)
         axes.set_yticks(range(len(drawn)), names, fontsize=7)
         axes.set(xlabel=unit, ylim=(len(drawn) - 0.5, -0.5))
         axes.spines[["top", "right"]].set_visible(False)
@@ -98,9 +98,9 @@ def save(name: str, rows: Sequence[Row]) -> Path:
         earlier.unlink()
     save_json({**stamped, "rows": rows}, path)
     draw(rows).savefig(path.with_suffix(".png"), dpi=figures.DPI)
-    where = f"{stamped['chip']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
-    text = f"Measured on {where}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
+    origin = f"{stamped['chip']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
+    text = f"Measured on {origin}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
     begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-    PAGE.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}", encoding="utf-8")
+    head, _, tail = PAGE.read_text(encoding="utf-8").partition(begin)
+    PAGE.write_text(f"{head}{begin}{text}{end}{tail.partition(end)[2]}", encoding="utf-8")
     return path

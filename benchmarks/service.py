@@ -21,7 +21,7 @@ from benchmarks.results import Row
 from exaul import Abstainer, Abstainers
 from exaul.serving.replay import replayed
 
-LEARNERS = {"aci-rank": 20e-6, "exaul": 40e-6}  # seconds of a decision and its feedback that are the aim
+LEARNERS = {"aci-rank": 20e-6, "exaul": 40e-6}  # aims: seconds of a decision and its feedback
 # Sizes by ``quick``: questions of a learner, requests, keys, entries of the journal.
 SIZES = {False: (20_000, 5_000, 5_000, 1_000_000), True: (500, 100, 20, 2_000)}
 CLIENTS = 1, 16, 64  # that decide and rate at the same time
@@ -46,9 +46,9 @@ def run(quick: bool) -> list[Row]:
     rows: list[Row] = []
     questions, requests, keys, entries = SIZES[quick]
 
-    def add(what: str, value: float, aim: float, unit: str = "seconds") -> None:
-        rows.append({"what": what, "value": float(value), "unit": unit, "aim": aim})
-        print(what, f"{value:.4g} {unit}", file=sys.stderr)
+    def add(title: str, value: float, aim: float, unit: str = "seconds") -> None:
+        rows.append({"what": title, "value": float(value), "unit": unit, "aim": aim})
+        print(title, f"{value:.4g} {unit}", file=sys.stderr)
 
     for name, aim in LEARNERS.items():
         add(f"{name}: a decision and its feedback", np.median(_alone(name, questions)), aim)
@@ -62,24 +62,24 @@ def run(quick: bool) -> list[Row]:
         add("start with all keys", seconds, 2.0)
         add("memory of all keys", size / 1e6, 200, "MB")
         begin = perf_counter()
-        assert all(same for _, same in replayed(path))
+        assert all(agrees for _, agrees in replayed(path))
         add("replay of the journal", perf_counter() - begin, 10.0)
         with _server(Path(folder) / "new.sqlite") as (_, port, _):
             times = asyncio.run(_ask(port, [_post("decide", score=0.5)] * requests))
             add("exaul serve: decision, median", np.median(times), 2e-3)
             add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), 10e-3)
             for clients in CLIENTS:
-                each = [_pairs(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
+                pairs = [_pairs(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
                 begin = perf_counter()
-                asyncio.run(_ask(port, *each))
-                rate = clients * len(each[0]) / 2 / (perf_counter() - begin)
+                asyncio.run(_ask(port, *pairs))
+                rate = clients * len(pairs[0]) / 2 / (perf_counter() - begin)
                 add(f"exaul serve: decisions with feedback, {clients} at a time", rate, 250, "a second")
         with ThreadingHTTPServer(("127.0.0.1", 0), Model) as model:
             Thread(target=model.serve_forever, daemon=True).start()
             flags = "--models", "m", "--upstream", f"http://127.0.0.1:{model.server_port}/v1"
             chats = [_post("chat/completions", model="m", messages=[])] * requests
             with _server(Path(folder) / "gateway.sqlite", *flags) as (_, port, _):
-                alone, gated = (asyncio.run(_ask(to, chats)) for to in (model.server_port, port))
+                alone, gated = (asyncio.run(_ask(x, chats)) for x in (model.server_port, port))
             model.shutdown()
         added = gated - np.median(alone)  # to a model that replies at once
         add("gateway: added latency, median", np.median(added), 5e-3)
@@ -156,9 +156,9 @@ class Model(BaseHTTPRequestHandler):
 
 
 def _pairs(client: str, count: int) -> list[str]:
-    """Return the requests of a client for some decisions, each followed by that with feedback on it."""
-    both = ("decide", {"score": 0.5}), ("feedback", {"error": 0})
-    return [_post(path, id=f"{client}-{n}", **fields) for n in range(count) for path, fields in both]
+    """Return the requests of a client for some decisions, each followed by its feedback."""
+    calls = ("decide", {"score": 0.5}), ("feedback", {"error": 0})
+    return [_post(path, id=f"{client}-{n}", **fields) for n in range(count) for path, fields in calls]
 
 
 def _post(path: str, **body: Any) -> str:
@@ -168,12 +168,12 @@ def _post(path: str, **body: Any) -> str:
 
 
 async def _ask(port: int, *clients: list[str]) -> NDArray[np.float64]:
-    """Return the seconds of the requests of clients that ask at the same time, of each without the first tenth."""
+    """Return the seconds of requests of clients that ask at the same time, without the first tenth of each."""
     return np.concatenate(await asyncio.gather(*(_request(port, requests) for requests in clients)))
 
 
 async def _request(port: int, requests: list[str]) -> list[float]:
-    """Return the same over one connection; without a library, which would take the server's CPU."""
+    """Return the seconds of one client's requests, on one connection; a library would take the server's CPU."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     seconds = []
     for request in requests:

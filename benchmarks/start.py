@@ -20,8 +20,8 @@ def run(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as cache:
         flags = SWEEPS[True]["2 trials, T = 512"]
         for start in ("first start: programs are compiled", "second start: programs are stored"):
-            what = f"exaul sweep {' '.join(flags)}, {start}"
-            rows.append({"what": what, "value": sweep(flags, cache)[0], "unit": "seconds"})
+            title = f"exaul sweep {' '.join(flags)}, {start}"
+            rows.append({"what": title, "value": sweep(flags, cache)[0], "unit": "seconds"})
         for name, flags in SWEEPS[quick].items():
             for value, unit in zip(sweep(flags, cache), ("seconds", "MiB"), strict=True):
                 rows.append({"what": f"exaul sweep, {name}", "value": value, "unit": unit})

@@ -39,8 +39,8 @@ def learners() -> list[str]:
 def backends(name: str, order: str) -> list[str]:
     """Return the backends that support a learner's rule in an order, in that of their table."""
     learner = registry.load_object(LEARNERS[name])
-    known = [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
-    return [backend for backend in known if order != "adaptive" or backend in BY_ROUNDS]
+    supporting = [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
+    return [backend for backend in supporting if order != "adaptive" or backend in BY_ROUNDS]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:
@@ -51,9 +51,9 @@ def groups(quick: bool) -> list[list[PeerCase]]:
     ]
     if quick:
         return [[case for group in cases for case in (group[0], group[-1]) if case.order != "adaptive"]]
-    alone = [("exaul", "numba-dense"), *((name, "numpy") for name in learners())]
-    alone += [("exp3", "pymab"), ("exp3", "river")]
-    return [[PeerCase(*pair, "shared", 1, ARMS) for pair in alone], *cases]
+    pairs = [("exaul", "numba-dense"), *((name, "numpy") for name in learners())]
+    pairs += [("exp3", "pymab"), ("exp3", "river")]
+    return [[PeerCase(*pair, "shared", 1, ARMS) for pair in pairs], *cases]
 
 
 def game(case: PeerCase) -> Call:
@@ -70,8 +70,8 @@ def game(case: PeerCase) -> Call:
         checkpoints=CHECKPOINTS,
     )
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
-    ready = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
-    return lambda: simulate_batch(ready, lambda rounds: None)
+    prepared = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
+    return lambda: simulate_batch(prepared, lambda rounds: None)
 
 
 def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
@@ -86,9 +86,9 @@ def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
-    for run in runs.values():
-        run()  # compiles
-    timers = {case: Timer(run) for case, run in runs.items()}
+    for call in runs.values():
+        call()  # compiles
+    timers = {case: Timer(call) for case, call in runs.items()}
     calls = {case: timer.autorange()[0] for case, timer in timers.items()}
     repeated = [{case: timers[case].timeit(calls[case]) for case in runs} for _ in range(repetitions)]
     seconds = {case: median(times[case] for times in repeated) / calls[case] for case in runs}
@@ -96,8 +96,8 @@ def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
     rows = []
     for case, rate in rates.items():
         dense = rates.get(case._replace(backend="dense"))
-        over = {} if dense is None else {"over dense": rate / dense}
-        rows.append(case._asdict() | {"value": rate, "unit": "rounds a second"} | over)
+        ratio = {} if dense is None else {"over dense": rate / dense}
+        rows.append(case._asdict() | {"value": rate, "unit": "rounds a second"} | ratio)
         print(*case, f"{rate:.2g} a second", file=sys.stderr)
     return rows
 

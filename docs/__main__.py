@@ -27,7 +27,7 @@ from exaul import Sweep, regret_scaling
 sweep = Sweep(learners=("exaul", "ew"), alphas=(0.1,), trials=40, arms=100, out="out")
 regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
 """
-GALLERY = {  # by name of the figure: what draws it, with Python, and which of the drawn it is
+GALLERY = {  # by name of the figure: Python's arguments to draw it, and the path of the drawn file
     "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
     "weeks": (("-m", "exaul", "plan", "--per-day", "5000", "--audits-per-day", "30", "--out", "out"), "weeks"),
     "regret-scaling": (("-c", SCALING), "regret-scaling"),

@@ -101,8 +101,8 @@ def _pieces(text: str) -> list[str]:
     """Split an equation where a line may end."""
     ends = [0]
     for match in BREAK.finditer(text):
-        before = text[ends[-1] : match.start()]
-        if sum(map(before.count, "({[")) == sum(map(before.count, ")}]")):
+        piece = text[ends[-1] : match.start()]
+        if sum(map(piece.count, "({[")) == sum(map(piece.count, ")}]")):
             ends.append(match.start())
     return [text[i:j] for i, j in zip(ends, [*ends[1:], len(text)], strict=True)]
 

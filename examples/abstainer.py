@@ -12,8 +12,8 @@ LOG = Path(__file__).with_name("log.csv")  # columns: question, score, correct; 
 def main() -> None:
     """Print a line for each question, then the learner's figures."""
     log = pd.read_csv(LOG)
-    past, live = log[:940], log[940:960]  # twenty later rows play the users to come
-    abstainer = Abstainer(alpha=0.1, warm_start=past)  # or the path of a log
+    history, live = log[:940], log[940:960]  # twenty later rows play the users to come
+    abstainer = Abstainer(alpha=0.1, warm_start=history)  # or the path of a log
     print(abstainer.started)
     for row in live.itertuples():
         decision = abstainer.decide(row.score)

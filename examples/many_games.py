@@ -18,9 +18,9 @@ def compute_regrets() -> tuple[np.ndarray, float]:
     cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
 
     def regret(eta: jax.Array, uniforms: jax.Array) -> jax.Array:
-        mine = params._replace(eta=eta, gamma=eta / 2)
-        answers = exaul.play(learner, mine, cuts, errors, uniforms)
-        return exaul.regret(learner, mine, cuts, errors, answers)
+        scaled = params._replace(eta=eta, gamma=eta / 2)
+        answers = exaul.play(learner, scaled, cuts, errors, uniforms)
+        return exaul.regret(learner, scaled, cuts, errors, answers)
 
     games = jax.vmap(jax.vmap(regret, in_axes=(None, 0)), in_axes=(0, None))
     regrets = np.asarray(jax.jit(games)(params.eta * SCALES, rng.random((SEEDS, HORIZON))))

@@ -1,7 +1,7 @@
 """``python -m experiments``: results on stdout, messages on stderr.
 
-The exit status is 1 if Lemma 1 or a regression limit is broken. If a claim of the paper does not hold, that is a
-result.
+The exit status is 1 if Lemma 1 or a regression limit is broken. That a claim of the paper does not hold is a
+result, not an error.
 """
 
 import sys
@@ -68,8 +68,8 @@ def parser(argv: Sequence[str]) -> Parser:
     command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), pose=True))
     for name, experiment in EXPERIMENTS.items():
         command(name, experiment.title, Paper, partial(reproduce, (name,)))
-    found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
-    command("worst-case", "search for the adversary parameters that are worst for each learner", found, search)
+    config = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
+    command("worst-case", "search for the adversary parameters that are worst for each learner", config, search)
     return root
 
 
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         flags = parser(argv).parse_args(argv)
-        config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
+        config, cluster = (cls(**fields_given(cls, vars(flags))) for cls in (flags.config, ClusterFlags))
         if cluster.named and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         try:

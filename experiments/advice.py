@@ -16,7 +16,7 @@ from experiments.experiment import Experiment, ExperimentPart, Figures
 from experiments.paper import Both, Paper
 
 SHORTEST = 300  # records of a trace, at least
-MANY = 30  # cells (trace and alpha) from which on shares are compared
+MANY = 30  # least number of cells (trace and alpha) whose shares are compared
 HELD = 0.95  # of the cells in which the learner is advised
 FIRST = ", first half"
 KINDS = {True: f"traces of at least {beyond.LEAST:,} records", False: "shorter traces"}
@@ -29,7 +29,7 @@ def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
 
 
 def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
-    """Return the sweeps over a trace and over its first half, whose advice tells how both ways do on the second."""
+    """Return the sweeps over a trace, whose advice has the results on its second half, and over its first half."""
     first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
     common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (ACI_RANK,)}
     common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
@@ -44,20 +44,20 @@ def rights(tables: Tables) -> Table:
     """
     assert tables.advice is not None
     advice = {(row["source"], row["alpha"], row["learner"]): row for row in tables.advice.to_dict("records")}
-    cold = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
+    trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
     rows = []
-    for source, alpha, share, fdr in cold[["source", "alpha", "share", "fdr"]].itertuples(index=False):
+    for source, alpha, share, fdr in trials[["source", "alpha", "share", "fdr"]].itertuples(index=False):
         if source.endswith(FIRST):
             continue
-        warm, held = (advice[source, alpha, name] for name in (ACI_RANK, THRESHOLD))
-        later = ((way["answered_in_order"], way["fdr_in_order"]) for way in (warm, held))
-        results = zip((COLD, WARM, THRESHOLD), ((share, fdr), *later), strict=True)
-        for way, (answered, its_fdr) in results:
-            holds = bool(not answered > 0 or is_near(its_fdr, alpha))
-            of_best = min(1.0, answered / warm["answerable"]) if warm["answerable"] > 0 else np.nan
+        warm, threshold = (advice[source, alpha, name] for name in (ACI_RANK, THRESHOLD))
+        in_order = ((way["answered_in_order"], way["fdr_in_order"]) for way in (warm, threshold))
+        results = zip((COLD, WARM, THRESHOLD), ((share, fdr), *in_order), strict=True)
+        for way, (answered, way_fdr) in results:
+            holds_alpha = bool(not answered > 0 or is_near(way_fdr, alpha))
+            of_answerable = min(1.0, answered / warm["answerable"]) if warm["answerable"] > 0 else np.nan
             cell = {"case": KINDS[bool(warm["records"] >= beyond.LEAST)], "source": source, "alpha": alpha}
-            cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": its_fdr}
-            cell |= {"of_answerable": of_best, "holds": int(holds), "safe": holds * of_best}
+            cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": way_fdr}
+            cell |= {"of_answerable": of_answerable, "holds": int(holds_alpha), "safe": holds_alpha * of_answerable}
             rows.append(cell | {"advised": advice[source + FIRST, alpha, ACI_RANK]["advised"]})
     return Table(rows)
 
@@ -70,16 +70,16 @@ def share_table(cells: Table) -> Table:
     """
     cells = cells[cells["answerable"] >= FEASIBLE]
     rows = []
-    for (case, way), each in cells.groupby(["case", "learner"], sort=False):
-        advised = each[each["advised"] == 1]
-        means = each[["holds", "of_answerable", "safe", "advised"]].mean().to_dict()
+    for (case, way), group in cells.groupby(["case", "learner"], sort=False):
+        advised = group[group["advised"] == 1]
+        means = group[["holds", "of_answerable", "safe", "advised"]].mean().to_dict()
         means["holds_if_advised"] = advised["holds"].mean()
-        rows.append({"case": case, "learner": way, "cells": len(each), "advised_cells": len(advised)} | means)
+        rows.append({"case": case, "learner": way, "cells": len(group), "advised_cells": len(advised)} | means)
     return Table(rows)
 
 
 def _if_many(column: str) -> Measure:
-    """Return the measure that is a share, if there are enough cells."""
+    """Return the measure of a share; it is None if there are too few cells."""
     return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MANY else None
 
 

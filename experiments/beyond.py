@@ -52,15 +52,15 @@ def with_random_labels(records: Records) -> Records:
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
 
-def traces(folder: str, least: int = LEAST) -> list[Records]:
-    """Return every trace with some number of records of a folder of logs; print the score columns to stderr."""
-    found = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
-    long = [trace for trace in found if len(trace.records.scores) >= least]
-    if not long:
-        raise BadInput(f"data: {folder} holds no trace of at least {least} records")
-    scores = ", ".join(dict.fromkeys(trace.score for trace in long))
-    print(f"beyond: {len(long)} traces of at least {least} records, by {scores}", file=sys.stderr)
-    return list(with_distinct_names([trace.records for trace in long]))
+def traces(folder: str, minimum: int = LEAST) -> list[Records]:
+    """Return the traces of a folder of logs with at least ``minimum`` records; print their scores to stderr."""
+    loaded = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
+    long_traces = [trace for trace in loaded if len(trace.records.scores) >= minimum]
+    if not long_traces:
+        raise BadInput(f"data: {folder} holds no trace of at least {minimum} records")
+    scores = ", ".join(dict.fromkeys(trace.score for trace in long_traces))
+    print(f"beyond: {len(long_traces)} traces of at least {minimum} records, by {scores}", file=sys.stderr)
+    return list(with_distinct_names([trace.records for trace in long_traces]))
 
 
 def parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
@@ -75,25 +75,25 @@ def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[Exper
     yield part("stochastic", alphas[HARD], hard)
     for environment in SHIFTS:
         yield part(environment, alphas[SHIFT], easy, hard)
-    for first, then in ((easy, wrong), (easy, useless), (wrong, easy)):
-        yield part("single-shift", alphas[SHIFT], first, then)
+    for first, second in ((easy, wrong), (easy, useless), (wrong, easy)):
+        yield part("single-shift", alphas[SHIFT], first, second)
     yield part("alternating-shift", alphas[SHIFT], easy, wrong)
     for name in ADAPTIVE:
         yield part(name, alphas[SHIFT], easy, hard, horizon=15_000)
 
 
-def _trace_parts(paper: Paper, found: list[Records]) -> Iterator[ExperimentPart]:
+def _trace_parts(paper: Paper, records: list[Records]) -> Iterator[ExperimentPart]:
     alphas = tuple(sorted(paper.alphas))
     middle, part = (alphas[len(alphas) // 2],), partial(_part, paper, 20, 40)
-    for trace in found:
+    for trace in records:
         yield part("stochastic", alphas, trace)
         yield part(NATURAL, alphas, trace, horizon=len(trace.scores))
-    neighbours = zip(found[::2], found[1::2], strict=False)
+    neighbours = zip(records[::2], records[1::2], strict=False)
     pairs = [pair for pair in neighbours if len({trace.name.split(",")[0] for trace in pair}) == 1]  # one dataset
     for pair in pairs:
         for environment in SHIFTS:
             yield part(environment, alphas[-2:], *pair)
-    for trace in found:
+    for trace in records:
         yield part("single-shift", middle, trace, with_all_wrong(trace))
         yield part("single-shift", middle, with_all_wrong(trace), trace)
     for pair in {pair[0].name.split(":")[0]: pair for pair in reversed(pairs)}.values():
@@ -123,16 +123,16 @@ def short_name(learner: str) -> str:
 
 def environment_kind(environment: str, source: str) -> str:
     """Return the kind of an environment: its name, with the derived source that it shifts to or from."""
-    made = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
-    if not made:
+    derived = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
+    if not derived:
         return environment
-    return f"{environment} {'from' if source.startswith(made[0]) else 'to'} {made[0]}"
+    return f"{environment} {'from' if source.startswith(derived[0]) else 'to'} {derived[0]}"
 
 
 def answerable_share(best: Mapping[tuple[str, float], float], name: str, source: str, alpha: float) -> float:
-    """Return the mean over T of the best coverage of its source at that time; NaN for adaptive environments.
+    """Return the mean over rounds of the best coverage of their source; NaN for adaptive environments.
 
-    Segments are equally long. Of a gradual shift, ``best`` has the mean over the mixtures of both sources.
+    Segments are equally long. For a gradual shift, ``best`` has the mean over the mixtures of both sources.
     """
     if isinstance(load_environment(name), Adaptive):
         return np.nan
@@ -167,20 +167,20 @@ def environment_table(tables: Tables) -> Table:
     return files.Table(rows)
 
 
-def feasible_rows(table: Table, bar: float) -> Table:
-    """Return the rows where at least a share ``bar`` of each source can be answered, but not all."""
+def feasible_rows(table: Table, minimum: float) -> Table:
+    """Return the rows where at least a share ``minimum`` of each source can be answered, but not all."""
     defined = table.dropna(subset="of_answerable")
-    return defined[(defined["least_answerable"] >= bar) & (defined["answerable"] < 1)]
+    return defined[(defined["least_answerable"] >= minimum) & (defined["answerable"] < 1)]
 
 
 def summary_table(table: Table) -> Table:
     """Return one row per kind of environment, learner and minimum answerable share."""
     rows = []
     for (kind, learner), group in table.groupby(["kind", "learner"], sort=False):
-        for bar in FEASIBLE:
-            feasible = feasible_rows(group, bar)
+        for minimum in FEASIBLE:
+            feasible = feasible_rows(group, minimum)
             shares, above = feasible["of_answerable"], feasible["fdr_minus_alpha"]
-            row = {"kind": kind, "learner": learner, "worlds": len(group), "answerable_from": bar}
+            row = {"kind": kind, "learner": learner, "worlds": len(group), "answerable_from": minimum}
             row |= {"counted": len(feasible), "of_answerable_mean": shares.mean()}
             row |= {"of_answerable_q10": shares.quantile(0.1), "of_answerable_least": shares.min()}
             row |= {"fdr_within_01": (above <= 0.01).mean(), "fdr_minus_alpha_q90": above.quantile(0.9)}
@@ -205,12 +205,12 @@ def _feasible(column: str, summary: Callable[[Any], float]) -> Measure:
 
 
 def _answerable(column: str, summary: Callable[[Any], float]) -> Measure:
-    """Return the same measure where a twentieth of the real source is answerable."""
+    """Return the measure that sums up a column, where a twentieth of the real sources is answerable."""
     return lambda cell: float(summary(cell.rows().query(f"least_answerable >= {FEASIBLE[1]}")[column]))
 
 
 def _share(learner: str, cell: Cell) -> Measurement:
-    """Return the mean share of the answerable that a learner answers, if it runs."""
+    """Return the mean share of the answerable that a learner answers; None if it does not run."""
     rows = cell.rows(learner=learner)
     return float(feasible_rows(rows, FEASIBLE[0])["of_answerable"].mean()) if len(rows) else None
 

@@ -31,8 +31,8 @@ ENVIRONMENTS = {
     **dict.fromkeys(TUNED, HARD),
     "always-wrong": HARD,
 }
-# If all answers are wrong, the regret comes nearer to its bound at larger alphas. At 0.8 no run could exceed that
-# of the R_T of exp3-ix.
+# If all answers are wrong, the regret comes nearer to its bound at larger alphas. At 0.8 no run could exceed the
+# bound of R_T of exp3-ix.
 ALPHAS = {"always-wrong": 0.5}
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, LONG_HORIZON), (10, 100, 1_000, 10_000)
 USUAL = 1_000  # arms while T varies
@@ -50,12 +50,12 @@ MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
     parts = []
-    for name, place in ENVIRONMENTS.items():
-        environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[place])
-        adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
-        longest = LONG_HORIZON if name in SHARED else LONGEST_ADAPTIVE if adaptive else LONGEST
+    for name, index in ENVIRONMENTS.items():
+        environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[index])
+        is_adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
+        longest = LONG_HORIZON if name in SHARED else LONGEST_ADAPTIVE if is_adaptive else LONGEST
         cases = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
-        cases += [(ACROSS // 10 if adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
+        cases += [(ACROSS // 10 if is_adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
         for horizon, arms in cases:
             if horizon == LONG_HORIZON:
                 parts.append(long_run(paper, alpha, records_used)[0])
@@ -73,7 +73,7 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
 
     A bound is vacuous if no run of T rounds can exceed it. The regret is at most T. R_T is at most (1 - alpha)
     times the answers, which comes nearest to its bound if all rounds are answered. ``falsifiable`` and
-    ``risk_falsifiable`` are the numbers of trials whose bounds of regret and R_T are not vacuous. Over these
+    ``risk_falsifiable`` are the numbers of trials whose bounds of regret and R_T are not vacuous. Among these,
     ``above`` is the share with a regret above its bound, and ``tightness`` and ``risk_tightness`` are the largest
     ratios of measurement to bound; NaN if there are none.
     """
@@ -83,10 +83,10 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
         horizon, lam, alpha = case["horizon"], group["lambda"].iloc[0], group["alpha"].iloc[0]
         regret_bound = partial(guarantee.regret, registry.load_object(registry.LEARNERS[case["learner"]]))
         bound = scale * group["regret_bound"].iloc[0]
-        against = regret_bound("abstaining", horizon, case["arms"], Sweep.delta, alpha, lam)
-        can = group[group["regret_bound"] * scale < horizon]
-        can_risk = group[scale * lemma_bound(group["horizon"], against, lam) < (1 - alpha) * horizon]
-        risk_bound = scale * lemma_bound(can_risk["answered"], against, lam)
+        abstaining = regret_bound("abstaining", horizon, case["arms"], Sweep.delta, alpha, lam)
+        falsifiable = group[group["regret_bound"] * scale < horizon]
+        risk_falsifiable = group[scale * lemma_bound(group["horizon"], abstaining, lam) < (1 - alpha) * horizon]
+        risk_bound = scale * lemma_bound(risk_falsifiable["answered"], abstaining, lam)
         rows.append(
             case
             | {
@@ -94,11 +94,11 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
                 "regret": group["regret"].mean(),
                 "mean_bound": scale * regret_bound("best", horizon, case["arms"], 1.0, alpha, lam),
                 "bound": bound,
-                "falsifiable": len(can),
-                "risk_falsifiable": len(can_risk),
-                "above": (can["regret"] > bound).mean(),
-                "tightness": (can["regret"] / bound).max(),
-                "risk_tightness": (can_risk["fdr_risk"] / risk_bound).max(),
+                "falsifiable": len(falsifiable),
+                "risk_falsifiable": len(risk_falsifiable),
+                "above": (falsifiable["regret"] > bound).mean(),
+                "tightness": (falsifiable["regret"] / bound).max(),
+                "risk_tightness": (risk_falsifiable["fdr_risk"] / risk_bound).max(),
             }
         )
     return Table(rows)
@@ -122,8 +122,8 @@ def tightest(audited: Table) -> Table:
 
 def across_arms(audited: Table) -> Table:
     """Return the rows of each environment at the T at which the arms vary."""
-    varied = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
-    return audited[audited["horizon"] == audited["environment"].map(varied)].sort_values("arms", kind="stable")
+    horizons = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
+    return audited[audited["horizon"] == audited["environment"].map(horizons)].sort_values("arms", kind="stable")
 
 
 def exponents(audited: Table) -> Table:
@@ -135,9 +135,9 @@ def exponents(audited: Table) -> Table:
     rows = []
     for (environment, learner), group in audited.groupby(["environment", "learner"], sort=False):
         row: dict[str, Any] = {"environment": environment, "learner": learner}
-        for of, table in (("horizon", group[group["arms"] == USUAL]), ("arms", across_arms(group))):
-            x = np.log(table["arms"]) if of == "arms" and learner != "exp3-ix" else table[of]
-            row |= {f"in_{of}": _slope(x, table["regret"]), f"bound_in_{of}": _slope(x, table["mean_bound"])}
+        for axis, table in (("horizon", group[group["arms"] == USUAL]), ("arms", across_arms(group))):
+            x = np.log(table["arms"]) if axis == "arms" and learner != "exp3-ix" else table[axis]
+            row |= {f"in_{axis}": _slope(x, table["regret"]), f"bound_in_{axis}": _slope(x, table["mean_bound"])}
         rows.append(row)
     return Table(rows)
 
@@ -152,13 +152,13 @@ def _slope(x: Any, y: Any) -> float:
 def _of_trials(column: str, prefix: str, cell: Cell) -> Measurement:
     """Return the largest value of a column, and the trials whose bound a run could exceed."""
     rows = cell.rows()
-    many = f"{rows[f'{prefix}falsifiable'].sum():,} of {rows['trials'].sum():,}"
-    return float(rows[column].fillna(0).max()), {"many": many}
+    count = f"{rows[f'{prefix}falsifiable'].sum():,} of {rows['trials'].sum():,}"
+    return float(rows[column].fillna(0).max()), {"many": count}
 
 
 def _of_mean_bound(cell: Cell) -> float:
-    below = cell.rows().query("mean_bound < horizon")
-    return float((below["regret"] / below["mean_bound"]).max()) if len(below) else 0.0
+    bounded = cell.rows().query("mean_bound < horizon")
+    return float((bounded["regret"] / bounded["mean_bound"]).max()) if len(bounded) else 0.0
 
 
 def _exponent(column: str, cell: Cell) -> Measurement:
@@ -174,8 +174,8 @@ def _exponent(column: str, cell: Cell) -> Measurement:
 
 def _of_ew(cell: Cell) -> Measurement:
     """Return the regret of ``exaul`` over that of ``ew`` at the longest horizon."""
-    last = cell.rows(horizon=cell.rows()["horizon"].max()).set_index("learner")
-    return last["regret"]["exaul"] / last["regret"]["ew"], {"T": f"{last['horizon'].max():,}"}
+    longest = cell.rows(horizon=cell.rows()["horizon"].max()).set_index("learner")
+    return longest["regret"]["exaul"] / longest["regret"]["ew"], {"T": f"{longest['horizon'].max():,}"}
 
 
 COULD = "in the {many} trials whose bound a run could exceed"
@@ -204,17 +204,17 @@ CLAIMS = {
 
 
 def _figures(tables: Tables) -> Figures:
-    titles = {name: f"adversary tuned {of}" for name, of in TUNED.items()}
+    titles = {name: f"adversary tuned {purpose}" for name, purpose in TUNED.items()}
     audited = tables.derived["audit"].replace({"environment": titles})
-    along = audited[audited["arms"] == USUAL]
+    by_horizon = audited[audited["arms"] == USUAL]
     return {
-        "regret-by-horizon": figures.growth(along, "horizon", "rounds $T$", ["environment"]),
+        "regret-by-horizon": figures.growth(by_horizon, "horizon", "rounds $T$", ["environment"]),
         "regret-by-arms": figures.growth(across_arms(audited), "arms", "arms $H$", ["environment"]),
     }
 
 
 def derive(tables: Tables, scale: float = 1.0) -> dict[str, Table]:
-    """Return the audit and what follows from it; as an impostor, with bounds smaller than the proved ones."""
+    """Return the audit and the tables from it; an impostor has bounds smaller than the proved ones."""
     audited = audit(tables.trials, scale)
     return {"tightest": tightest(audited), "exponents": exponents(audited), "audit": audited}
 

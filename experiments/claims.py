@@ -40,7 +40,7 @@ class Tables(NamedTuple):
     derived: Mapping[str, Table] = MappingProxyType({})  # what the experiment computes from the others
 
     def rows(self, table: str, where: Mapping[str, Any]) -> Table:
-        """Return the rows of a table in which the columns that it has of ``where`` have these values.
+        """Return the rows of a table with the values ``where``, which may name columns that the table lacks.
 
         A tuple stands for any of its values.
         """
@@ -89,7 +89,7 @@ class Claim(NamedTuple):
     limit: float | Measure
     per: Sequence[str] = ()  # columns: one cell per combination of their values
     quote: str = ""  # the sentence of the paper
-    kind: str = CLAIM  # of another learner than ``exaul`` it is a check
+    kind: str = CLAIM  # a claim about another learner than ``exaul`` is a check
     where: Mapping[str, Any] = MappingProxyType({})  # only these rows
     table: str = "trials"
     why: str = ""  # likely reason if it fails
@@ -132,16 +132,16 @@ def judge(claims: Claims, tables: Tables) -> list[Judged]:
                 continue
             number, words = measured if isinstance(measured, tuple) else (measured, {})
             limit: Any = claim.limit(cell) if callable(claim.limit) else claim.limit
-            others = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
-            kind, why = CHECK if others else claim.kind, words.get("why", claim.why)
-            where = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.per if x != "learner"]
-            text = ", ".join([sentence.format(**{**cell.values, **words}), *where])
+            becomes_check = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
+            kind, why = CHECK if becomes_check else claim.kind, words.get("why", claim.why)
+            terms = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.per if x != "learner"]
+            text = ", ".join([sentence.format(**{**cell.values, **words}), *terms])
             judged.append(Judged(text, number, claim.relation, limit, why, kind, claim.quote))
     return judged
 
 
 def cells(table: Table, *columns: str) -> list[dict[str, Any]]:
-    """Return the distinct combinations of values of some columns, in one order whatever that of the rows."""
+    """Return the distinct combinations of values of some columns, sorted."""
     return table[list(columns)].drop_duplicates().sort_values(list(columns)).to_dict("records")
 
 
@@ -174,19 +174,19 @@ def _fdr(cell: Cell) -> Measurement:
 
 def _apart(cell: Cell) -> Measurement:
     """Return the largest difference of the mean inefficiencies of ``exaul`` and ``ew`` over alphas."""
-    apart = {}
+    differences = {}
     for alpha in cell.rows()["alpha"].unique():
-        both = [cell.mean("inefficiency", name, alpha=alpha) for name in ("exaul", "ew")]
-        apart[abs(both[0] - both[1])] = f"{both[0]:.3f} against {both[1]:.3f} at alpha = {alpha:g}"
-    return max(apart), {"why": apart[max(apart)]}
+        means = [cell.mean("inefficiency", name, alpha=alpha) for name in ("exaul", "ew")]
+        differences[abs(means[0] - means[1])] = f"{means[0]:.3f} against {means[1]:.3f} at alpha = {alpha:g}"
+    return max(differences), {"why": differences[max(differences)]}
 
 
 def _least_share(cell: Cell) -> Measurement:
     """Return the smallest share that ``exaul`` answers of what the best threshold with FDR at most alpha does."""
     trials = cell.rows("trials", learner="exaul")
-    idle = trials.groupby(["source", "alpha"])["inefficiency"].mean()
+    inefficiency = trials.groupby(["source", "alpha"])["inefficiency"].mean()
     shares = [
-        float(1 - idle[row["source"], row["alpha"]]) / row["on_grid"]
+        float(1 - inefficiency[row["source"], row["alpha"]]) / row["on_grid"]
         for row in cell.rows(second=0).to_dict("records")
         if row["on_grid"] > 0 and row["source"] in set(trials["source"])
     ]
@@ -195,16 +195,16 @@ def _least_share(cell: Cell) -> Measurement:
 
 
 def _share_above(cell: Cell) -> Measurement:
-    """Return the largest share over learners of trials whose regret is above its bound, where that is below T."""
+    """Return the share of trials whose regret is above its bound, if that is below T: the largest over learners."""
     trials = cell.rows()
     bounded = trials[(trials["regret_bound"] > 0) & (trials["regret_bound"] < trials["horizon"])]
     above = (bounded["regret"] > bounded["regret_bound"]).groupby(bounded["learner"]).mean()
     return (float(above.max()) if len(above) else 0.0), {"many": f"{len(bounded):,}"}
 
 
-def _always(holds: Callable[[Table], Any], why: str) -> Claim:
-    """Return the check that what is proved of every trial holds in each of them."""
-    return Claim(lambda cell: int((~holds(cell.rows())).sum()), "<=", 0, kind=CHECK, why=why)
+def _always(inequality: Callable[[Table], Any], why: str) -> Claim:
+    """Return the check that a proved inequality holds in every trial."""
+    return Claim(lambda cell: int((~inequality(cell.rows())).sum()), "<=", 0, kind=CHECK, why=why)
 
 
 LEMMA = "Lemma 1: trials that violate it, of all learners"

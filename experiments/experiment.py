@@ -33,11 +33,11 @@ Figures = Mapping[str, Figure]  # by name
 
 
 class Experiment(NamedTuple):
-    """A figure of the paper.
+    """Sweeps, with figures and claims.
 
     ``parts(paper, (easy, hard))`` returns the sweeps. ``derive(tables)`` returns further tables; figures and claims
-    are functions of both alone. ``impostors`` are further impostors, which run nothing: each derives other tables
-    from the same results. ``advised`` says whether the tables have the advice, which takes time.
+    are functions of all tables alone. ``impostors`` are further impostors, which run nothing: each derives other
+    tables from the same results. ``advised`` says whether the tables have the advice, which takes time.
     """
 
     description: str
@@ -107,11 +107,11 @@ def coverage_rows(part: ExperimentPart) -> Iterator[dict[str, Any]]:
                 "records": len(scores),
                 "error_rate": sum(share * x.errors.mean() for share, x in zip(shares, sources, strict=True)),
                 "second": second,
-            } | {name: mixed_coverage(each, shares, alpha) for name, each in curves.items()}
+            } | {name: mixed_coverage(grid_curves, shares, alpha) for name, grid_curves in curves.items()}
 
 
 def mixed_coverage(curves: Sequence[tuple[Floats, Floats]], shares: Sequence[float], alpha: float) -> float:
-    """Return ``best_coverage`` of records drawn from logs with probabilities, by their ``risk_coverage``."""
+    """Return ``best_coverage`` of records drawn from logs with probabilities ``shares``, from ``risk_coverage``."""
     answered, wrong = np.zeros((2, len(curves[0][0])))
     for share, (coverage, risk) in zip(shares, curves, strict=True):
         answered += share * coverage

@@ -35,7 +35,7 @@ CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
 THREE, THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
-WITHIN = 0.02  # regression limit of the FDR of all answers above alpha
+WITHIN = 0.02  # regression limit of FDR - alpha, over all answers
 
 
 def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
@@ -79,8 +79,8 @@ def case_table(trials: Table) -> Table:
 
 def _share_of_all(cell: Cell) -> float:
     """Return what a learner answers as a share of what it answers with all feedback."""
-    whole = cell.mean("answered", cell.values["learner"], case=ALL)
-    return cell.mean("answered", cell.values["learner"]) / whole if whole else math.nan
+    baseline = cell.mean("answered", cell.values["learner"], case=ALL)
+    return cell.mean("answered", cell.values["learner"]) / baseline if baseline else math.nan
 
 
 CASE = ("case",)
@@ -127,9 +127,9 @@ def _draw(tables: Tables) -> Figures:
     figure = figures.Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
     axes = figure.subplots()
     for number, (style, name, rows) in enumerate(lines):
-        at = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
-        axes.hlines(at, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
-        axes.plot(rows["fdr"], at, label=name, **style | {"linestyle": ""})
+        heights = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
+        axes.hlines(heights, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
+        axes.plot(rows["fdr"], heights, label=name, **style | {"linestyle": ""})
     axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
     for end in range(1, len(cases)):
         axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)

@@ -27,13 +27,13 @@ IMPOSTORS = {  # by name in the report
 }
 
 
-def impostor_sweep(place: str, true: Result) -> Sweep:
+def impostor_sweep(learner: str, true: Result) -> Sweep:
     """Return the sweep with an impostor instead of ``exaul``; the coin answers as often as ``exaul`` did."""
-    more: dict[str, Any] = {"learners": (place,), "trials": min(true.sweep.trials, TRIALS)}
-    if place == COIN:
+    fields: dict[str, Any] = {"learners": (learner,), "trials": min(true.sweep.trials, TRIALS)}
+    if learner == COIN:
         rows = _of_exaul(true)
-        more["eta"] = max(float(rows["answered"].sum() / rows["horizon"].sum()), 1e-9)
-    return replace(true.sweep, **more)
+        fields["eta"] = max(float(rows["answered"].sum() / rows["horizon"].sum()), 1e-9)
+    return replace(true.sweep, **fields)
 
 
 def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
@@ -41,8 +41,8 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
 
     ``results`` has the true result and the impostor's, for each sweep with ``exaul``.
     """
-    answers = [result.asked for _, result in results if result.asked is not None]
-    asked = None if tables.asked is None else _instead(tables.asked, answers)
+    asked_tables = [result.asked for _, result in results if result.asked is not None]
+    asked = None if tables.asked is None else _instead(tables.asked, asked_tables)
     trials = _instead(tables.trials, [_claimed(result.trials, _of_exaul(true)) for true, result in results])
     curves = _instead(tables.curves, [result.curves for _, result in results])
     return tables._replace(trials=trials, curves=curves, asked=asked)
@@ -62,8 +62,8 @@ def _claimed(trials: Table, true: Table) -> Table:
 
 
 def _instead(table: Table, new: Sequence[Table]) -> Table:
-    others = table[table["learner"] != "exaul"]
-    return stack([*(rows.assign(learner="exaul") for rows in new), others])[list(table)]
+    remaining = table[table["learner"] != "exaul"]
+    return stack([*(rows.assign(learner="exaul") for rows in new), remaining])[list(table)]
 
 
 def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
@@ -75,8 +75,8 @@ def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
         answer_cost = params.answer_cost
         # The cost of an abstention at alpha times ``times``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
         abstain_cost = 1 - answer_cost + answer_cost * times * params.alpha
-        seen = truth * error + (1 - truth) * (1 - error)
-        below = where(answered, answer_cost * seen / (params.gamma + P), 0.0)
+        feedback = truth * error + (1 - truth) * (1 - error)
+        below = where(answered, answer_cost * feedback / (params.gamma + P), 0.0)
         return below, where(answered, 0.0, abstain_cost / (params.gamma + Q))
 
     return exaul._replace(rule=Sided(charge))

@@ -63,12 +63,12 @@ class Paper(Layout):
             self.sweep(alphas=alpha, learners=self.learners, sources=self.sources)  # which checks them
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
-        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        if self.redraw is not None and (more := set(given) - {"redraw", "out"}):
-            raise BadInput(f"{min(more)}: given together with redraw, which runs nothing")
-        if self.logs and "sources" in given:
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if self.redraw is not None and (unused := set(changed) - {"redraw", "out"}):
+            raise BadInput(f"{min(unused)}: given together with redraw, which runs nothing")
+        if self.logs and "sources" in changed:
             raise BadInput("logs: given together with sources; choose one of the two")
-        for name in (f.name for f in fields(Layout) if f.name in given and not self.logs):
+        for name in (f.name for f in fields(Layout) if f.name in changed and not self.logs):
             raise BadInput(f"{name}: given without logs; a built-in profile has no such column")
 
     def load(self) -> Both:
@@ -88,8 +88,8 @@ class Paper(Layout):
 
     def sweep(self, horizon: int = HORIZON, trials: int = 100, **fields: Any) -> Sweep:
         """Return a sweep with the grid; tests, which need smaller sweeps, replace this method."""
-        usual: dict[str, Any] = {"horizon": horizon, "trials": trials, "grid": self.grid or "uniform"}
-        return Sweep(**(usual | fields))
+        defaults: dict[str, Any] = {"horizon": horizon, "trials": trials, "grid": self.grid or "uniform"}
+        return Sweep(**(defaults | fields))
 
 
 def has_default_records(configuration: Mapping[str, Any]) -> bool:

@@ -37,12 +37,12 @@ def claims_table(
     ``why``. ``holds`` is true, false, or ``default records``, which are needed to tell: a regression limit says
     nothing about others.
     """
-    rows, usual = [], has_default_records(configuration)
-    for name, each in claims.items():
-        for number, claim in enumerate(each):
-            judged = usual or claim.kind != REGRESSION
+    rows, is_default = [], has_default_records(configuration)
+    for name, experiment_claims in claims.items():
+        for number, claim in enumerate(experiment_claims):
+            is_judged = is_default or claim.kind != REGRESSION
             row: dict[str, Any] = {"experiment": name, "kind": claim.kind, "claim": claim.claim}
-            row |= {"holds": str(claim.holds).lower() if judged else "default records"}
+            row |= {"holds": str(claim.holds).lower() if is_judged else "default records"}
             row |= {"measured": float(claim.measured), "expected": claim.expected, "quote": claim.quote}
             if name in broken:
                 verdicts = broken[name].iloc[number, 2:]
@@ -64,11 +64,11 @@ def has_failed(table: Table) -> bool:
 
 
 def agreement(table: Table) -> Table:
-    """Return one row per experiment, with its figures, and sentence: does it agree, and how many claims hold."""
+    """Return one row per experiment and sentence of the paper: whether it agrees, and how many claims hold."""
     rows = []
     for (name, quote), claims in table[table["quote"] != ""].groupby(["experiment", "quote"], sort=False):
-        entry, holds = EXPERIMENTS[str(name)], claims["holds"] == "true"
-        verdict, count = "agrees" if holds.all() else "differs", f"{holds.sum()} of {len(holds)}"
+        entry, held = EXPERIMENTS[str(name)], claims["holds"] == "true"
+        verdict, count = "agrees" if held.all() else "differs", f"{held.sum()} of {len(held)}"
         row = {"experiment": entry.title, "figures": entry.figures, "the paper says": quote}
         rows.append(row | {"verdict": verdict, "claims that hold": count})
     return Table(rows)
@@ -148,8 +148,8 @@ def _html(table: Table) -> str:
 
 def _source(record: Mapping[str, Any]) -> str:
     name = record["name"]
-    what = f"built-in profile, {PROFILES[name].description}" if name in PROFILES else "a log"
-    text = f"{name}: {what}; {record['records']:,} records, error rate {record['error_rate']:.3f}"
+    origin = f"built-in profile, {PROFILES[name].description}" if name in PROFILES else "a log"
+    text = f"{name}: {origin}; {record['records']:,} records, error rate {record['error_rate']:.3f}"
     return html.escape(text + (f", {record['dropped']} rows left out" if record["dropped"] else ""))
 
 

@@ -53,17 +53,17 @@ class Runner:
         self.calls: dict[Any, Callable[[], Result]] = {}
         self.sent: list[Future[Result]] = []
         self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
-        self.seen: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
+        self.sources: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
         for name in names:
             list(map(self._ask, self.parts(name)))
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
-        seen = self.seen.values()
+        sources = self.sources.values()
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [describe_records(one) | {"error_rate": float(one.errors.mean())} for one in seen],
+            "records": [describe_records(x) | {"error_rate": float(x.errors.mean())} for x in sources],
             **self.alike,
             "seconds": self.seconds,
         }
@@ -73,8 +73,8 @@ class Runner:
         start = time.perf_counter()
         parts = self.parts(name)
         results = self._results(name, parts)
-        used = (one for part in parts for one in part.records)
-        self.seen |= {one.name: one for one in used if one.name in PROFILES or one.sha256 is not None}
+        used = (source for part in parts for source in part.records)
+        self.sources |= {x.name: x for x in used if x.name in PROFILES or x.sha256 is not None}
         self.seconds[name] = time.perf_counter() - start
         return join_tables(parts, results, find_experiment(name).advised)
 
@@ -85,18 +85,18 @@ class Runner:
         true = self._results(name, parts)
         pairs = list(zip(true, parts, strict=True))
         posed = {
-            impostor: [part._replace(sweep=impostors.impostor_sweep(place, result)) for result, part in pairs]
-            for impostor, place in impostors.IMPOSTORS.items()
+            impostor: [part._replace(sweep=impostors.impostor_sweep(learner, result)) for result, part in pairs]
+            for impostor, learner in impostors.IMPOSTORS.items()
         }
-        self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
+        self._results(f"{name}, impostors", [part for impostor_parts in posed.values() for part in impostor_parts])
         judged = {}
-        for impostor, each in posed.items():
-            results = list(zip(true, self._results(impostor, each), strict=True))
+        for impostor, impostor_parts in posed.items():
+            results = list(zip(true, self._results(impostor, impostor_parts), strict=True))
             judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
-        holds = [claim.holds for claim in experiment.judge(tables)]
+        held = [claim.holds for claim in experiment.judge(tables)]
         broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
-        return Table({"claim": list(range(len(holds))), "holds": holds} | broken)
+        return Table({"claim": list(range(len(held))), "holds": held} | broken)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
@@ -105,22 +105,22 @@ class Runner:
             calls = [self._ask(part) for part in parts]
             for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
                 results.append(call())
-                here = {key: results[-1].manifest[key] for key in ("versions", "device")}
-                self.alike = self.alike or here
-                if here != self.alike:
-                    raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
+                worker = {key: results[-1].manifest[key] for key in ("versions", "device")}
+                self.alike = self.alike or worker
+                if worker != self.alike:
+                    raise Mismatch(f"{name}: workers differ: {worker} and {self.alike}")
         return results
 
     def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
         """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
-        key = part.sweep, tuple(one.content() for one in part.records)
+        key = part.sweep, tuple(source.content() for source in part.records)
         if key not in self.calls:
             if self.executor is None:
                 self.calls[key] = cache(partial(run_sweep, *part))
             else:
-                what = f"{part.sweep.environment} on {', '.join(one.name for one in part.records)}"
+                label = f"{part.sweep.environment} on {', '.join(source.name for source in part.records)}"
                 self.sent.append(self.executor.submit(run_sweep, *part))
-                self.calls[key] = partial(result_of, self.sent[-1], what)
+                self.calls[key] = partial(result_of, self.sent[-1], label)
         return self.calls[key]
 
 
@@ -141,8 +141,8 @@ class ReportReader:
             check_holds(str(path), self.saved, isinstance(self.saved, dict), "an object")
             check_manifest(path, self.saved, KINDS, Paper)
             for record in self.saved["records"]:
-                good = isinstance(record, dict) and all(type(record.get(k)) is kind for k, kind in RECORD.items())
-                check_holds(f"{path}: records", record, good, f"an object with {', '.join(RECORD)}")
+                valid = isinstance(record, dict) and all(type(record.get(k)) is kind for k, kind in RECORD.items())
+                check_holds(f"{path}: records", record, valid, f"an object with {', '.join(RECORD)}")
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
@@ -164,14 +164,14 @@ class ReportReader:
 def save(tables: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    every = zip(TABLES, tables, strict=False)
-    folders.write_files(folder, {name: table for name, table in every if table is not None}, {})
+    pairs = zip(TABLES, tables, strict=False)
+    folders.write_files(folder, {name: table for name, table in pairs if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:
     """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
-    optional = {name for name in ("asked", "advice") if not (folder / f"{name}.csv").exists()}
-    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLES if name not in optional})
+    missing = {name for name in ("asked", "advice") if not (folder / f"{name}.csv").exists()}
+    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLES if name not in missing})
 
 
 def check_used(paper: Paper, names: Sequence[str]) -> None:

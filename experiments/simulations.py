@@ -92,8 +92,8 @@ def two_scores(paper: Paper, records: Both) -> Parts:
 
 def by_consistency(records: Records) -> Records:
     """Return the records with a new score: the share of five simulated samples that agree."""
-    agree = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
-    scores = np.random.default_rng(0).binomial(5, agree) / 5
+    agreement = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
+    scores = np.random.default_rng(0).binomial(5, agreement) / 5
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
@@ -108,8 +108,8 @@ def _by_alpha(indices: Sequence[int], environment: str, paper: Paper, records: B
 def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
     """Return T = 3,000,000 rounds of repeated records: five trials of exp3-ix, thirty of the others."""
     environment = "stochastic" if len(records) == 1 else "single-shift"
-    of_all = partial(paper.sweep, LONG_HORIZON, alphas=(alpha,), environment=environment)
-    sweeps = of_all(30, learners=("exaul", "ew")), of_all(5, learners=("exp3-ix",))
+    long_sweep = partial(paper.sweep, LONG_HORIZON, alphas=(alpha,), environment=environment)
+    sweeps = long_sweep(30, learners=("exaul", "ew")), long_sweep(5, learners=("exp3-ix",))
     return [ExperimentPart(sweep, records) for sweep in sweeps]
 
 
@@ -178,13 +178,13 @@ def _least_rise(cell: Cell) -> float:
 def _of_error_rate(cell: Cell) -> Measurement:
     """Return the largest FDR over Err_T, the FDR of a learner that never abstains, in the trials of ``exaul``.
 
-    An impostor has fewer trials: the error rate must be that of the same ones.
+    An impostor has fewer trials: the error rate must be that of the same trials.
     """
-    same = tuple(cell.rows(learner="exaul")["trial"])
+    trials = tuple(cell.rows(learner="exaul")["trial"])
     shares = [
-        fdr / cell.mean("fdr", "no-abstention", alpha=alpha, trial=same) for alpha, fdr in _fdrs(cell).items()
+        fdr / cell.mean("fdr", "no-abstention", alpha=alpha, trial=trials) for alpha, fdr in _fdrs(cell).items()
     ]
-    return max(shares), {"base": f"{cell.mean('fdr', 'no-abstention', trial=same):.3f}"}
+    return max(shares), {"base": f"{cell.mean('fdr', 'no-abstention', trial=trials):.3f}"}
 
 
 def _largest_step(column: str, sign: int, cell: Cell) -> float:
@@ -218,15 +218,15 @@ def growth(curves: Table, segments: int) -> float:
     regret = regret * t  # in units of T
     shifts = np.arange(1, segments, 2) / segments if segments > 1 else np.array([0.5])
     window = 0.5 / segments
-    before, at, after = (np.interp(shifts + x, t, regret) for x in (-window, 0.0, window))
-    return float(np.mean(after - 2 * at + before) / window)
+    start, middle, end = (np.interp(shifts + x, t, regret) for x in (-window, 0.0, window))
+    return float(np.mean(end - 2 * middle + start) / window)
 
 
 def _rise(learner: str, cell: Cell) -> float:
     """Return the rise of the mean FDR of a learner after a shift from the first source."""
-    first = cell.rows(learner=learner)
-    first = first[first["source"] == first["source"].iloc[0]]
-    return change_in_segment(first, count_segments(first["environment"].iloc[0]))
+    curves = cell.rows(learner=learner)
+    curves = curves[curves["source"] == curves["source"].iloc[0]]
+    return change_in_segment(curves, count_segments(curves["environment"].iloc[0]))
 
 
 def _of_ew(cell: Cell) -> Measurement:
@@ -270,8 +270,8 @@ def _chance(cell: Cell) -> float:
 
 
 def _more_underconfident(cell: Cell) -> float:
-    late = cell.rows().iloc[-len(cell.rows()) // 10 :]
-    return float(late["underconfident_mean"].mean()) - _early("underconfident_mean", cell)
+    rows = cell.rows().iloc[-len(cell.rows()) // 10 :]
+    return float(rows["underconfident_mean"].mean()) - _early("underconfident_mean", cell)
 
 
 AT_ONE, AT_ROOT = {"lambda": LAMBDAS[0]}, {"lambda": LAMBDAS[2]}

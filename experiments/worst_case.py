@@ -2,8 +2,8 @@
 
 The search is SciPy's differential evolution within the bounds of the parameters (of logarithms, if the bounds are
 positive), and begins with the defaults. The candidates of a step are simulated at once, in some trials each. The
-reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value. It
-runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has its own configuration and command.
+reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value. A
+search runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has a configuration and a command.
 """
 
 from collections.abc import Callable
@@ -56,33 +56,33 @@ class WorstCase(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         load, learners = registry.load_object, registry.LEARNERS
-        tuned = [name for name, place in registry.ENVIRONMENTS.items() if _numbers(load(place))]
-        check_known("environment", (self.environment,), tuned)
-        known = [name for name, place in learners.items() if not isinstance(load(place).rule, Fixed)]
-        check_known("learners", self.learners, known)
+        tunable = [name for name, reference in registry.ENVIRONMENTS.items() if _numbers(load(reference))]
+        check_known("environment", (self.environment,), tunable)
+        learning = [name for name, reference in learners.items() if not isinstance(load(reference).rule, Fixed)]
+        check_known("learners", self.learners, learning)
         check_known("objective", (self.objective,), OBJECTIVES)
-        for name, least in LEAST.items():
-            check_count(name, getattr(self, name), least)
+        for name, minimum in LEAST.items():
+            check_count(name, getattr(self, name), minimum)
 
     def sweep(self) -> Sweep:
         """Return one game of the search, as a sweep."""
-        same = "environment", "tunables", "learners", "horizon", "arms", "seed"
-        return Sweep(alphas=(self.alpha,), **{name: getattr(self, name) for name in same})
+        names = "environment", "tunables", "learners", "horizon", "arms", "seed"
+        return Sweep(alphas=(self.alpha,), **{name: getattr(self, name) for name in names})
 
     def fresh_trials(self, learner: str, tunables: dict[str, float]) -> files.Table:
         """Return 100 trials of a learner with other draws than those of the search: no selection bias."""
         words = [text for text in self.tunables if text.partition("=")[0] not in tunables]
         texts = (*words, *(f"{name}={value!r}" for name, value in tunables.items()))
-        fresh = replace(
+        sweep = replace(
             self.sweep(), tunables=texts, learners=(learner,), seed=self.seed ^ 1, checkpoints=(1,), trials=100
         )
-        return sweeps.run(fresh).trials
+        return sweeps.run(sweep).trials
 
 
 def _numbers(environment: Any) -> dict[int, Tunable]:
-    """Return the numeric tunables of an environment, which can be searched, by their place among all."""
+    """Return the numeric tunables of an environment, which can be searched, by their index among all."""
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
-    return {place: x for place, x in enumerate(tunables) if not x.words}
+    return {index: x for index, x in enumerate(tunables) if not x.words}
 
 
 def simulate_parameters(
@@ -91,8 +91,8 @@ def simulate_parameters(
     """Simulate values of tunables [tunables, candidates], each in the same trials; return the mean objectives."""
     candidates, trials = values.shape[1], np.arange(config.trials)
     # Copies are ordered by candidate, then by trial.
-    every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
-    every[:, [*_numbers(prepared.environment)]] = values.T
+    tunables = np.repeat(prepared.tunable_values[None], candidates, axis=0)
+    tunables[:, [*_numbers(prepared.environment)]] = values.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
     state, counts = learner.start
     start = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
@@ -102,7 +102,7 @@ def simulate_parameters(
         prepared,
         trials=trials,
         checkpoints=np.array([prepared.horizon]),
-        tunable_values=np.repeat(every, len(trials), axis=0),
+        tunable_values=np.repeat(tunables, len(trials), axis=0),
     )
     (rollout,) = simulate_learners(prepared, [searched], pool, lambda rounds: None).values()
     assert rollout.asked is not None
@@ -125,23 +125,23 @@ def search(
     """Return the values of tunables [tunables] with the largest mean objective over trials."""
     numbers = _numbers(prepared.environment)
     low, high = np.array([(x.low, x.high) for x in numbers.values()]).T[..., None]
-    positive = low > 0  # searched in logarithms
+    is_positive = low > 0  # searched in logarithms
 
-    def outwards(z: Floats) -> Floats:
-        return np.clip(np.exp(z, out=z.copy(), where=positive), low, high)
+    def to_values(z: Floats) -> Floats:
+        return np.clip(np.exp(z, out=z.copy(), where=is_positive), low, high)
 
-    def worth(z: Floats) -> Floats:
+    def negative_objective(z: Floats) -> Floats:
         progress(z.shape[1] * config.trials)
-        return -simulate_parameters(config, prepared, pool, learner, outwards(z))
+        return -simulate_parameters(config, prepared, pool, learner, to_values(z))
 
-    first = prepared.tunable_values[[*numbers], None]
-    start, lowest, highest = (np.log(x, out=x.copy(), where=positive) for x in (first, low, high))
-    drawn = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
-    drawn[:, :1] = start
-    found = differential_evolution(
-        worth,
+    initial = prepared.tunable_values[[*numbers], None]
+    start, lowest, highest = (np.log(x, out=x.copy(), where=is_positive) for x in (initial, low, high))
+    population = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
+    population[:, :1] = start
+    optimum = differential_evolution(
+        negative_objective,
         np.hstack([lowest, highest]),
-        init=drawn.T,
+        init=population.T,
         maxiter=config.steps - 1,
         tol=0,
         seed=config.seed,
@@ -149,7 +149,7 @@ def search(
         updating="deferred",
         vectorized=True,
     )
-    return outwards(found.x[:, None])[:, 0]
+    return to_values(optimum.x[:, None])[:, 0]
 
 
 def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
@@ -176,10 +176,10 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
         for learner in prepared.learners:
             tuned = search(config, prepared, pool, learner, bar.update)
             for kind, values in (("default", default), ("tuned", tuned)):
-                chosen = {x.name: float(value) for x, value in zip(numbers.values(), values, strict=True)}
+                tunables = {x.name: float(value) for x, value in zip(numbers.values(), values, strict=True)}
                 columns = {"learner": learner.name, "environment": prepared.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
-                rows.append(columns | chosen | _summary(config.fresh_trials(learner.name, chosen)))
+                rows.append(columns | tunables | _summary(config.fresh_trials(learner.name, tunables)))
     return files.Table(rows)
 
 
@@ -187,7 +187,7 @@ def _summary(trials: files.Table) -> dict[str, Any]:
     """Return the columns of a row from the trials of one adversary."""
     lemma = (trials["fdr_bound"] - trials["alpha"]) * trials["answered"]  # where no bound on any sequence is proved
     risk_bound = trials["risk_bound"].fillna(lemma)
-    answering = trials[trials["inefficiency"] < 0.5]
+    answering_games = trials[trials["inefficiency"] < 0.5]
     return {
         "risk_per_round": (trials["fdr_risk"] / trials["horizon"]).mean(),
         "risk_of_bound": (trials["fdr_risk"] / risk_bound).max(),
@@ -196,6 +196,6 @@ def _summary(trials: files.Table) -> dict[str, Any]:
         "bound_broken": int((trials["regret"] > trials["regret_bound"]).sum()),
         "games": len(trials),
         "inefficiency": trials["inefficiency"].mean(),
-        "answering_games": len(answering),  # abstained in less than half of the rounds
-        "fdr_of_answering_games": answering["fdr"].mean(),
+        "answering_games": len(answering_games),  # abstained in less than half of the rounds
+        "fdr_of_answering_games": answering_games["fdr"].mean(),
     }

@@ -14,7 +14,7 @@ DELTA = 0.05  # a certificate holds with probability 1 - delta
 
 @dataclass(frozen=True)
 class OneThreshold:
-    """A learner of one game on H arms whose state has the arm that it uses, ``arm``."""
+    """A learner of one game on H arms, whose state has the field ``arm``, the arm in use."""
 
     arms: int
 
@@ -36,16 +36,16 @@ class LabelCounts(NamedTuple):
     count: Any  # [H] labels
     wrong: Any  # [H] sums of their errors
 
-    def add(self, cut: Any, error: Any, seen: Any) -> "LabelCounts":
+    def add(self, cut: Any, error: Any, is_seen: Any) -> "LabelCounts":
         """Return the counts with one more label, if it is seen."""
         return self._replace(
-            fractional=self.fractional | (seen & (error > 0) & (error < 1)),
-            count=self.count.at[cut].add(jnp.where(seen, 1.0, 0.0)),
-            wrong=self.wrong.at[cut].add(jnp.where(seen, error, 0.0)),
+            fractional=self.fractional | (is_seen & (error > 0) & (error < 1)),
+            count=self.count.at[cut].add(jnp.where(is_seen, 1.0, 0.0)),
+            wrong=self.wrong.at[cut].add(jnp.where(is_seen, error, 0.0)),
         )
 
     def answered(self) -> tuple[Any, Any]:
-        """Return the labels above each threshold but the last, and the sums of their errors, [H - 1] each."""
+        """Return the number of labels above each threshold but the last, and the sums of their errors, [H - 1]."""
         count, wrong = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (self.count, self.wrong))
         return count, wrong
 

@@ -1,7 +1,7 @@
 """``aci``: adaptive conformal inference on the score, with feedback on answers only.
 
 Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021. A round is answered if its score
-lies above z, a place in the grid in units of its length. An answer moves z by ``.005 (e - alpha)``: up if it was
+lies above z, a position in the grid in units of its length. An answer moves z by ``.005 (e - alpha)``: up if it was
 wrong, down if it was right. An abstention moves nothing, so the learner stays silent if no score reaches z. Beside
 it, ``aci-rank`` shows what ranks, the payback and the drift are worth.
 """
@@ -13,7 +13,7 @@ from exaul.kernels.learners.learner import Learner, Ranked
 
 STEP = 0.005
 # The first count of every cut, in records: so large that the records to come change no rank, and the rank of a
-# score remains its place in the grid.
+# score remains its position in the grid.
 MANY = 2.0**50
 
 

@@ -49,8 +49,8 @@ class ConformalSelectiveActing(OneThreshold):
 
     def reweigh(self, state: LabelCounts, params: RuleParams) -> LabelCounts:
         """Return the state with the threshold of the next block."""
-        rich = log_wealth(*state.answered(), params.alpha) >= jnp.log((self.arms - 1) / DELTA)
-        return state._replace(arm=state.lowest(rich))
+        is_certified = log_wealth(*state.answered(), params.alpha) >= jnp.log((self.arms - 1) / DELTA)
+        return state._replace(arm=state.lowest(is_certified))
 
     def learn(
         self, state: LabelCounts, params: RuleParams, cut: Any, decision: Decision, error: Any

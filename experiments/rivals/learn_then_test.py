@@ -44,10 +44,10 @@ def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
     """
     mean = jnp.minimum(wrong / jnp.maximum(answered, 1.0), alpha)
     hoeffding = jnp.exp(-answered * (xlogy(mean, mean / alpha) + xlogy(1 - mean, (1 - mean) / (1 - alpha))))
-    most = jnp.ceil(wrong - ROUNDING)
+    ceiling = jnp.ceil(wrong - ROUNDING)
     # P(Bin(n, alpha) <= k) = I_{1 - alpha}(n - k, k + 1), for k < n; the guard keeps the first argument positive.
-    binomial = betainc(jnp.maximum(answered - most, 1.0), most + 1, 1 - alpha)
-    bentkus = jnp.where(fractional, math.e, 1.0) * jnp.where(most < answered, binomial, 1.0)
+    binomial = betainc(jnp.maximum(answered - ceiling, 1.0), ceiling + 1, 1 - alpha)
+    bentkus = jnp.where(fractional, math.e, 1.0) * jnp.where(ceiling < answered, binomial, 1.0)
     return jnp.minimum(hoeffding, bentkus)
 
 
@@ -64,9 +64,9 @@ def certified(p: Any) -> Any:
         [m] bool.
     """
     ordered = jnp.sort(p)
-    small = ordered <= DELTA / jnp.arange(len(p), 0, -1, jnp.float64)
+    is_small = ordered <= DELTA / jnp.arange(len(p), 0, -1, jnp.float64)
     # The first p-value above its limit ends the procedure.
-    rejected = jnp.cumprod(small, dtype=bool)
+    rejected = jnp.cumprod(is_small, dtype=bool)
     return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
 
 

@@ -30,7 +30,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     and W_k the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
 
     Args:
-        cuts: [N] int32 in 0..H-1; 0 in an empty place.
+        cuts: [N] int32 in 0..H-1; 0 in an empty entry.
         errors: [N] in [0, 1].
         alpha: [] in (0, 1).
         arms: H.
@@ -38,7 +38,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     Returns:
         [] int32 in 0..H-1; H - 1, which never answers, if there is none.
     """
-    labels = no_labels(0, arms)  # no threshold answers a cut of 0, that of empty places
+    labels = no_labels(0, arms)  # no threshold answers a cut of 0, that of empty entries
     labels = labels._replace(count=labels.count.at[cuts].add(1.0), wrong=labels.wrong.at[cuts].add(errors))
     above, wrong_above = labels.answered()
     return labels.lowest((above > 0) & (wrong_above <= alpha * above + ROUNDING))
@@ -60,8 +60,8 @@ class Refit(OneThreshold):
 
     def init(self, start: Any) -> RefitState:
         """Return the state before round 1, without labels."""
-        none = jnp.zeros((), jnp.int32)
-        return RefitState(none, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), none.astype(jnp.int64))
+        zero = jnp.zeros((), jnp.int32)
+        return RefitState(zero, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), zero.astype(jnp.int64))
 
     def reweigh(self, state: RefitState, params: RuleParams) -> RefitState:
         """Return the state with the threshold of the next block."""

@@ -74,7 +74,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
 
 
 def launches(program: str) -> int:
-    """Return how many kernels and copies one call of a compiled program starts; loops count once a turn."""
+    """Return how many kernels and copies one call of a compiled program starts; a loop counts once per turn."""
     computations = COMPUTATION.findall(program)
     bodies = {name: body.splitlines() for _, name, body in computations}
 

@@ -31,7 +31,7 @@ APPLIED = r"(?:exp|min|max)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
 PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
 SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
 TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
-WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # in a token: text, unless it has a sign of its own
+WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # a token that is text, unless SIGNS has it
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
 LONG = 30  # characters
 
@@ -118,7 +118,7 @@ def inline(text: str) -> str:
 
 
 def display(text: str) -> str:
-    """Return equations on lines of their own."""
+    """Return equations on separate lines."""
     lines = [convert(to_latex(line), display="block") for line in text.rstrip().splitlines()]
     return f'<div class="equations">{"".join(lines)}</div>'
 

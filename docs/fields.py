@@ -20,7 +20,7 @@ def comment_of(node: ast.stmt, lines: list[str]) -> str:
 
 
 class FieldTexts(griffe.Extension):
-    """Documents fields of classes, whose docstrings describe the whole."""
+    """Documents the fields of classes, whose docstrings describe the class as a whole."""
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
         """Add the decorator that ``Configuration`` applies, which gives a class its signature."""

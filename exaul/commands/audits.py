@@ -60,14 +60,16 @@ def main(arguments: Mapping[str, Any]) -> int:
                 else:
                     counts[outcome] += 1
             _, rows = page(remaining)
-    outcomes = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items())) or "none"
-    show(f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({outcomes})")
+    text = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items()))
+    show(
+        f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({text or 'none'})"
+    )
     return 0
 
 
 def _describe(row: Mapping[str, Any]) -> str:
-    when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="minutes")
-    head = f"{join_lines(row['id'])}, {when}, key {quote(row['key'])}, score {row['score']:.4g}"
+    time = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="minutes")
+    head = f"{join_lines(row['id'])}, {time}, key {quote(row['key'])}, score {row['score']:.4g}"
     if row["text"] is None:
         return f"{head}\nno text is kept"
     return f"{head}\nquestion: {join_lines(row['question'])}\nanswer: {join_lines(row['text'])}"

@@ -61,17 +61,17 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"wrong: {error_rate:.1%}")
         longer = sum(x.error_exact == 1 and contains(x.reply.text, question.answers) for question, x in answered)
         if longer and config.judge == "exact":
-            shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT_ANSWERS}"
+            option = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT_ANSWERS}"
             lines.append(
                 f"{longer:,} answers that count as wrong contain a right answer: with another --out, try "
-                f"--judge llm{shorter}"
+                f"--judge llm{option}"
             )
         compared = [x for _, x in answered if not math.isnan(x.error_exact + x.error_judge)]
         if compared:
             differing = sum(x.error_exact != x.error_judge for x in compared)
             lines.append(f"exact match and judge differ on {differing / len(compared):.1%} of {len(compared):,}")
-        certain = [x >= 0 for _, answer in answered for x in answer.reply.logprobs]
-        if sum(certain) > len(certain) / 10:
+        zeros = [x >= 0 for _, answer in answered for x in answer.reply.logprobs]
+        if sum(zeros) > len(zeros) / 10:
             lines.append(
                 "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
                 "be computed after top-p or top-k truncation"

@@ -76,10 +76,10 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
     parser.usage = "%(prog)s [FLAGS]"  # the flags are too many for one line
     for title, f, hint in flags:
         name, text = f.name, f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
-        several = get_origin(hint) is tuple
+        is_tuple = get_origin(hint) is tuple
         if f.default is MISSING:
-            parser.usage += f" {f.metadata['metavar']}{' ...' * several}"
-            parser.add_argument(name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)
+            parser.usage += f" {f.metadata['metavar']}{' ...' * is_tuple}"
+            parser.add_argument(name, help=text, metavar=f.metadata["metavar"], nargs="+" if is_tuple else None)
             continue
         group, flag = groups[title], "--" + name.replace("_", "-")
         parser.words.append(flag)
@@ -87,14 +87,14 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
             group.add_argument(flag, action="store_true", help=text, default=argparse.SUPPRESS)
             continue
         if f.default not in (None, (), "") and "(default" not in text:
-            shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
-            text += f" (default: {shown})"
+            default = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
+            text += f" (default: {default})"
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        options |= {"nargs": "+" if several else None, "type": number if hint is float else hint}
+        options |= {"nargs": "+" if is_tuple else None, "type": number if hint is float else hint}
         group.add_argument(flag, help=text, **options)
-        if several and name.endswith("s") and name[:-1] not in all_names:
+        if is_tuple and name.endswith("s") and name[:-1] not in all_names:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)
 
 

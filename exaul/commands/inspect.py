@@ -56,9 +56,9 @@ def main(arguments: Mapping[str, Any]) -> int:
     if config.each or is_folder(config.log) or len(score_columns) > 1:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
-    records, places = load_rows(config.log, config)
+    records, positions = load_rows(config.log, config)
     words = _typed_log(config, config.log, config.score, records.dropped)
-    findings = diagnose(words, categories(config.log, config), records, places, config.alphas)
+    findings = diagnose(words, categories(config.log, config), records, positions, config.alphas)
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
@@ -101,11 +101,11 @@ def main(arguments: Mapping[str, Any]) -> int:
 
 def _describe_least(shares: Mapping[float, float]) -> list[str]:
     """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
-    none = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
+    zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     return [
-        f"no threshold reaches alpha = {none} on this log; a learner would mostly abstain" if none else "",
+        f"no threshold reaches alpha = {zero} on this log; a learner would mostly abstain" if zero else "",
         f"at alpha = {low} {few}" if low else "",
     ]
 

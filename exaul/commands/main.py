@@ -93,8 +93,8 @@ def _commands(parser: Parser) -> Any:
 def name_flags(sentence: str, flags: Sequence[str]) -> str:
     """Return a sentence in which the fields before the colon are replaced by their flags, as a user types them."""
     fields, colon, message = sentence.partition(": ")
-    typed_as = [f"--{name.replace('_', '-')}" for name in fields.split(", ")]
-    return f"{', '.join(typed_as)}{colon}{message}" if set(typed_as) <= set(flags) else sentence
+    typed_flags = [f"--{name.replace('_', '-')}" for name in fields.split(", ")]
+    return f"{', '.join(typed_flags)}{colon}{message}" if set(typed_flags) <= set(flags) else sentence
 
 
 def main(argv: Sequence[str] | None = None) -> int:

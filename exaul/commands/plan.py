@@ -20,7 +20,7 @@ from exaul.kernels.learners.aci_rank import SHARE
 from exaul.kernels.learners.learner import Learner
 
 WEEKS = 26  # that audits are planned for (chosen)
-PRINTED = 1, 2, 4, 8, 26  # of these weeks
+PRINTED = 1, 2, 4, 8, 26  # weeks in the printed table
 SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
 AUDITED = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
@@ -230,10 +230,10 @@ def main(arguments: Mapping[str, Any]) -> int:
 
 def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     """Return the guarantee of a learner as a row of the table."""
-    bound, always = guarantee(learner, plan.setting), plan.setting.always and learner.risk_bound is not None
+    bound, is_certain = guarantee(learner, plan.setting), plan.setting.always and learner.risk_bound is not None
     row = {
         "learner": name,
-        "holds": "on every sequence" if always else f"with probability 1 - {plan.delta}",
+        "holds": "on every sequence" if is_certain else f"with probability 1 - {plan.delta}",
         "FDR at most": _percent(bound.fdr),
     }
     if plan.slack is not None:

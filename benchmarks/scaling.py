@@ -1,6 +1,6 @@
 """Cost of a round of one copy of ``exaul`` on its native backend, against copies, arms H and rounds T.
 
-The cost is that of a batch of a sweep (``throughput.py``). Exponents are fitted to the logarithms.
+The timed call is a batch of a sweep (``throughput.py``). Exponents are fitted to the logarithms.
 """
 
 import numpy as np

@@ -57,22 +57,22 @@ def run(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
         add("decisions and feedback with the journal", _fill(path, keys, entries), 5_000, "a second")
-        start = subprocess.run([sys.executable, "-c", START, path], check=True, capture_output=True, text=True)
-        seconds, size = map(float, start.stdout.split())
+        completed = subprocess.run([sys.executable, "-c", START, path], check=True, capture_output=True, text=True)
+        seconds, size = map(float, completed.stdout.split())
         add("start with all keys", seconds, 2.0)
         add("memory of all keys", size / 1e6, 200, "MB")
-        begin = perf_counter()
+        start = perf_counter()
         assert all(agrees for _, agrees in replayed(path))
-        add("replay of the journal", perf_counter() - begin, 10.0)
+        add("replay of the journal", perf_counter() - start, 10.0)
         with _server(Path(folder) / "new.sqlite") as (_, port, _):
             times = asyncio.run(_ask(port, [_post("decide", score=0.5)] * requests))
             add("exaul serve: decision, median", np.median(times), 2e-3)
             add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), 10e-3)
             for clients in CLIENTS:
                 pairs = [_pairs(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
-                begin = perf_counter()
+                start = perf_counter()
                 asyncio.run(_ask(port, *pairs))
-                rate = clients * len(pairs[0]) / 2 / (perf_counter() - begin)
+                rate = clients * len(pairs[0]) / 2 / (perf_counter() - start)
                 add(f"exaul serve: decisions with feedback, {clients} at a time", rate, 250, "a second")
         with ThreadingHTTPServer(("127.0.0.1", 0), Model) as model:
             Thread(target=model.serve_forever, daemon=True).start()

@@ -77,7 +77,7 @@ def game(case: PeerCase) -> Call:
 def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:
     """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
-    A repetition is as many calls as take at least 0.2 s.
+    A repetition has enough calls to take at least 0.2 s.
     """
     runs: dict[PeerCase, Call] = {}
     for case in cases:

@@ -18,7 +18,7 @@ from experiments.experiment import Experiment, ExperimentPart, Figures, environm
 from experiments.paper import EASY, HARD, SHIFT, Both, Paper
 from experiments.simulations import LONG_HORIZON, long_run
 
-TUNED = {  # found by worst-case; the first two for the FDR risk, that of exp3-ix at T = 10,000 and H = 100
+TUNED = {  # found by worst-case: two for the FDR risk (exp3-ix: at T = 10,000 and H = 100), one for the regret
     "adversary-history:groups=score,knows=rates,temperature=0.022,memory=0.21,curiosity=0.0055": "against exaul",
     "adversary-history:groups=score,knows=rates,temperature=0.0057,memory=0.14,curiosity=0.0036": "against exp3-ix",
     "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": "for the regret",
@@ -36,7 +36,7 @@ ENVIRONMENTS = {
 ALPHAS = {"always-wrong": 0.5}
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, LONG_HORIZON), (10, 100, 1_000, 10_000)
 USUAL = 1_000  # arms while T varies
-ACROSS = 100_000  # T while the arms vary; a tenth of it in adaptive environments
+ACROSS = 100_000  # T while the arms vary; a tenth in adaptive environments
 SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
 LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "", "R_T": "risk_"}  # prefix of the columns of ``audit``
@@ -129,7 +129,7 @@ def across_arms(audited: Table) -> Table:
 def exponents(audited: Table) -> Table:
     """Return least-squares exponents of the mean regret and of its bound, one row per learner and environment.
 
-    ``in_horizon`` is the exponent of T at 1,000 arms; ``in_arms`` that of H for exp3-ix and of ln H for the
+    ``in_horizon`` is the exponent of T at 1,000 arms; ``in_arms`` is the exponent of H for exp3-ix, of ln H for the
     others, at one T. Only positive means are used, at least three per fit.
     """
     rows = []

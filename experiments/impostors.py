@@ -61,9 +61,9 @@ def _claimed(trials: Table, true: Table) -> Table:
     return trials.assign(regret_bound=row["regret_bound"], fdr_bound=fdr, risk_bound=np.nan)
 
 
-def _instead(table: Table, new: Sequence[Table]) -> Table:
+def _instead(table: Table, replacements: Sequence[Table]) -> Table:
     remaining = table[table["learner"] != "exaul"]
-    return stack([*(rows.assign(learner="exaul") for rows in new), remaining])[list(table)]
+    return stack([*(rows.assign(learner="exaul") for rows in replacements), remaining])[list(table)]
 
 
 def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:

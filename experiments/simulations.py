@@ -45,7 +45,7 @@ SHIFTS = {  # descriptions
 }
 LONG_HORIZON = 3_000_000
 EARLY = 300  # first rounds against an adversary
-CHANCE = 0.05  # probability that as many hard questions are drawn by chance
+CHANCE = 0.05  # probability of as many hard questions by chance
 # Sentences of the paper.
 UPPER_BOUND = "As it exploits full feedback, we use it as our empirical performance upper bound."
 ALONG = "Converged FDRs mostly go along with target risk alpha (i.e. violin plots are below of the diagonal line)."
@@ -178,7 +178,7 @@ def _least_rise(cell: Cell) -> float:
 def _of_error_rate(cell: Cell) -> Measurement:
     """Return the largest FDR over Err_T, the FDR of a learner that never abstains, in the trials of ``exaul``.
 
-    An impostor has fewer trials: the error rate must be that of the same trials.
+    The error rate must come from the same trials, since an impostor has fewer of them.
     """
     trials = tuple(cell.rows(learner="exaul")["trial"])
     shares = [

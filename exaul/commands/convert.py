@@ -13,7 +13,7 @@ from exaul.llm import benchmarks, exports
 from exaul.llm.tables import Columns, read_table
 
 EVALS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take all files, --metric and --filter
-TRACERS = "langfuse", "phoenix", "mlflow", "open-webui"  # those of exaul.llm.exports take a file and --score-name
+TRACERS = "langfuse", "phoenix", "mlflow", "open-webui"  # exaul.llm.exports: they take a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *EVALS, *TRACERS, TABLE
 FLAGS = {"metric": EVALS, "filter": EVALS[:1], "score_name": TRACERS, "thumb_name": TRACERS, "down": TRACERS}
@@ -55,8 +55,8 @@ def main(arguments: Mapping[str, Any]) -> int:
     elif config.tool in EVALS:
         rows = getattr(benchmarks, function)(config.files, config.metric, config.filter)
     else:
-        read = getattr(exports, function)
-        notes = (note for path in config.files for note in read(Path(path), config.score_name))
+        read_notes = getattr(exports, function)
+        notes = (note for path in config.files for note in read_notes(Path(path), config.score_name))
         rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
     write_table(Path(config.out), files.Table(rows))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))

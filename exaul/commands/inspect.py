@@ -23,7 +23,7 @@ TITLE = "largest share that a threshold answers with an FDR of at most alpha; th
 DROPPED = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
-FEW_ROWS = 100  # rows, of which a share has a standard error of up to .05
+FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
 
 
 class Inspect(Layout):
@@ -190,15 +190,15 @@ def _compare(config: Inspect, title: str) -> None:
     totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
-    left_out, first = len(lines) - len(shown), order[0]
-    with_numbers = [f"with numbers: {join_lines(typed('inspect', *inspected[first]))}"] if meanings else []
+    left_out, best = len(lines) - len(shown), order[0]
+    with_numbers = [f"with numbers: {join_lines(typed('inspect', *inspected[best]))}"] if meanings else []
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        command = typed("sweep", "--logs", *inspected[first], "--warm-start", "0.5")
-        scored, largest = rows[first]["records"], max(row["records"] for row in rows)
-        part = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
-        advice = f"over these alphas, {join_lines(lines[first][title])} answers most{part}:\n{COMMAND}{command}"
-        if not totals[first] > 0:
+        command = typed("sweep", "--logs", *inspected[best], "--warm-start", "0.5")
+        scored, largest = rows[best]["records"], max(row["records"] for row in rows)
+        note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
+        advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"
+        if not totals[best] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""

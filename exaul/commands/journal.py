@@ -1,4 +1,4 @@
-"""``exaul journal``: check a journal of Abstainers, export it as a log for sweeps, or begin a key of it anew."""
+"""``exaul journal``: check a journal of Abstainers, export it as a log for sweeps, or begin a key anew."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     Returns:
         [] int32 in 0..H-1; H - 1, which never answers, if there is none.
     """
-    labels = no_labels(0, arms)  # no threshold answers a cut of 0, that of empty entries
+    labels = no_labels(0, arms)  # no threshold answers a cut of 0, which empty entries have
     labels = labels._replace(count=labels.count.at[cuts].add(1.0), wrong=labels.wrong.at[cuts].add(errors))
     above, wrong_above = labels.answered()
     return labels.lowest((above > 0) & (wrong_above <= alpha * above + ROUNDING))

@@ -34,7 +34,7 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Configuration:
-    """Makes a class that is derived from it a dataclass whose fields are flags, each checked against its type.
+    """Makes each derived class a dataclass whose fields are flags, each checked against its type.
 
     A tuple field accepts a single value, a float field an integer, and a field of type ``str | int`` or
     ``str | float`` such a number, which becomes its text; nothing else is converted.
@@ -129,8 +129,8 @@ def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
 
 def meant(unknown: Iterable[str], words: Iterable[str]) -> str:
     """Return the clause that names the words that were perhaps meant by misspelt ones; empty if there are none."""
-    close = (match for word in unknown for match in get_close_matches(str(word), list(words), 1))
-    hints = " and ".join(dict.fromkeys(close))
+    matches = (match for word in unknown for match in get_close_matches(str(word), list(words), 1))
+    hints = " and ".join(dict.fromkeys(matches))
     return f"; did you mean {hints}?" if hints else ""
 
 
@@ -143,8 +143,8 @@ def check_holds(name: str, value: object, is_valid: bool, allowed: str) -> None:
 def check_count(name: str, value: int | None, lower: int = 1) -> None:
     """Raise BadInput unless a value is None or an integer from ``lower`` to 2**31 - 1."""
     if value is not None:
-        kind, limits = "" if isinstance(value, Integral) else "an integer ", f"from {lower} to {INTEGER_LIMIT - 1}"
-        check_holds(name, value, not kind and lower <= value < INTEGER_LIMIT, kind + limits)
+        noun, limits = "" if isinstance(value, Integral) else "an integer ", f"from {lower} to {INTEGER_LIMIT - 1}"
+        check_holds(name, value, not noun and lower <= value < INTEGER_LIMIT, noun + limits)
 
 
 def check_not_negative(name: str, value: float | None) -> None:
@@ -176,7 +176,7 @@ def typed(*arguments: str) -> str:
     if program.parts[-2:] == ("exaul", "__main__.py"):
         words = ["python", "-m", "exaul"]
     elif program.name == "exaul" and shutil.which("exaul") is None:
-        words = [sys.argv[0]]  # by its path
+        words = [sys.argv[0]]  # called by its path
     else:
         words = ["exaul"]
     # uv sets UV for all that it runs (its reference, "Environment variables")

@@ -10,7 +10,7 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
-LOST = 10**6  # lost workers after which Dask gives up a call: in effect never, as spot instances come and go
+LOST = 10**6  # lost workers after which Dask gives up a call: in effect never: spot instances come and go
 T = TypeVar("T")
 
 

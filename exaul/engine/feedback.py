@@ -86,8 +86,8 @@ def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
 def describe_waiting(feedback: Feedback, horizon: int) -> str:
     """Return what bounds of R_T require of late feedback, as a clause; empty if nothing.
 
-    The limits are those of a sweep with this feedback and horizon, and hold on other sequences only under the same
-    limits (``docs/proofs.md``, D1 and D2).
+    A sweep with this feedback and horizon keeps these limits. On other sequences, the bounds hold only within them
+    (``docs/proofs.md``, D1 and D2).
     """
     waiting = 0 if feedback.reserve else feedback.most_open(horizon)
     limits = [f"at most {waiting:,} answers wait for feedback"] if waiting else []

@@ -150,7 +150,7 @@ class SweepFolder:
         return int(saved.pop("blocks")), [saved[name] for name in sorted(saved)]
 
     def forget_states(self, batch: Batch | None = None) -> None:
-        """Remove the saved states, or those of the trials of a batch; their batches may then be cut anew."""
+        """Remove the saved states, or those that overlap a batch; their trials may then be cut anew."""
         for state in [x for x in self.begun if batch is None or x.overlaps(batch)]:
             with explain_errors(self._file(NOW, state).parent, RESUME_HINT):
                 self._file(NOW, state).unlink(missing_ok=True)
@@ -194,20 +194,20 @@ class SweepFolder:
         if not (self.path / "batches").is_dir():
             raise BadInput(f"{self.path / 'batches'}: a file, where the finished batches belong; remove it")
         trials, sources = Sweep(**self.manifest["configuration"]).trial_numbers, len(self.manifest["sources"])
-        listed = list[Batch]()
+        batches = list[Batch]()
         for path in self.path.glob(f"batches/{prefix}[0-9]*"):
             numbers = re.fullmatch(rf"{prefix}(\d+)-(\d+)-(\d+)\.npz", path.name, re.ASCII)
             batch = Batch(*map(int, numbers.groups())) if numbers else Batch(0, 0, -1)
             is_in_sweep = batch.source < sources and trials.start <= batch.first <= batch.last < trials.stop
             if path != self._file(prefix, batch) or not is_in_sweep:
                 raise BadInput(f"{path}: no batch of this sweep; remove it")
-            listed.append(batch)
-        listed.sort()
-        for batch, following in pairwise(listed):
+            batches.append(batch)
+        batches.sort()
+        for batch, following in pairwise(batches):
             if batch.overlaps(following) and not prefix:
                 names = self._file(prefix, batch), self._file(prefix, following).name
                 raise BadInput(f"{names[0]}: has trials that {names[1]} has, too; remove one of them")
-        return listed
+        return batches
 
     def _write(self, prefix: str, batch: Batch, arrays: Arrays) -> None:
         content = arrays | {_IDENTITY: np.array(json.dumps(self._identity(prefix, batch)))}
@@ -322,12 +322,12 @@ def lock(folder: Path) -> Iterator[None]:
 @contextmanager
 def create_folder(folder: Path) -> Iterator[None]:
     """Create a folder and its parents. If the body raises, remove the new ones that are empty."""
-    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        for path in absent:
+        for path in new_folders:
             with suppress(OSError):
                 path.rmdir()
         raise

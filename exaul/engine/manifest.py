@@ -107,7 +107,7 @@ def read_finished(folder: Path) -> dict[str, Any]:
 def check_manifest(
     path: Path, manifest: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], configuration: type
 ) -> None:
-    """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of a dataclass."""
+    """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of the dataclass."""
     saved, saved_versions = manifest["configuration"], manifest.get("versions")
     writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
     release = "another release of exaul" if writer is None else f"exaul {writer}"

@@ -95,7 +95,7 @@ def resume(
     Args:
         path: the folder of the sweep.
         given: fields of the sweep by name; they must equal those of the folder.
-        executor, batches, progress, save_every: as in ``run``; none has to be that of the interrupted run.
+        executor, batches, progress, save_every: as in ``run``; they may differ from the interrupted run.
         trust: whether to import modules that the manifest names.
 
     Raises:
@@ -355,7 +355,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
     Args:
         sweep: the configuration.
         records: records in memory that replace its logs or sources, in their order; not over traces.
-        hashed: whether its manifest has hashes of the code, to be compared; that of a folder always has them.
+        hashed: whether to hash the code in the manifest without an output folder, too, for a comparison.
 
     Raises:
         BadInput: as in ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
@@ -390,11 +390,11 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
         raise BadInput("logs: none given; a sweep over traces needs at least one")
     traces = [x for log in sweep.logs for file in log_files(log) for x in load_traces(file, sweep, sweep.each)]
     check_columns(sweep.each, [trace.log for trace in traces])
-    long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
-    if not long:
+    long_traces = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
+    if not long_traces:
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
-    names = number_repeats(short_names(long), range(len(long)))
-    named = [x._replace(records=x.records._replace(name=name)) for x, name in zip(long, names, strict=True)]
+    names = number_repeats(short_names(long_traces), range(len(long_traces)))
+    named = [x._replace(records=x.records._replace(name=name)) for x, name in zip(long_traces, names, strict=True)]
     windows = neighbours(named, sweep.each, environment.sources)
     if not windows:
         raise BadInput(
@@ -403,7 +403,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
         )
     base = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
     sources = [prepare(replace(base, score=x[0].score), [trace.records for trace in x]) for x in windows]
-    return tuple(sources), len(traces) - len(long)
+    return tuple(sources), len(traces) - len(long_traces)
 
 
 def _describe(source: PreparedSource) -> dict[str, Any]:
@@ -447,16 +447,16 @@ def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, 
 
 def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name: str) -> None:
     """Raise Mismatch unless batches of a source, in order and with their folders, cover each trial once."""
-    reached = 0
+    expected = 0
     for batch, path in batches:
-        if batch.first != reached:
-            problem = "is missing" if batch.first > reached else "is given twice"
+        if batch.first != expected:
+            problem = "is missing" if batch.first > expected else "is given twice"
             raise Mismatch(
-                f"trial {min(batch.first, reached)} {problem} ({path} has {batch.first} to {batch.last} of {name})"
+                f"trial {min(batch.first, expected)} {problem} ({path} has {batch.first} to {batch.last} of {name})"
             )
-        reached = batch.last + 1
-    if reached != trials:
-        raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1} of {name})")
+        expected = batch.last + 1
+    if expected != trials:
+        raise Mismatch(f"trial {expected} is missing (the sweep has 0 to {trials - 1} of {name})")
 
 
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:

@@ -191,7 +191,7 @@ def make_pool(
 
 def draw_index(weights: Any, draw: Any) -> Any:
     """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform in [0, 1)."""
-    import jax.numpy as jnp  # here, since sweeps without adaptive environments import this file too
+    import jax.numpy as jnp  # imported here: sweeps without adaptive environments import this file, too
 
     cumulative = jnp.cumsum(weights)
     # draw * sum can round up to the sum itself: clip the index

@@ -150,15 +150,15 @@ class OmniscientQuery(NamedTuple):
 def omniscient_init(pool: AdaptivePool) -> OmniscientState:
     """Start with all records and a learner whose arms are equally likely."""
     arms = pool.grid.shape[0]
-    mean_answers, nothing = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
-    return OmniscientState(jnp.asarray(pool.counts), nothing, nothing, mean_answers, _score_separation(pool))
+    mean_answers, zeros = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
+    return OmniscientState(jnp.asarray(pool.counts), zeros, zeros, mean_answers, _score_separation(pool))
 
 
 def _score_separation(pool: AdaptivePool) -> Any:
     # AUC by cut: the share of (right, wrong) pairs in which the right record has the higher score
     count, wrong = jnp.asarray(pool.counts).astype(jnp.float64), jnp.asarray(pool.errors) >= WRONG
-    nothing = jnp.zeros(pool.grid.shape[0])
-    right, lower = (nothing.at[pool.cuts].add(jnp.where(chosen, count, 0.0)) for chosen in (~wrong, wrong))
+    zeros = jnp.zeros(pool.grid.shape[0])
+    right, lower = (zeros.at[pool.cuts].add(jnp.where(chosen, count, 0.0)) for chosen in (~wrong, wrong))
     pairs = jnp.sum(right) * jnp.sum(lower)
     ordered = jnp.sum(right * (jnp.cumsum(lower) - lower / 2))  # ties count half
     return jnp.maximum(2 * ordered / jnp.maximum(pairs, 1.0) - 1, 0.0)

@@ -31,8 +31,8 @@ class DialogueState(NamedTuple):
 
 def init(pool: AdaptivePool) -> DialogueState:
     """Start without questions left, so that round 1 begins a topic."""
-    nothing, never = jnp.zeros((), jnp.int32), jnp.asarray(False)
-    return DialogueState(nothing, nothing, never, never, never)
+    zero, false = jnp.zeros((), jnp.int32), jnp.asarray(False)
+    return DialogueState(zero, zero, false, false, false)
 
 
 def topic_traits(pool: AdaptivePool, topic: Any) -> tuple[Any, Any]:

@@ -66,11 +66,11 @@ def categories(log: str, layout: Layout) -> Categories:
     path, selection = parse_log(log)
     excluded = {layout.score, layout.error, layout.correct, "error", "correct", *selection}
     names = [name for name in files.columns(path) if name not in excluded and not name.startswith("score")]
-    named = [name for name in QUESTION_COLUMNS if name in names][:1]
-    candidates = [name for name in names if name not in named][: files.WIDE_HEADER]
-    columns = files.levels(path, dict.fromkeys(candidates, MOST_VALUES) | dict.fromkeys(named, UNLIMITED))
-    questions = [columns.pop(name).places for name in named if name in columns]
-    return Categories(columns, next(iter(named), None), next(iter(questions), None))
+    question_names = [name for name in QUESTION_COLUMNS if name in names][:1]
+    candidates = [name for name in names if name not in question_names][: files.WIDE_HEADER]
+    columns = files.levels(path, dict.fromkeys(candidates, MOST_VALUES) | dict.fromkeys(question_names, UNLIMITED))
+    questions = [columns.pop(name).places for name in question_names if name in columns]
+    return Categories(columns, next(iter(question_names), None), next(iter(questions), None))
 
 
 def pooled(
@@ -194,9 +194,9 @@ def p_value_of(high: Any, count: Any, all_high: Any, total: Any) -> Any:
     low, high_left = count - high, all_high - high
     low_left = total - count - high_left
     log_first = _log_choose(count, high) + _log_choose(total - count, high_left) - _log_choose(total, all_high)
-    up = _tail(log_first, low * high_left / ((high + 1) * (low_left + 1)))
-    down = _tail(log_first, high * low_left / ((low + 1) * (high_left + 1)))
-    return np.minimum(1.0, 2 * np.minimum(up, down))
+    upper_tail = _tail(log_first, low * high_left / ((high + 1) * (low_left + 1)))
+    lower_tail = _tail(log_first, high * low_left / ((low + 1) * (high_left + 1)))
+    return np.minimum(1.0, 2 * np.minimum(upper_tail, lower_tail))
 
 
 def _measures(values: Sequence[Any]) -> bool:
@@ -230,7 +230,7 @@ class Finding(NamedTuple):
 
     word: str  # one of WORDS
     text: str  # one line: what was found, what it means and what to do
-    command: str  # that the end of the text announces; empty if it names none
+    command: str  # to which the end of the text leads; empty if there is none
 
 
 def diagnose(
@@ -249,7 +249,7 @@ def diagnose(
     if not len(scores):
         return []
     differing, drift = pooled(categories.columns, records, rows, alphas), find_drift(scores, errors)
-    inverted, coarse = _inverted(scores, errors), _coarse(scores)  # which explain wrong tops, and ties
+    inverted, coarse = _inverted(scores, errors), _coarse(scores)  # these explain wrong tops and ties
     texts = (
         inverted,
         coarse,
@@ -297,10 +297,10 @@ def _coarse(scores: Floats) -> str | None:
     values = np.unique(scores)
     if len(values) > 2 or len(scores) < LEAST_ROWS:
         return None
-    named = [f"{value:.10g}" for value in values]
-    top_part = f"those with {named[-1]}, " if len(named) > 1 else ""
+    texts = [f"{value:.10g}" for value in values]
+    top_part = f"those with {texts[-1]}, " if len(texts) > 1 else ""
     return (
-        f"the score has only the value{'s' * (len(named) > 1)} {' and '.join(named)}: a threshold answers all "
+        f"the score has only the value{'s' * (len(texts) > 1)} {' and '.join(texts)}: a threshold answers all "
         f"records, {top_part}or nothing; a confidence with more values lets a learner choose"
     )
 
@@ -325,7 +325,7 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
         return None
     _, lowest, top, lower = worst
     shares = [(answerable(scores[~top], errors[~top], x), answerable(scores, errors, x), x) for x in alphas]
-    without, share, alpha = max(shares, key=lambda each: each[0] - each[1])
+    without, share, alpha = max(shares, key=lambda x: x[0] - x[1])
     gain = f"; without them, {without:.1%} would be answerable at alpha = {alpha:g}, now {share:.1%}"
     return (
         f"the top scores are wrong more often than the next: of the {top.sum()} records that score at least "
@@ -339,8 +339,8 @@ def _pools(differing: Sequence[PooledColumn]) -> str | None:
     """Report the columns whose values differ."""
     if not differing:
         return None
-    named = differing[:NAMED_COLUMNS]
-    texts = [_describe(column, "error rate " if column is differing[0] else "") for column in named]
+    shown = differing[:NAMED_COLUMNS]
+    texts = [_describe(column, "error rate " if column is differing[0] else "") for column in shown]
     texts += [f"those of {len(differing) - NAMED_COLUMNS} more columns"] if len(differing) > NAMED_COLUMNS else []
     return f"this log pools {', '.join(texts)}: what holds for all may fail for a part; look at each with:"
 
@@ -364,13 +364,13 @@ def find_drift(scores: Floats, errors: Floats) -> str | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = part_sums[1] / part_sums[0]
         outside = (all_sums[1] - part_sums[1]) / (all_sums[0] - part_sums[0])
-    apart = np.nan_to_num(np.abs(rates - outside))  # NaN where a part or all others have no answers
+    distances = np.nan_to_num(np.abs(rates - outside))  # NaN where a part or all others have no answers
     p_values = p_value_of(part_sums[2], part_sums[0], all_sums[2], all_sums[0])
-    reported = (apart >= APART) & (p_values * apart.size < CHANCE)
+    reported = (distances >= APART) & (p_values * distances.size < CHANCE)
     if not reported.any():
         return None
     level = int(reported.any(axis=0).argmax())  # the error rate of all records first
-    part = int(np.where(reported[:, level], apart[:, level], 0).argmax())
+    part = int(np.where(reported[:, level], distances[:, level], 0).argmax())
     scope = f" of those that score at least {deciles(scores)[level]:.6g}," if level else ""
     span = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
     return f"the log drifts:{scope} {rates[part, level]:.1%} are wrong {span}, {outside[part, level]:.1%} elsewhere"

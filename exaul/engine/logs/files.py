@@ -31,7 +31,7 @@ ENCODING = "utf-8-sig"
 GROWTH = 10  # bytes in memory per byte of a text log (chosen)
 LINE = 2**24  # largest line of a log, in bytes (chosen)
 csv.field_size_limit(LINE)
-WIDE_HEADER = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
+WIDE_HEADER = 1000  # columns; of a CSV with more, only the requested ones are kept in memory
 CELL_BYTES = 100  # bytes in memory per cell of a Parquet file (chosen)
 SAMPLED_ROWS = 10_000  # rows (chosen) that are counted before a whole column is factorized
 # Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
@@ -160,7 +160,7 @@ def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     try:
         table = parse(sep=sep, skipinitialspace=sep == " ")
     except pd.errors.ParserWarning:
-        _csv_header(path, sep, 0)  # which names the row
+        _csv_header(path, sep, 0)  # raises an error that names the row
         raise
     return table.set_axis(range(1, len(table) + 1))
 
@@ -169,14 +169,14 @@ def _open(path: Path) -> Any:
     return get_handle(path, "r", encoding=ENCODING, compression="infer")
 
 
-def _csv_header(path: Path, sep: str, wide: int = WIDE_HEADER) -> list[str]:
-    """Return the first row of a CSV. Raise ValueError if it is ``wide``, and a later row is longer."""
-    with _open(path) as handles:  # several spaces separate as one does
+def _csv_header(path: Path, sep: str, limit: int = WIDE_HEADER) -> list[str]:
+    """Return the first row of a CSV. If it has over ``limit`` cells, raise ValueError if a later row has more."""
+    with _open(path) as handles:  # several spaces separate like one
         reader = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
-        rows = (row for row in reader if len(row) > 1 or "".join(row).strip())  # as pandas
+        rows = (row for row in reader if len(row) > 1 or "".join(row).strip())  # pandas skips blank rows, too
         header = next(rows, [])
         # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
-        for number, row in enumerate(rows if len(header) > wide else (), 1):
+        for number, row in enumerate(rows if len(header) > limit else (), 1):
             if len(row) > len(header):
                 raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
     return header
@@ -311,10 +311,10 @@ def save(table: pd.DataFrame, path: Path | TextIO) -> None:
     """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
     texts = {name: table[name].unique() for name in table if not pd.api.types.is_numeric_dtype(table[name])}
     # The csv module of Python 3.11 quotes no carriage return, where readers end the row: then quote all texts.
-    breaks = any(isinstance(x, str) and "\r" in x for cells in (table, *texts.values()) for x in cells)
+    has_return = any(isinstance(x, str) and "\r" in x for cells in (table, *texts.values()) for x in cells)
     formulas = [name for name, cells in texts.items() if any(map(_is_formula, cells))]
     escaped = {str(x): [f"'{cell}" if _is_formula(cell) else cell for cell in table[x]] for x in formulas}
-    quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
+    quoting = csv.QUOTE_NONNUMERIC if has_return else csv.QUOTE_MINIMAL
     table.assign(**escaped).to_csv(path, index=False, quoting=quoting)
 
 

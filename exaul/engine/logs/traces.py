@@ -82,15 +82,15 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
     columns = files.columns(path)
     label = label_of(path, columns, layout)
     require_columns(path, columns, (label[0], *selection))
-    apart = [name for name in each if name in columns]
-    scores = [name for name in columns if name.startswith(layout.score) and name not in (label[0], *apart)]
+    separating = [name for name in each if name in columns]
+    scores = [name for name in columns if name.startswith(layout.score) and name not in (label[0], *separating)]
     scores = [layout.score] if layout.score in columns else scores
     if not scores:
         raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(columns)}")
-    cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *apart, *selection])), selection)
+    cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *separating, *selection])), selection)
     errors = cells.errors(label, True)
     places: dict[tuple[str, ...], list[int]] = {}
-    keys = zip(*map(cells.texts, apart), strict=True) if apart else [()] * len(errors)
+    keys = zip(*map(cells.texts, separating), strict=True) if separating else [()] * len(errors)
     for position, key in enumerate(keys):
         places.setdefault(key, []).append(position)
     sha256, traces = file_hash(path), []
@@ -100,7 +100,7 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
         for key in sorted(places):
             rows = np.array(places[key])
             complete = rows[~np.isnan(values[rows] + errors[rows])]
-            terms = selection | dict(zip(apart, key, strict=True))
+            terms = selection | dict(zip(separating, key, strict=True))
             trace_log = name_with_values(str(path), terms)
             # a value such as "b,c=d" would be read back as two terms
             if parse_log(trace_log) != (path, terms):
@@ -130,7 +130,7 @@ def neighbours(traces: Sequence[Trace], each: Sequence[str], number: int) -> lis
 
 
 def short_names(traces: Sequence[Trace]) -> list[str]:
-    """Return names without what they repeat: values that all traces share, and values in the name of their log.
+    """Return names without repetitions: values that all traces share, and values in the name of their log.
 
     A value is in the name of its log only if all traces of the log have it. If two short names would be the same,
     they keep what the log's name says.
@@ -144,8 +144,8 @@ def short_names(traces: Sequence[Trace]) -> list[str]:
         in_stem = {x for x, value in values.items() if len(in_log[trace.path][x]) == 1 and _letters(value) in stem}
         names.append(source_name(trace.path, values))
         short.append(source_name(trace.path, {x: value for x, value in values.items() if x not in in_stem}))
-    times = Counter(short)
-    return [name if times[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
+    counts = Counter(short)
+    return [name if counts[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
 
 
 def _letters(text: str) -> str:

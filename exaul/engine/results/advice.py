@@ -1,4 +1,4 @@
-"""Advice: whether to use ``aci-rank`` on questions like those of a log, judged on records that it has not seen.
+"""Advise whether to use ``aci-rank`` on questions like those of a log, judged on records that it has not seen.
 
 The log is cut into halves. The learner starts from one half and plays the other: once in the order of the log, and
 30 times with random halves. Beside it, the threshold that a user would read off the first half plays the same
@@ -28,7 +28,7 @@ from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
-FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; at alpha below .02, one of 1.5 alpha
+FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below alpha = 0.02, one of 1.5 alpha
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
@@ -37,7 +37,7 @@ SEED = 0  # of the random halves: the advice of a log is the same whatever the s
 
 
 def is_near(fdr: Any, alpha: Any) -> Any:
-    """Return whether an FDR counts as held at alpha: at most alpha + .01, and 1.5 alpha.
+    """Return whether an FDR counts as held at alpha: at most alpha + 0.01 and 1.5 alpha.
 
     ``fdr_within_01`` of ``traces.csv`` has the first limit alone, as its name says.
     """
@@ -120,7 +120,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
 
 
 def _spread(name: str, values: Floats) -> dict[str, float]:
-    """Return mean and quantiles over the random halves, and the value in order, which is the first."""
+    """Return mean and quantiles over the random halves, and the value in the order of the log, given first."""
     in_order, shuffled = values[0], values[1:][~np.isnan(values[1:])]
     low, high = np.quantile(shuffled, (LOW, HIGH)) if len(shuffled) else (np.nan, np.nan)
     mean = shuffled.mean() if len(shuffled) else np.nan

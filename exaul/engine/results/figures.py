@@ -50,7 +50,7 @@ _SIZES = {"*": 5.5, ".": 6}  # of markers that look smaller than others
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS = 3  # most panels in a row
-PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
+PANELS = 24  # most panels in a figure; beyond that, the last one lists the omitted ones
 _LISTED = 8  # most names in this list
 _NAMED = 24  # most dots in a figure with a name beside each; beyond that there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
@@ -84,7 +84,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
     silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
     curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
-    curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # that of best-fixed holds at T alone
+    curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
     log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
     for name, (curve, label, bound, linear) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
@@ -232,9 +232,9 @@ def over_time(
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
     note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent)
     if dotted:
-        names, lacks = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
-        names = names.where(lacks.groupby(names).transform("all"), drawn["learner"])  # one for all its rates
-        none = f" (none for {plain(', '.join(names[lacks].unique()))})" if lacks.any() else ""
+        names, is_missing = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
+        names = names.where(is_missing.groupby(names).transform("all"), drawn["learner"])  # one name for all rates
+        none = f" (none for {plain(', '.join(names[is_missing].unique()))})" if is_missing.any() else ""
         note += f"; dotted: {'limit on any sequence' if dotted == 'risk_bound' else 'proven limit at each t'}{none}"
     add_legend(figure, panels, note)
     return figure
@@ -355,8 +355,8 @@ def scatter(table: Table, above: str, note: str) -> Figure:
     margin = 0.04 * (high - low) or 0.01
     for axes, rows in panels:
         for style, alpha, dots in styled_lines(rows, "alpha"):
-            look = style | {"linestyle": "", "alpha": 0.5}
-            axes.plot(dots["of_answerable"], dots[above], label=_named("alpha", alpha), **look)
+            dot_style = style | {"linestyle": "", "alpha": 0.5}
+            axes.plot(dots["of_answerable"], dots[above], label=_named("alpha", alpha), **dot_style)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
@@ -396,11 +396,11 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
     """
     lines, by_learner = list(rows.groupby(column, sort=False)), column == "learner"
     names = [value.partition(", ")[0] if by_learner else value for value, _ in lines]
-    looks = dict(zip(dict.fromkeys([*(LEARNERS if by_learner else ()), *names]), _styles(), strict=False))
+    styles = dict(zip(dict.fromkeys([*(LEARNERS if by_learner else ()), *names]), _styles(), strict=False))
     for index, (name, (value, line)) in enumerate(zip(names, lines, strict=True)):
         white = 0.5 * names[:index].count(name) / max(names.count(name) - 1, 1)
-        color = tuple(white + (1 - white) * part for part in to_rgb(looks[name]["color"]))
-        yield looks[name] | {"color": color}, value, line
+        color = tuple(white + (1 - white) * part for part in to_rgb(styles[name]["color"]))
+        yield styles[name] | {"color": color}, value, line
 
 
 def _styles() -> Iterator[dict[str, Any]]:

@@ -144,7 +144,7 @@ class Result:
     def to_latex(self) -> str:
         """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.
 
-        Over traces there is a row for each, whose name is before that of the learner.
+        Over traces each trace has its rows, with its name before the learner's.
         """
         sources = "" if self.traces is None else self.trials["source"] + ", "
         return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
@@ -213,7 +213,7 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
 
 
 def load_tables(path: Path, names: Sequence[str]) -> dict[str, Table]:
-    """Return those of the named tables that are in a folder of results; BadInput if one is unreadable."""
+    """Return the tables among ``names`` that a folder of results has; BadInput if one is unreadable."""
     return {name: files.load(path / f"{name}.csv") for name in names if (path / f"{name}.csv").exists()}
 
 

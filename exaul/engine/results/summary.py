@@ -96,7 +96,7 @@ def summarize(
     condition: str = "",
     width: int | None = None,
 ) -> str:
-    """Return what a user decides by: a table for each alpha, with one line per learner and cell.
+    """Return the tables by which a user decides: one for each alpha, with one line per learner and cell.
 
     Args:
         trials: as in ``trials.csv``.
@@ -106,11 +106,11 @@ def summarize(
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
-    parts, is_limited, starred = list[str](), bool((trials["risk_bound"] > 0).any()), False
+    parts, is_limited, is_starred = list[str](), bool((trials["risk_bound"] > 0).any()), False
     for alpha, block in trials.groupby("alpha", sort=False):
         cells, best, rows = list(_cells(block, ("learner", "lambda"))), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
-        starred |= bool(indent)
+        is_starred |= bool(indent)
         for cell, cell_rows in cells:
             name = cell.pop("learner")
             row = {
@@ -126,8 +126,8 @@ def summarize(
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if from_log else ", if it starts from a log, which it does not here"
     aims = "it aims at the target, so trials end a little above or below it"
-    legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if starred else []
-    if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # it may be too narrow
+    legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
+    if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         meaning = f"at most alpha x its answers + this number are wrong, {ALWAYS}{condition}"
         legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
     if "best-fixed" in set(trials["learner"]):
@@ -343,7 +343,7 @@ def _limit(bounds: Any) -> str:
 
 
 def _rounded_up(bounds: Any) -> str:
-    """Return the mean of bounds of the FDR; "-" without one, or if it says nothing."""
+    """Return the mean of bounds of the FDR; "-" without one, or if it is at least 1."""
     bound = bounds.mean(skipna=False)
     return round_up(bound) if bound < 1 else "-"
 
@@ -353,7 +353,7 @@ def _answered(rows: Table) -> Any:
 
 
 def _regret_bound(rows: Table) -> tuple[str, str]:
-    """Return the mean regret as a part of its bound, and the trials above the bound; "-" without one."""
+    """Return the mean regret divided by its bound, and the trials above the bound; "-" without one."""
     bound, count = rows["regret_bound"].iloc[0], len(rows)
     if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
         return "-", "-"

@@ -49,7 +49,7 @@ def format_table(
 
     Args:
         rows: texts, or numbers to align, by title of the column. The most important columns come first: a narrow
-            terminal shows no last ones. A title may have several lines.
+            terminal omits the last ones. A title may have several lines.
         width: of the terminal, in cells; None for all columns.
         meanings: explanations by title.
         names: number of first columns that are aligned left, and cut if they are too long.

@@ -85,20 +85,20 @@ def _risk_bound(
 
 
 def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
-    """Return what the tables have of each cell; eta is NaN if it is a step."""
+    """Return the fields of each cell for the tables; of eta and step, NaN for the one that the learner lacks."""
     eta, gamma = learner.rates_at_end
-    nothing, cells = np.full_like(eta, np.nan), learner.cells
+    nans, cells = np.full_like(eta, np.nan), learner.cells
     return cells._asdict() | {
         "answer_cost": source.answer_cost[cells.pair],
         "abstain_cost": source.abstain_cost[cells.pair],
-        "eta": eta if learner.definition.rate == "eta" else nothing,
-        "step": eta if learner.definition.rate == "step" else nothing,
+        "eta": eta if learner.definition.rate == "eta" else nans,
+        "step": eta if learner.definition.rate == "step" else nans,
         "gamma": gamma,
     }
 
 
 def of_learners(totals: Totals) -> list[Totals]:
-    """Return for each learner the arrays of it and of all, by field, and its name as ``learner``."""
+    """Return for each learner its own and the shared arrays, by field, and its name as ``learner``."""
     by_learner = {str(name): {"learner": np.asarray(name)} for name in totals["learners"]}
     for key, x in totals.items():
         field, _, learner = key.partition("/")

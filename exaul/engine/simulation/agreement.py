@@ -31,8 +31,8 @@ SIZES = 300, 2000
 
 # Two programs with probabilities P and P' of answering decide differently with probability |P - P'| in a round, and
 # then play different games. So the number of copies that part from ``dense``, divided by the decisions until they
-# do, estimates the mean error of P; where an arm is drawn (exp3-ix), also what another arm with the same decision
-# changes later. The largest that is accepted: none in float64; in float32 some seventy times the mean error of P
+# do, estimates the mean error of P (and, where an arm is drawn, what another arm with the same decision changes
+# later). The largest estimate that is accepted is 0 in float64; in float32, some seventy times the mean error of P
 # that rounding makes (measured, up to 7e-8).
 TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 
@@ -52,8 +52,8 @@ def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int,
         reference: the same, on the other backend.
     """
     differs = decisions != reference
-    parts = differs.any(axis=0)
-    return int(parts.sum()), int(np.where(parts, differs.argmax(axis=0) + 1, len(differs)).sum())
+    is_parted = differs.any(axis=0)
+    return int(is_parted.sum()), int(np.where(is_parted, differs.argmax(axis=0) + 1, len(differs)).sum())
 
 
 def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = False) -> tuple[Floats, Any]:
@@ -91,12 +91,12 @@ def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = Fals
 
 @cache
 def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision: str) -> bool:
-    """Return whether a learner, with its name, decides on a backend of this device as on ``dense`` in float64.
+    """Return whether a learner, called ``name``, decides on a backend of this device as on ``dense`` in float64.
 
     The result is printed, and cached on disk for this device, these versions and sources. After an exception (for
     example, a compiler does not know the device) it is False, and not cached on disk.
     """
-    # the name is a hash of everything that can change the outcome: a new driver, version or source checks again
+    # the file name is a hash of all that can change the outcome: a new driver, version or source is checked again
     user_hash = registry.is_user_code(name) and module_hash(name)
     content = name, backend_name, precision, device(), versions(), engine_hash(), user_hash
     folder, digest = cache_folder(), hashlib.sha256(repr(content).encode()).hexdigest()[:32]
@@ -116,8 +116,8 @@ def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision
     exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"))
     parted, decisions = count_parted(decided, exact)
     agrees = parted <= TOLERANCE[precision] * decisions
-    differs = f"differs from dense in {parted} of {COPIES} copies, and is not used"
-    print(f"{title}: {'decides as dense does' if agrees else differs}", file=sys.stderr)
+    refusal = f"differs from dense in {parted} of {COPIES} copies, and is not used"
+    print(f"{title}: {'decides as dense does' if agrees else refusal}", file=sys.stderr)
     if cached is not None:
         cached.write_text(str(int(agrees)))
     return agrees

@@ -249,8 +249,8 @@ def largest_batch(source: PreparedSource) -> int:
         host = min(host, bound_resources(source, 1).host + LARGE_BATCH)
     count = len(source.trials)
     while count > 1:
-        needed = bound_resources(source, count)
-        if needed.host <= host and needed.device <= device:
+        resources = bound_resources(source, count)
+        if resources.host <= host and resources.device <= device:
             break
         count = -(-count // 2)
     return count
@@ -261,7 +261,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
 
     The bytes of a state follow from its shape, so that nothing is compiled.
     """
-    cpu, adaptive, points = machine.platform() == "cpu", source.is_adaptive, len(source.checkpoints)
+    on_cpu, is_adaptive, points = machine.platform() == "cpu", source.is_adaptive, len(source.checkpoints)
     arms, learners = len(source.grid), source.learners
     largest = max(len(learner.cells.pair) for learner in learners) * trials
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
@@ -273,19 +273,19 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
         states += copies * COPIED * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
         totals += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
-        totals += copies * points * 8 * (1 + len(ASKED)) * adaptive
-    rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(largest if adaptive else trials)) * BLOCK
-    # of records, one chunk is made while one is simulated
-    chunk = rounds * streams * (12 * len(learners) if adaptive else 2 * RECORD_BYTES)
-    hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if adaptive else 1)
+        totals += copies * points * 8 * (1 + len(ASKED)) * is_adaptive
+    rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(largest if is_adaptive else trials)) * BLOCK
+    # the records of one chunk are made while another is simulated
+    chunk = rounds * streams * (12 * len(learners) if is_adaptive else 2 * RECORD_BYTES)
+    hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if is_adaptive else 1)
     slices = max(largest, min(SLICE, largest * points)) * CURVE_BYTES
     tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.on_host for learner in learners)
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
-    host = BASE + machine.resident_bytes() + programs + chunk + hindsight + totals + tables + states * cpu
+    host = BASE + machine.resident_bytes() + programs + chunk + hindsight + totals + tables + states * on_cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
     # programs for a device hold up to three times as much (as XLA compiles them for an H100)
-    device = 0 if cpu else 3 * (states + hindsight * (not adaptive)) + 16 * largest * points + pools
+    device = 0 if on_cpu else 3 * (states + hindsight * (not is_adaptive)) + 16 * largest * points + pools
     cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
     saved = states // COPIED + all_trials * cells * points * 16
     disk = ROW_BYTES * cells * (all_trials + points) + FIGURE_BYTES + saved
@@ -316,17 +316,17 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
 def describe_needs(source: PreparedSource) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
     size = largest_batch(source)
-    needed = bound_resources(source, size)
+    resources = bound_resources(source, size)
     cells = sum(len(learner.cells.pair) for learner in source.learners)
     copies = cells * len(source.trials)
     many = -(-len(source.trials) // size)
-    on_device = f", {machine.show_bytes(needed.device)} on the device" * bool(needed.device)
+    on_device = f", {machine.show_bytes(resources.device)} on the device" * bool(resources.device)
     show, free = machine.show_bytes, machine.host_memory()
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {size:,} trials"),
         ("rounds", f"{source.horizon:,} of each copy, {copies * source.horizon:,} in all"),
-        ("memory", f"at most {show(needed.host)} ({show(free)} free){on_device}"),
-        ("disk", f"at most {show(needed.disk)}, with the state while it runs"),
+        ("memory", f"at most {show(resources.host)} ({show(free)} free){on_device}"),
+        ("disk", f"at most {show(resources.disk)}, with the state while it runs"),
     ]
     return "\n".join(f"{name:<10}{text}" for name, text in rows)

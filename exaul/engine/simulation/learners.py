@@ -38,33 +38,33 @@ from exaul.kernels.native import NativeBackend
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
-    adaptive = isinstance(environment, Adaptive)
-    if sweep.backend in (None, *BY_ROUNDS) or (not adaptive and sweep.feedback == PERFECT_FEEDBACK):
+    is_adaptive = isinstance(environment, Adaptive)
+    if sweep.backend in (None, *BY_ROUNDS) or (not is_adaptive and sweep.feedback == PERFECT_FEEDBACK):
         return
-    reason = f"{sweep.environment} is adaptive, and" if adaptive else "with imperfect feedback"
+    reason = f"{sweep.environment} is adaptive, and" if is_adaptive else "with imperfect feedback"
     raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(BY_ROUNDS)}")
 
 
 def feedback_of(sweep: Sweep, learner: Learner[Any]) -> Feedback:
-    """Return the feedback that a learner gets in a sweep: perfect, unless it learns from that of its answers."""
+    """Return the feedback that a learner gets in a sweep: perfect if it reads all errors, or those in hindsight."""
     return sweep.feedback if learner.feedback in ("bandit", "none") else PERFECT_FEEDBACK
 
 
-def with_feedback(name: str, learner: Learner[Any], inner: Any, feedback: Feedback, rates: Rates) -> Any:
-    """Return a learner on a backend, in which feedback comes late or never if it is imperfect.
+def with_feedback(name: str, learner: Learner[Any], backend: Any, feedback: Feedback, rates: Rates) -> Any:
+    """Return ``backend``, with feedback that comes late or never if it is imperfect.
 
     Raises:
         BadInput: the learner cannot learn from delayed or missing feedback.
     """
     if feedback == PERFECT_FEEDBACK:
-        return inner
+        return backend
     from exaul.kernels import delayed  # which imports JAX
 
     if isinstance(learner.rule, Own):
         raise BadInput(f"learners: {name} found; a learner of your own class needs perfect feedback in a sweep")
     if feedback.reserve:
         check_reserve(name, learner)
-    return delayed.make(inner, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
+    return delayed.make(backend, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
 
 
 def choose_backend(
@@ -169,7 +169,7 @@ class PreparedLearner(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the learner uses one arm in every round, perhaps that of least loss in hindsight."""
+        """Whether the learner uses one arm in every round, perhaps the arm of least loss in hindsight."""
         return isinstance(self.definition.rule, Fixed)
 
     def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
@@ -222,12 +222,12 @@ def prepare_learner(
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     ends = {"best": checkpoints, "abstaining": checkpoints[-1:], "paper": checkpoints[-1:]}
-    nothing = {field: np.full((len(t), len(cells.pair)), np.nan) for field, t in ends.items()}
+    nans = {field: np.full((len(t), len(cells.pair)), np.nan) for field, t in ends.items()}
     largest = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend_name, backend = choose_backend(name, learner, sweep, environment, largest, horizon)
     feedback = feedback_of(sweep, learner)
     backend = with_feedback(name, learner, backend, feedback, rates)
-    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nothing, feedback, start)
+    prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nans, feedback, start)
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
         for subset, cell_rates in prepared.rates_of_cells():

@@ -46,11 +46,11 @@ class PreparedSource:
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
     all_records: tuple[Records, ...]  # of the logs or profiles
-    records: tuple[Records, ...]  # of these, that are played
+    records: tuple[Records, ...]  # those that are played
     log: Records | None  # of ``warm_start``
-    log_names: dict[str, str]  # by learner, of the log from which it starts, if it does
-    trials: NDArray[np.int64]  # by number; those of this shard or batch
-    # of all combinations of alpha and lambda, [pairs] each; the cells of a learner add those of its rates
+    log_names: dict[str, str]  # by learner, name of the log from which it starts, if any
+    trials: NDArray[np.int64]  # numbers of the trials of this shard or batch
+    # of all pairs of alpha and lambda, [pairs] each; a learner's cells combine them with its rates
     answer_cost: Floats  # loss of an answer per unit of error
     abstain_cost: Floats  # loss of an abstention
 
@@ -124,15 +124,15 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, PAPER_HORIZON if sweep.horizon is None else sweep.horizon, len(learners))
     all_records = _load_records(sweep, environment, records)
-    loaded, log = _split_log(sweep, environment, all_records)
-    horizon = _resolve_horizon(sweep, environment, loaded)
+    played, log = _split_log(sweep, environment, all_records)
+    horizon = _resolve_horizon(sweep, environment, played)
     points, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     if log is not None and sweep.grid == LOG_GRID:
         grid = log_grid(sweep.arms or LOG_ARMS, log.scores)
     else:
-        grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in loaded]))
+        grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
     logs = dict.fromkeys(learners, log)
     if registry.FROM_LOG in learners:
         first = all_records[0]
@@ -161,7 +161,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         checkpoints=points,
         grid=grid,
         all_records=all_records,
-        records=loaded,
+        records=played,
         log=log,
         log_names={name: x.name for name, x in logs.items() if x is not None},
         trials=np.array(sweep.trial_numbers),
@@ -203,7 +203,7 @@ def _split_log(
     """Return the records that are played, and the log from which learners start.
 
     A fraction of the records is the first part of a log that is played in its own order, else a random part, drawn
-    from the seed alone. Of two sources it is a part of the first one, which is what one has in advance.
+    from the seed alone. With two sources, it is a part of the first, which alone is known in advance.
     """
     if sweep.warm_start is None:
         return records, None
@@ -241,11 +241,11 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
     for name in ("each", "least"):
         if getattr(sweep, name) != getattr(Sweep, name):
             raise BadInput(f"{name}: given, but this is one sweep, not one for each trace")
-    needed = environment.sources
-    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
+    sources = environment.sources
+    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:sources]
     kind, size = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
-    if size != needed:
-        raise BadInput(f"{kind}: {size} given; {sweep.environment} needs {needed}")
+    if size != sources:
+        raise BadInput(f"{kind}: {size} given; {sweep.environment} needs {sources}")
     if sweep.group is not None and isinstance(environment, Oblivious):
         raise BadInput(f"group: given, but {sweep.environment} does not choose among groups")
     if sweep.group is not None and any(text.startswith("groups=") for text in sweep.tunables):

@@ -74,8 +74,8 @@ def simulate_chunk(
     Args:
         environment: the ``Adaptive`` environment, else None.
         plan: the ``StreamPlan`` of an oblivious environment, else None.
-        now: of B copies.
-        chunk: of K blocks.
+        now: the carry of B copies.
+        chunk: K blocks.
         rates: [K].
         copies: [B].
         keys: [U], of the learners' draws.
@@ -170,8 +170,8 @@ def count_chunk(
             return jnp.min(losses, axis=2), jnp.argmin(losses, axis=2).astype(jnp.int32)
 
         shape = len(costs[0]), len(cuts)
-        nothing = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
-        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: nothing, y), x.checkpoint_rounds)
+        zeros = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
+        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), x.checkpoint_rounds)
         return (sums_after(jnp.sum(x.active, dtype=jnp.int32)), records_read), at_checkpoints
 
     return lax.scan(block, now, chunk)
@@ -184,7 +184,7 @@ class OnDevice(Saved):
     now: Any
 
     def launch(self, program: Any, static: Any, *arguments: Any) -> None:
-        """Call a program on a thread: those of all parts compile side by side. ``result()`` waits for it."""
+        """Call a program on a thread, so that those of all parts compile side by side. ``result()`` waits."""
 
         def call() -> Any:
             with jax.enable_x64(True):  # in this thread; arrays of NumPy, from a save, cannot be donated
@@ -195,13 +195,13 @@ class OnDevice(Saved):
 
     @property
     def leaves(self) -> list[Any]:
-        """The arrays, whatever trees a learner of the user's has; the next chunk begins with them."""
+        """The arrays of ``now``, with which the next chunk begins."""
         self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
         return jax.tree.leaves(self.now)
 
 
 class DeviceBestArms(OnDevice, BestArmCounter):
-    """The arms of least loss, counted on a device from records that it makes itself: a host would fall behind."""
+    """The arms of least loss, counted on a device from records that it makes: a host would fall behind."""
 
     changing = "leaves", "best_loss", "best_arm"
 

@@ -1,7 +1,7 @@
 """Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them.
 
 A simulation (``NativeSimulation``, or ``JaxSimulation`` in JAX) is B copies of a learner on a backend; B is a
-multiple of ``machine.TILE``. It is made of the backend, the copies, what they start with, H, and ``TrialRecords``
+multiple of ``machine.TILE``. It is made of the backend, the copies, their start, H, and ``TrialRecords``
 (or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
 sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
@@ -114,7 +114,7 @@ class Questions(NamedTuple):
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
-    """Select the rates of blocks [K] from those of the horizon; gamma is 0 if there is eta alone."""
+    """Select the rates of blocks [K] from the rates of the horizon; gamma is 0 if there is eta alone."""
     # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
     eta, gamma = (x[np.minimum(blocks, len(x) - 1)] for x in rates)
     return Rates(eta, np.where(np.isnan(eta), gamma, np.nan_to_num(gamma)))
@@ -232,7 +232,7 @@ class AskedRecords(Saved):
     """The best arms in hindsight of B copies, and sums by kind over the records that they were asked.
 
     They are counted on the host, since a program of JAX that also counts is many times slower (measured). Every
-    copy is asked records of its own.
+    copy is asked other records.
     """
 
     changing = "sums", "running", "counter"

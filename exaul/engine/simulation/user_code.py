@@ -68,7 +68,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
 
 
 def _check_rule(learner: PreparedLearner, arms: int) -> None:
-    """Call the functions of a rule on numbers; BadInput if one returns another number than its type allows."""
+    """Call the functions of a rule on numbers; BadInput if one returns a number that its type excludes."""
     rule, rates = learner.definition.rule, rates_of_blocks(learner.rates, np.zeros(1, np.uint32))
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
     eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
@@ -76,8 +76,8 @@ def _check_rule(learner: PreparedLearner, arms: int) -> None:
     lower = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # other rules may return negative numbers
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or learner.definition.feedback == "full":
-            returned = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
-            for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
+            outputs = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
+            for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(outputs)):
                 if not np.isfinite(number) or number < lower:
                     raise BadInput(
                         f"learners: the rule of {learner.name} returns {number} if P = {P}, answered = {answered} "
@@ -113,9 +113,9 @@ def check_finite(learner: PreparedLearner, state: Any) -> None:
 def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
     """Try a user's ``choose_pool`` on arrays, compiled and traced; BadInput if it or its pool is wrong."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
-    nothing = Pool(np.ones(1, np.int32), np.zeros(1))
+    pool = Pool(np.ones(1, np.int32), np.zeros(1))
     streams = make_streams(
-        environment.choose_pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64)
+        environment.choose_pool, False, [pool] * environment.sources, horizon, 0, np.zeros(1, np.int64)
     )
     records_read = streams.no_records_read().astype(np.int64)
     with user_code_errors("environment: choose_pool of", name):

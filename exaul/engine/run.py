@@ -43,7 +43,7 @@ class PreparedSweep(NamedTuple):
     is_resumed: bool = False
 
     def source_of(self, batch: Batch) -> PreparedSource:
-        """Return the source of a batch, with its trials alone."""
+        """Return the source of a batch, with the trials of the batch alone."""
         return replace(self.sources[batch.source], trials=batch.trials)
 
 
@@ -170,7 +170,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
 
 
 def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
-    """Prepare the rest of an interrupted sweep, or return None if it has finished; as ``resume``."""
+    """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
     saved = read_manifest(Path(path))
     if "out" in given:
         raise BadInput("out: given together with resume, which names the folder")

@@ -27,7 +27,7 @@ class Categories(NamedTuple):
     """The columns of a log that separate its rows, and the one that names their questions."""
 
     columns: dict[str, files.CategoryColumn]  # those with at most MOST_VALUES values
-    question: str | None  # name of the column of QUESTION_COLUMNS
+    question: str | None  # name of the column, one of QUESTION_COLUMNS
     questions: NDArray[np.intp] | None  # number of each row's question; -1 if the cell is null
 
 
@@ -44,10 +44,10 @@ class PooledColumn(NamedTuple):
     """A column whose values differ."""
 
     column: str
-    values: int  # number of values with at least LEAST rows
+    values: int  # number of values with at least LEAST_ROWS rows
     lowest: float  # lowest error rate of a value
     highest: float
-    gain: OwnThreshold | None  # the largest, if a value answers APART more with its own threshold
+    gain: OwnThreshold | None  # the largest gain, if a value answers APART more with its own threshold
 
 
 class Answered(NamedTuple):

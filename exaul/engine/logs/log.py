@@ -113,7 +113,7 @@ class SelectedRows(NamedTuple):
         return 1 - labels if label[1] else labels
 
     def complete(self, score: str, label: tuple[str, bool], drop: bool) -> tuple[NDArray[Any], ...]:
-        """Return scores and errors of the selected rows [N] that have both, and their mask; BadInput if none has."""
+        """Return scores and errors of the selected rows [N] that have both, and their mask; BadInput if none do."""
         scores, errors = self.numbers(score, parse_score, drop), self.errors(label, drop)
         is_complete = ~np.isnan(scores + errors)
         if not is_complete.any():

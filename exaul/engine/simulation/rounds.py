@@ -113,10 +113,10 @@ def simulate_chunk(
         def one_game(learner_state: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
             """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
 
-            def one(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
+            def one_round(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
                 return play_round(learner, environment, pool, states, params, objective, *x)
 
-            return lax.scan(one, (reweigh(learner, learner_state, params), state), (*x, block.active))
+            return lax.scan(one_round, (reweigh(learner, learner_state, params), state), (*x, block.active))
 
         games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
         (state, asking), (answered, *questions) = games(state, now.environment, params, objective, draws, env_draws)
@@ -153,26 +153,26 @@ def count_chunk(
     """
     answer_cost, abstain_cost = (cost[:, :, None] for cost in costs)
 
-    def block(now: tuple[Array, Array], x: Chunk) -> Any:
+    def block(now: tuple[Array, Array], rounds: Chunk) -> Any:
         by_cut, records_read = now
-        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, x.block)
+        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, rounds.block)
         cuts, amounts = cuts.T, jnp.stack([jnp.ones_like(errors.T), errors.T])
 
-        def sums_after(rounds: Array) -> Array:
-            """Return the sums after some rounds of the block."""
-            counted = jnp.where(jnp.arange(BLOCK, dtype=jnp.int32) < rounds, amounts, 0.0)
+        def sums_after(count: Array) -> Array:
+            """Return the sums after ``count`` rounds of the block."""
+            counted = jnp.where(jnp.arange(BLOCK, dtype=jnp.int32) < count, amounts, 0.0)
             # One after the other: for both sums at once, XLA's kernel takes ten times as long (measured).
             return by_cut + lax.map(partial(jax.vmap(partial(_sum_by_cut, by_cut.shape[2])), cuts), counted)
 
-        def find(rounds: Array) -> tuple[Array, Array]:
-            abstained, below = jnp.cumsum(sums_after(rounds), axis=2)[:, None]
+        def find(count: Array) -> tuple[Array, Array]:
+            abstained, below = jnp.cumsum(sums_after(count), axis=2)[:, None]
             losses = answer_cost * (below[..., -1:] - below) + abstain_cost * abstained  # [pairs, R, H]
             return jnp.min(losses, axis=2), jnp.argmin(losses, axis=2).astype(jnp.int32)
 
         shape = len(costs[0]), len(cuts)
         zeros = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
-        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), x.checkpoint_rounds)
-        return (sums_after(jnp.sum(x.active, dtype=jnp.int32)), records_read), at_checkpoints
+        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), rounds.checkpoint_rounds)
+        return (sums_after(jnp.sum(rounds.active, dtype=jnp.int32)), records_read), at_checkpoints
 
     return lax.scan(block, now, chunk)
 

@@ -140,13 +140,13 @@ def make_chunks(
     """
     horizon = int(checkpoints[-1])
     blocks = -(-horizon // BLOCK)
-    home = (checkpoints - 1) // BLOCK  # block of each checkpoint
-    slots = int(np.bincount(home).max())
+    block_of = (checkpoints - 1) // BLOCK  # block of each checkpoint
+    slots = int(np.bincount(block_of).max())
     count = min(blocks, blocks_per_chunk(width, on_host))
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
-        for k in np.unique(home[(home >= first) & (home < first + count)]):
-            of_block = checkpoints[home == k] - k * BLOCK
+        for k in np.unique(block_of[(block_of >= first) & (block_of < first + count)]):
+            of_block = checkpoints[block_of == k] - k * BLOCK
             checkpoint_rounds[k - first, : len(of_block)] = of_block
         active = np.arange(count * BLOCK).reshape(count, BLOCK) < horizon - first * BLOCK
         yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)

@@ -60,7 +60,6 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     "exaul/commands/plan.py",
     *(f"exaul/kernels/{name}.py" for name in ("delayed", "game", "metrics", "records")),
     *(f"exaul/kernels/native/{name}.py" for name in ("ranked", "records", "backend")),
-    *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),
     *(f"experiments/{name}.py" for name in ("__main__", "beyond", "bounds", "impostors")),
     *(f"experiments/{name}.py" for name in ("registry", "run", "worst_case")),
 }

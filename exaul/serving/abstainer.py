@@ -84,14 +84,14 @@ class Abstainer:
         drop_missing: bool = False,
         **configuration: Any,
     ) -> None:
-        """Create an Abstainer with the given fields of ``AbstainerConfiguration``, perhaps from a log of the past.
+        """Create an Abstainer from fields of ``AbstainerConfiguration`` and, if there is one, a log of the past.
 
         Args:
-            warm_start: the log of scored answers to start from: a file (``PATH`` or ``PATH:COL=VALUE,...``, as of
+            warm_start: the log of scored answers to start from: a file (``PATH`` or ``PATH:COL=VALUE,...``, as in
                 ``exaul sweep --logs``), a DataFrame, or scores [N] and errors [N], each in [0, 1]. It sets the
-                thresholds, and what ``aci-rank`` answers first.
+                thresholds, and the first share of ``aci-rank``.
             score: column of the scores of a file or DataFrame.
-            error: column of its errors.
+            error: column of the errors.
             correct: column where 1 is right, in place of ``error``.
             drop_missing: leave out rows with an empty score or label.
             configuration: the fields of ``AbstainerConfiguration``, such as ``alpha``.
@@ -108,14 +108,14 @@ class Abstainer:
 
     # what help() and editors show: the fields of the configuration by name, in place of ``**configuration``
     __signature__ = Signature(
-        [each for each in signature(__init__).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        [param for param in signature(__init__).parameters.values() if param.kind is param.KEYWORD_ONLY]
         + [*signature(AbstainerConfiguration).parameters.values()]
     )
 
     def __repr__(self) -> str:
-        """Return what it is and has done; not the seed, which must stay secret."""
-        config, done = self.config, f"{self._answers:,} of {self._sums.questions:,.0f} questions answered"
-        return f"<Abstainer: {config.learner}, alpha = {config.alpha:g}, {done}>"
+        """Return the learner, the target and counts; not the seed, which is secret."""
+        config, progress = self.config, f"{self._answers:,} of {self._sums.questions:,.0f} questions answered"
+        return f"<Abstainer: {config.learner}, alpha = {config.alpha:g}, {progress}>"
 
     def _begin(self, config: AbstainerConfiguration, start: AbstainerStart) -> None:
         """Set the initial state."""
@@ -154,7 +154,7 @@ class Abstainer:
 
         Args:
             score: confidence in the answer, in [0, 1].
-            id: identifies the answer later. The default is random, so that only recipients of it can give feedback.
+            id: identifies the answer later; random by default, so that only its recipients can give feedback.
 
         Raises:
             BadInput: the score is not in [0, 1], or the id was used before; the state is unchanged.
@@ -236,8 +236,8 @@ class Abstainer:
             if outcome == "unknown":
                 return outcome
             if open_answer:
-                sums, later = close_answer(choose, self._sums, True), self._answers - 1 - open_answer.answer
-                self._sums = sums._replace(recent_answers=sums.recent_answers - FORGETTING**later)
+                sums, age = close_answer(choose, self._sums, True), self._answers - 1 - open_answer.answer
+                self._sums = sums._replace(recent_answers=sums.recent_answers - FORGETTING**age)
             self._close(id, "withdrawn")
             return "withdrawn"
 
@@ -307,26 +307,26 @@ class Abstainer:
         """Continue from a state that ``state`` returned, perhaps as read from JSON.
 
         Raises:
-            BadInput: it is not such a state, has another version, or was changed.
+            BadInput: the state is of another kind or version, or was changed.
         """
         is_state = isinstance(state, Mapping) and "exaul" in state
         check_holds("state", state, is_state, "the state of an Abstainer")
         if state["exaul"] != STATE_VERSION:
-            other = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
-            raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {STATE_VERSION}{other}")
+            hint = "; exaul 0.2 reads it" if state["exaul"] == 6 else ""
+            raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {STATE_VERSION}{hint}")
         try:
             is_same = state["digest"] == _digest_of_state(state)
-        except (LookupError, TypeError, ValueError, RecursionError):  # it is no JSON
+        except (LookupError, TypeError, ValueError, RecursionError):  # it is not JSON
             is_same = False
         if not is_same:
             raise BadInput("state: it was changed; it must be as Abstainer.state() returned it")
-        config, made = AbstainerConfiguration.of("state", state["config"]), cls.__new__(cls)
-        made._begin(config, AbstainerStart.of(config, state["start"]))
-        made._resume(state)
-        return made
+        config, abstainer = AbstainerConfiguration.of("state", state["config"]), cls.__new__(cls)
+        abstainer._begin(config, AbstainerStart.of(config, state["start"]))
+        abstainer._resume(state)
+        return abstainer
 
     def _resume(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, which a digest has shown to be as it was saved."""
+        """Continue from a state that was checked by a digest."""
         self._copy = start_copy(self._learner.rule, state["numbers"], state["table"])
         self._sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
         self._answers, self._audited, self._withdrawn = (state[n] for n in ("answers", "audited", "withdrawn"))
@@ -340,8 +340,8 @@ class Abstainer:
     def _expire(self) -> None:
         """Close the answers that are open for more than ``expires`` questions.
 
-        All that depends on open answers begins with it. So a replay need not know of late feedback, which is in no
-        journal.
+        Every method that depends on open answers calls this first. So a replay needs no late feedback, which is in
+        no journal.
         """
         while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
@@ -366,33 +366,33 @@ class Abstainer:
             return math.nan
         # M1: since its last answer the learner could not react to what it learned (``since`` answers). Each of them
         # but one adds at most 1 - aim. A reserve has accounted for them.
-        late = max(sums.since - 1, 0) * (1 - config.aim) * (not config.reserve)
+        late_risk = max(sums.since - 1, 0) * (1 - config.aim) * (not config.reserve)
         rounds, settled = np.array(sums.learned + 1), np.array(sums.settled)
-        first = type(self._learner.rule.start)(*self._start.numbers)
+        state = type(self._learner.rule.start)(*self._start.numbers)
         bound = bound_risk(
-            self._learner, self._rates, None, rounds, settled, len(self._start.grid), config.aim, first
+            self._learner, self._rates, None, rounds, settled, len(self._start.grid), config.aim, state
         )
-        return float(bound) + late
+        return float(bound) + late_risk
 
 
 def _digest_of_state(state: Mapping[str, Any]) -> str:
-    """Return a digest of a state without its own, whatever the order of its names, and whether it has 1 or 1.0."""
+    """Return the digest of a state, the same for any ``digest`` in it, any order of fields, and 1 or 1.0."""
     text = json.dumps({name: value for name, value in state.items() if name != "digest"})
     return digest_of(json.dumps(json.loads(text, parse_int=float), sort_keys=True))
 
 
-def limit_of(config: AbstainerConfiguration, found: float, answers: float, withdrawn: float) -> float:
+def limit_of(config: AbstainerConfiguration, unproven: float, answers: float, withdrawn: float) -> float:
     """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
 
     Args:
         config: has the probability of an audit, and the flips.
-        found: audited answers that were found wrong, or whose result is not known, which count as wrong.
+        unproven: audited answers that are wrong or have no feedback.
         answers: all answers, including withdrawn ones.
         withdrawn: answers that were withdrawn.
     """
     if config.audit is None:
         return math.nan
-    return fdr_limit(found, answers, answers - withdrawn, config.audit, config.flips, DELTA)
+    return fdr_limit(unproven, answers, answers - withdrawn, config.audit, config.flips, DELTA)
 
 
 def as_text(name: str, value: Any) -> str:
@@ -413,7 +413,7 @@ def as_error(value: Any) -> float:
 
 
 def _number(name: str, value: Any, words: str) -> float:
-    """Return a value as a number in [0, 1]. Booleans count only if ``words`` allow them; texts never do."""
+    """Return a value as a number in [0, 1]. Booleans count only with ``words``; texts never do."""
     number = value
     if type(value) is not float:
         try:

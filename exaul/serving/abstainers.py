@@ -41,28 +41,28 @@ from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
-KEY = "key:"  # before the name of a key whose answers are the log of another
-OF_SHADOW = 2**32 - 1  # the number of no start: it separates the audits of shadow mode from all others
-Given = ParamSpec("Given")
+KEY = "key:"  # prefix of the name of a key whose answers are the log of another
+OF_SHADOW = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
+Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 
 def _uses_file(
-    method: Callable[Concatenate["Abstainers", Given], Returned],
-) -> Callable[Concatenate["Abstainers", Given], Returned]:
+    method: Callable[Concatenate["Abstainers", Parameters], Returned],
+) -> Callable[Concatenate["Abstainers", Parameters], Returned]:
     """Let one thread at a time call a method, which raises OSError if the file cannot be used."""
 
     @wraps(method)
-    def call(self: "Abstainers", /, *given: Given.args, **named: Given.kwargs) -> Returned:
+    def call(self: "Abstainers", /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         self._journal.check_open()  # first: a forked process may have inherited the lock of another thread
-        # A signal handler or a destructor runs in the middle of a call. Within it, another would undo what
-        # the first has written.
+        # A signal handler or a destructor runs in the middle of a call. A second call within
+        # the first would undo what the first has written.
         if self._lock._is_owned():  # type: ignore[attr-defined]  # no public name
             raise OSError(errno.EDEADLK, "is in use by the call that this one interrupts", str(self.path))
         with self._lock:
             try:
                 self._journal.roll_back()  # what a call that failed, or that Ctrl-C interrupted, has left
-                return method(self, *given, **named)
+                return method(self, *args, **kwargs)
             except (*FILE_ERRORS, UnreadableJournal) as error:
                 reason = str(error).removeprefix(f"{self.path}: ")
                 raise OSError(errno.EIO, reason, str(self.path)) from error
@@ -92,9 +92,9 @@ class Abstainers:
 
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
-            warm_start: the log from which each new key starts, as of ``Abstainer``. ``key:NAME`` are the answers of
+            warm_start: the log from which each new key starts, as in ``Abstainer``. ``key:NAME`` are the answers of
                 another key with feedback at that time; if there are none, the key starts cold.
-            score, error, correct, drop_missing: as of ``Abstainer``, for all logs.
+            score, error, correct, drop_missing: as in ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
             configuration: fields of ``AbstainersConfiguration``, for all keys. For an existing file they may be
@@ -112,14 +112,14 @@ class Abstainers:
         self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
         self._alphas = dict[str, float]()
         check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
-        for key, own in (keys or {}).items():
-            check_known(f"keys: {quote(key)}", own, ("alpha", "warm_start"))
-            if "alpha" in own:
-                self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": own["alpha"]}).alpha
-            if "warm_start" in own:
-                self._logs[key] = _read_source(own["warm_start"], layout)
+        for key, settings in (keys or {}).items():
+            check_known(f"keys: {quote(key)}", settings, ("alpha", "warm_start"))
+            if "alpha" in settings:
+                self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": settings["alpha"]}).alpha
+            if "warm_start" in settings:
+                self._logs[key] = _read_source(settings["warm_start"], layout)
         self._lock = threading.RLock()
-        self._loaded = OrderedDict[str, KeyAbstainer]()  # the one used last at the end
+        self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
         self._starts = dict[tuple[str, float], AbstainerStart]()
@@ -128,7 +128,7 @@ class Abstainers:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration of keys without one of their own, without the seed, which is secret."""
+        """The configuration that all keys have in common, without the seed, which is secret."""
         return {name: value for name, value in asdict(self._config).items() if name not in ("seed", "key")}
 
     @_uses_file
@@ -142,7 +142,7 @@ class Abstainers:
             key: selects the Abstainer; a new key creates one.
             id: as in ``Abstainer.decide``; unique over all keys.
             ref: another name of the answer, which ``feedback`` and ``withdraw`` take, too; unique over all keys.
-            only_shown: keep the ref only if the answer is shown, else for another answer to the same question.
+            only_shown: keep the ref only if the answer is shown; else another answer to the question can have it.
 
         Raises:
             BadInput: the score is not in [0, 1], the key is not a text, or the id or ref was used before.
@@ -153,8 +153,8 @@ class Abstainers:
         abstainer = self._take(key)
         decision = abstainer.decide(score, id)
         ref = ref if decision.answer or not only_shown else None
-        numbers = {"score": score, "probability": decision.probability, "answered": int(decision.answer)}
-        self._journal.append(key=key, kind=DECIDE, id=decision.id, ref=ref, audit=int(decision.audit), **numbers)
+        columns = {"score": score, "probability": decision.probability, "answered": int(decision.answer)}
+        self._journal.append(key=key, kind=DECIDE, id=decision.id, ref=ref, audit=int(decision.audit), **columns)
         self._commit(key, abstainer)
         return decision
 
@@ -178,14 +178,14 @@ class Abstainers:
         self._journal.commit()
         return AbstainerDecision(id, True, 1.0, is_audited)
 
-    def _new(self, name: str, given: str | None) -> str | None:
-        """Return a name of an answer. Raise BadInput if it was used before."""
-        if given is None:
+    def _new(self, name: str, value: str | None) -> str | None:
+        """Return an id or a ref. Raise BadInput if it is empty or was used before."""
+        if value is None:
             return None
-        given = as_text(name, given)
-        if not given or self._journal.entries_of(given):
-            raise BadInput(f"{name}: {quote(given)} found; it must not be empty, nor have been used before")
-        return given
+        value = as_text(name, value)
+        if not value or self._journal.entries_of(value):
+            raise BadInput(f"{name}: {quote(value)} found; it must not be empty, nor have been used before")
+        return value
 
     @_uses_file
     def open_audits(self, limit: int, offset: int = 0) -> tuple[int, list[JournalEntry]]:
@@ -201,7 +201,7 @@ class Abstainers:
         Args:
             key: the key, which may be new.
             alpha: its target from now on; None: it stays.
-            warm_start: the log or the key from which it starts, as of ``Abstainers``; None: that of a new key.
+            warm_start: the log or the key from which it starts, as in ``Abstainers``; None: that of a new key.
 
         Returns:
             What the key starts with, as ``Abstainer.started``.
@@ -212,8 +212,8 @@ class Abstainers:
         """
         key = as_text("key", key)
         config = self._configuration_of(key, alpha)
-        for begun in self._starts_of(key)[-1:] if alpha is None else ():
-            config = replace(config, alpha=self._journal.start_of(begun)[0])
+        for latest_start in self._starts_of(key)[-1:] if alpha is None else ():
+            config = replace(config, alpha=self._journal.start_of(latest_start)[0])
         source = self._logs.get(key, self._logs[""])
         if warm_start is not None:
             source = _read_source(warm_start, self._layout)
@@ -229,7 +229,7 @@ class Abstainers:
 
     @_uses_file
     def beginnings(self, limit: int) -> dict[str, str | None]:
-        """Return what each of ``limit`` keys starts with, or None: it began otherwise; ``""`` is any new key."""
+        """Return by key what it will start with; None: it began otherwise than configured; ``""`` is a new key."""
         texts = dict[str, str | None]()
         for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
             if not (starts := self._starts_of(key)):
@@ -257,7 +257,7 @@ class Abstainers:
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
 
-        Unless it ``judges``, it is no verdict on an audit: its outcome is ``unaudited``.
+        Without ``judges`` it cannot be the verdict on an audit, and its outcome there is ``unaudited``.
         """
         return self.record_outcome(id, as_error(error), judges)[0]
 
@@ -275,12 +275,12 @@ class Abstainers:
 
     @_uses_file
     def latest_entries(self, count: int, /, *kinds: str, key: str | None = None) -> list[JournalEntry]:
-        """Return the latest ``count`` entries, perhaps of some kinds or a key alone, the oldest first."""
+        """Return the latest ``count`` entries, or those of some kinds or of a key, the oldest first."""
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
     def note(self, name: str, value: str) -> str | None:
-        """Keep a value in the file under a name; return which it had before. ``OSError`` as in ``decide``."""
+        """Store a value in the file under a name, and return the previous one. ``OSError`` as in ``decide``."""
         return self._journal.note(name, value)
 
     @_uses_file
@@ -339,7 +339,7 @@ class Abstainers:
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.
 
-        It does nothing, too, if it interrupts another call, as a signal handler can.
+        It also does nothing if it interrupts another call, as a signal handler can.
         """
         with suppress(OSError):
             self._close()
@@ -362,51 +362,51 @@ class Abstainers:
         """Learn from feedback, or from a withdrawal if the error is None.
 
         Args:
-            id: as of ``feedback``.
+            id: as in ``feedback``.
             error: in [0, 1], or None.
             judges: whether the feedback may be the verdict on an audit.
 
         Returns:
-            The outcome, as of ``feedback`` and ``withdraw``; the decision, None if the id is unknown; and whether
+            The outcome, as in ``feedback`` and ``withdraw``; the decision, None if the id is unknown; and whether
             the journal has a new entry.
         """
         # the journal answers first: it knows all ids, an Abstainer only the open ones
         entries = self._journal.entries_of(as_text("id", id))
         if not entries:
             return "unknown", None, False
-        answer, kinds, kind = entries[0], {entry.kind for entry in entries}, None
-        if error is not None and not judges and answer.audit and len(entries) == 1:
+        decision, kinds, kind = entries[0], {entry.kind for entry in entries}, None
+        if error is not None and not judges and decision.audit and len(entries) == 1:
             outcome = "unaudited"
-        elif answer.kind == SHOWN and error is not None and not answer.audit and self._config.audit is not None:
+        elif decision.kind == SHOWN and error is not None and not decision.audit and self._config.audit is not None:
             outcome = "unaudited"  # no start counts it
-        elif not answer.answered:  # of shadow mode, or withheld: kept for the starts of keys alone
+        elif not decision.answered:  # in shadow mode, or withheld: kept for the starts of keys alone
             kind = UNLEARNED if error is not None and UNLEARNED not in kinds else None
             # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen
             outcome = "shadow" if error is None else "counted" if kind else "repeated"
-            outcome = "withheld" if answer.kind == DECIDE else outcome
+            outcome = "withheld" if decision.kind == DECIDE else outcome
         elif error is None or WITHDRAW in kinds:
             kind, outcome = WITHDRAW if WITHDRAW not in kinds else None, "withdrawn"
-        elif not answer.audit and self._config.audit is not None:
+        elif not decision.audit and self._config.audit is not None:
             outcome = "unaudited"
         elif kinds & {FEEDBACK, UNLEARNED}:
             outcome = "repeated"
         else:
             kind, outcome = FEEDBACK, "counted"
-        abstainer = self._take(answer.key) if kind in (FEEDBACK, WITHDRAW) else None
+        abstainer = self._take(decision.key) if kind in (FEEDBACK, WITHDRAW) else None
         if abstainer and error is None:
-            abstainer.withdraw(answer.id)  # counts one, also if the id is not open and so not known to it
-        elif abstainer and error is not None and abstainer.feedback(answer.id, error) != "counted":
+            abstainer.withdraw(decision.id)  # counts also if the id is not open, and so unknown to it
+        elif abstainer and error is not None and abstainer.feedback(decision.id, error) != "counted":
             # shown, without feedback, and no longer open: expired. The verdict of an audit ends its wait.
-            kind, outcome = UNLEARNED if answer.audit else None, "late"
+            kind, outcome = UNLEARNED if decision.audit else None, "late"
         if kind:
-            self._journal.append(key=answer.key, kind=kind, id=answer.id, error=error)
-            self._commit(answer.key, abstainer)
+            self._journal.append(key=decision.key, kind=kind, id=decision.id, error=error)
+            self._commit(decision.key, abstainer)
         elif abstainer:
-            self._keep(answer.key, abstainer)
-        return outcome, answer, kind is not None
+            self._keep(decision.key, abstainer)
+        return outcome, decision, kind is not None
 
     def _take(self, key: str) -> KeyAbstainer:
-        """Return the Abstainer of a key, which is no longer in memory until ``_keep``."""
+        """Take the Abstainer of a key out of memory, or restore it; ``_keep`` puts it back."""
         return self._loaded.pop(key, None) or self._restore(key)
 
     def _keep(self, key: str, abstainer: KeyAbstainer) -> None:
@@ -416,7 +416,7 @@ class Abstainers:
             self._loaded.popitem(last=False)
 
     def _commit(self, key: str, abstainer: KeyAbstainer | None) -> None:
-        """Commit the entry of a key, and put its Abstainer, if that did the same, into memory."""
+        """Commit the entry of a key, and put its Abstainer, if there is one, into memory."""
         self._journal.commit()
         if abstainer is None:
             return
@@ -435,15 +435,15 @@ class Abstainers:
     def _start_of_new(self, key: str) -> tuple[AbstainerConfiguration, AbstainerStart]:
         """Return the configuration of a new key, and what it begins with."""
         config, name = self._configuration_of(key), key if key in self._logs else ""
-        start, log, known = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
+        start, log, cache_key = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
         # after shadow mode, unless there is a log, and fewer answers than a start from one may trust
-        few = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT_LOG)
-        if few and isinstance(log, str):
+        uses_log = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT_LOG)
+        if uses_log and isinstance(log, str):
             start = self._start_after(config, log)
-        elif few:
-            if known not in self._starts:  # of thousands of keys
-                self._starts[known] = self._start_after(config, log)
-            start = self._starts[known]
+        elif uses_log:
+            if cache_key not in self._starts:  # of thousands of keys
+                self._starts[cache_key] = self._start_after(config, log)
+            start = self._starts[cache_key]
         return config, start
 
     def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> AbstainerStart:
@@ -465,14 +465,14 @@ class Abstainers:
             starts = self._starts_of(key)
         if not starts:
             raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
-        first, since = starts[0].seq, starts[-1].seq
-        for entry in journal.entries(key=key, since=first, until=since):
+        first_seq, base_seq = starts[0].seq, starts[-1].seq
+        for entry in journal.entries(key=key, since=first_seq, until=base_seq):
             abstainer.repeat(entry)
-        for snapshot in islice(journal.entries(SNAPSHOT, key=key, since=since, latest_first=True), 1):
-            since = snapshot.seq
-            journal.check_chain(since, since)
+        for snapshot in islice(journal.entries(SNAPSHOT, key=key, since=base_seq, latest_first=True), 1):
+            base_seq = snapshot.seq
+            journal.check_chain(base_seq, base_seq)
             abstainer.resume(snapshot)
-        for entry in journal.entries(key=key, since=since + 1):
+        for entry in journal.entries(key=key, since=base_seq + 1):
             if not abstainer.repeat(entry):
                 raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer

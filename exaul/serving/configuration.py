@@ -10,7 +10,7 @@ from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
 
-ONLINE_LEARNERS = "aci-rank", "exaul"  # that a program can use
+ONLINE_LEARNERS = "aci-rank", "exaul"  # learners that a program can use
 OF_LOG = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
@@ -70,18 +70,18 @@ class AbstainerConfiguration(AbstainersConfiguration):
         check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
 
     @classmethod
-    def of(cls, what: str, saved: object) -> Self:
-        """Return the configuration that was saved in ``what``. Raise BadInput unless all fields are in range."""
+    def of(cls, source: str, saved: object) -> Self:
+        """Return the configuration that was saved in ``source``. Raise BadInput unless all fields are in range."""
         names = [f.name for f in fields(cls)]
         if not isinstance(saved, dict) or sorted(saved) != sorted(names) or saved["seed"] is None:
-            raise BadInput(f"{what}: the configuration is incomplete; it must have {', '.join(names)}")
+            raise BadInput(f"{source}: the configuration is incomplete; it must have {', '.join(names)}")
         try:
             return cls(**saved)
         except BadInput as error:
-            raise BadInput(f"{what}: {error}") from error
+            raise BadInput(f"{source}: {error}") from error
 
     def with_seed(self) -> Self:
-        """Return it with a secret random seed, unless it has a seed."""
+        """Return the configuration, with a secret random seed if it has none."""
         return replace(self, seed=secrets.randbits(64)) if self.seed is None else self
 
     @property

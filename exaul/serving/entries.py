@@ -17,7 +17,7 @@ class JournalEntry(NamedTuple):
     key: str
     kind: str  # start, decide, feedback, withdraw, snapshot, shown or verdict
     id: str = ""  # of the decision; empty for a start or a snapshot
-    ref: str | None = None  # another name of the answer, given by whoever asked
+    ref: str | None = None  # another name of the answer, from the caller
     score: float | None = None
     probability: float | None = None
     answered: int | None = None
@@ -26,7 +26,7 @@ class JournalEntry(NamedTuple):
     data: str | None = None  # JSON: of a start {"alpha", "start"}, of a snapshot ``Abstainer.summary``
 
 
-_TYPES = {  # by kind: of score, probability, answered, audit, error and data
+_TYPES = {  # by kind: the types of score, probability, answered, audit, error and data
     **dict.fromkeys((START, SNAPSHOT), (NoneType, NoneType, NoneType, NoneType, NoneType, str)),
     DECIDE: (float, float, int, int, NoneType, NoneType),
     SHOWN: (float, NoneType, NoneType, int, NoneType, NoneType),
@@ -47,7 +47,7 @@ def is_valid(entry: JournalEntry) -> bool:
         and types == _TYPES.get(kind)
         and (ref is None or (type(ref) is str and score is not None))
         and (id == "") == (data is not None)
-        and all(each is None or 0 <= each <= 1 for each in (score, probability, answered, audit, error))
+        and all(number is None or 0 <= number <= 1 for number in (score, probability, answered, audit, error))
         and (probability != 0 or not answered)
     )
 

@@ -46,7 +46,7 @@ _SCHEMA = (  # the first table is that of all versions
 _LAST = "coalesce((SELECT seq || ' ' || chain FROM journal ORDER BY seq DESC LIMIT 1), '0')"
 COLUMNS = ", ".join(JournalEntry._fields)
 _APPEND = f"INSERT INTO journal ({COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
-_ENCODER = json.JSONEncoder(default=repr)  # of an entry, also of an edited one, for its digest
+_ENCODER = json.JSONEncoder(default=repr)  # of an entry, for its digest; repr is for bytes in an edited file
 
 
 class JournalFile:
@@ -56,7 +56,7 @@ class JournalFile:
     """
 
     def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
-        """Open a file: to read it, or, with a configuration, to change it, as the only one who may.
+        """Open a file: to read it, or, with a configuration, to change it, as its only writer.
 
         Raises:
             BadInput: as ``Abstainers``.
@@ -64,7 +64,7 @@ class JournalFile:
         _check_path(path, must_exist=configuration is None)
         self.path = path
         # device, inode and size of the file and FILE-wal, which stay until the file is closed, and do not shrink
-        self._known = dict[Path, tuple[int, int, int]]()
+        self._identities = dict[Path, tuple[int, int, int]]()
         self._lock = None
         try:
             with readable(path):
@@ -75,13 +75,13 @@ class JournalFile:
                 self._absolute = path.resolve()  # the process may change its folder
                 self._note(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
-                # First without changing it: SQLite would move what is beside the file into it, whatever that is.
-                known = self._look(accept_loss)
-                if known is not None:
-                    _check_same(path, configuration or {}, known)
-                    self.config = known
+                # Check it before any change: SQLite would move FILE-wal into it, whatever that is.
+                config = self._look(accept_loss)
+                if config is not None:
+                    _check_same(path, configuration or {}, config)
+                    self.config = config
                 if configuration is not None:
-                    self._begin_writing(configuration, known is None)
+                    self._begin_writing(configuration, config is None)
         except BaseException:
             if self._lock is not None:
                 self._lock.close()
@@ -96,39 +96,39 @@ class JournalFile:
     def _look(self, accept_loss: bool) -> AbstainerConfiguration | None:
         """Check the file without changing it, and return its configuration, or None if it is to be created.
 
-        A file that another process uses is opened read-only: who closes a file last moves FILE-wal into it, and a
-        reader can take itself for the last, since a process that copies the file it uses loses its locks.
+        A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
+        a reader may wrongly be the last, since a process that copies its own file loses its locks on it.
         """
-        reads = self._lock is None
+        reads_only = self._lock is None
         if not self._absolute.stat().st_size and self._wal.exists() and self._wal.stat().st_size:
             raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
-        if not reads and not self._absolute.stat().st_size:
+        if not reads_only and not self._absolute.stat().st_size:
             return None
-        changes = reads and is_locked(self._absolute)  # while it is read
-        if not changes:
+        is_in_use = reads_only and is_locked(self._absolute)  # and may change while it is read
+        if not is_in_use:
             check_wal(self._wal)
-        alone, last_words = not self._wal.exists(), None  # now, for SQLite creates FILE-wal
+        is_alone, ending = not self._wal.exists(), None  # checked now, since SQLite creates FILE-wal
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
-        bare = (alone or not self._wal.stat().st_size) and is_in_wal_mode(self._absolute)
-        if not (alone or changes):
-            self._connect("mode=ro&immutable=1")  # the file alone, without what is beside it
+        is_bare = (is_alone or not self._wal.stat().st_size) and is_in_wal_mode(self._absolute)
+        if not (is_alone or is_in_use):
+            self._connect("mode=ro&immutable=1")  # the file without FILE-wal
             try:
-                last_words = self._last_words()
+                ending = self._last_words()
             finally:
                 self._file.close()
-        writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
-        quiet = "mode=rw" if reads and writable and not self._is_hot() else "mode=ro&immutable=1"
-        self._connect(quiet if alone else "mode=ro")
+        is_writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
+        mode = "mode=rw" if reads_only and is_writable and not self._is_hot() else "mode=ro&immutable=1"
+        self._connect(mode if is_alone else "mode=ro")
         try:
             self._file.execute("PRAGMA query_only = TRUE")
-            self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
-            known = self._checked(bare, last_words, accept_loss) if reads or self._schema() else None
+            self._file.execute("BEGIN")  # all reads see one state, also if the file is in use
+            config = self._checked(is_bare, ending, accept_loss) if reads_only or self._schema() else None
         except BaseException:
             self._file.close()
             raise
-        if not reads:
+        if not reads_only:
             self._file.close()
-        return known
+        return config
 
     def _is_hot(self) -> bool:
         """Return whether a program that is not exaul was interrupted as it changed the file."""
@@ -149,39 +149,39 @@ class JournalFile:
             return text, entry
         return None
 
-    def _checked(self, bare: bool, last_words: tuple[Any, Any] | None, accept_loss: bool) -> AbstainerConfiguration:
+    def _checked(self, is_bare: bool, ending: tuple[Any, Any] | None, accept_loss: bool) -> AbstainerConfiguration:
         """Return the configuration after all checks of a file.
 
         Args:
-            bare: nothing is beside a file of Abstainers, as after they closed it, or after a part of it was lost.
-            last_words: its configuration and latest entry without what is beside it, if known.
-            accept_loss: its latest entries may be missing.
+            is_bare: FILE-wal is missing or empty, as after Abstainers closed the file, or after a loss.
+            ending: configuration and latest entry of the file without FILE-wal, if known.
+            accept_loss: the latest entries may be missing.
         """
         schema = self._schema()
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
         if (version := meta.get("version")) != str(FILE_VERSION):
-            other = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
-            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {FILE_VERSION}{other}")
+            hint = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
+            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {FILE_VERSION}{hint}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
         config = None
-        with suppress(ValueError, LookupError, RecursionError):  # whoever edited it
+        with suppress(ValueError, LookupError, RecursionError):  # of an edited file
             config = json.loads(meta["config"])
         config = AbstainerConfiguration.of(str(self.path), config)
         if self._is_hot():
             raise UnreadableJournal(
                 f"{self.path}: another program was interrupted, and left {self.path.name}-journal"
             )
-        text, entry = last_words or (None, None)
+        text, entry = ending or (None, None)
         query = "SELECT seq, chain FROM journal WHERE seq = ?"
-        same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
-        if text not in (None, (meta["config"],)) or not same:
+        is_same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
+        if text not in (None, (meta["config"],)) or not is_same:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = digest_of(str(FILE_VERSION), meta["config"])
         closed = meta.get("closed")
-        if bare and not closed and not accept_loss:
+        if is_bare and not closed and not accept_loss:
             raise UnreadableJournal(
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed or emptied, perhaps "
                 "by another program after a crash: the latest entries may be missing; accept_loss (of exaul serve: "
@@ -189,14 +189,14 @@ class JournalFile:
             )
         if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
-        if closed and bare and self._lock is not None:  # the file is used soon after a service has ended
-            self.check_chain(1, 1)  # with the configuration
+        if closed and is_bare and self._lock is not None:  # the file is used soon after a service has ended
+            self.check_chain(1, 1)  # its digest covers the configuration
             self.check_chain(self.last_seq())
         else:
             self._check_all()
         return config
 
-    def _begin_writing(self, configuration: dict[str, Any], new: bool) -> None:
+    def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
         """Open the file to append to it."""
         self._connect("mode=rw")
         try:
@@ -205,7 +205,7 @@ class JournalFile:
             # failure may lose the last ones without damaging the file.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            if new:
+            if is_new:
                 self.config = AbstainerConfiguration(**configuration).with_seed()
                 text = json.dumps(asdict(self.config))
                 self._first_link = digest_of(str(FILE_VERSION), text)
@@ -261,16 +261,16 @@ class JournalFile:
     def _note(self, path: Path) -> None:
         """Note which file is at a path; its size is noted when it is first checked."""
         status = os.stat(path)
-        self._known[path] = status.st_dev, status.st_ino, 0
+        self._identities[path] = status.st_dev, status.st_ino, 0
 
     def _check_files(self, *paths: Path) -> None:
-        for path in self._known.keys() & paths:
-            (*known, size), status = self._known[path], os.stat(path)
-            if known != [status.st_dev, status.st_ino]:
+        for path in self._identities.keys() & paths:
+            (*identity, size), status = self._identities[path], os.stat(path)
+            if identity != [status.st_dev, status.st_ino]:
                 raise OSError(errno.ESTALE, "was replaced while it is open", str(path))
             if status.st_size < size:
                 raise OSError(errno.EIO, "was cut off while it is open", str(path))
-            self._known[path] = status.st_dev, status.st_ino, status.st_size
+            self._identities[path] = status.st_dev, status.st_ino, status.st_size
 
     def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
         """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""
@@ -281,9 +281,9 @@ class JournalFile:
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
         return keys
 
-    def unreadable(self, entry: JournalEntry, why: str) -> UnreadableJournal:
+    def unreadable(self, entry: JournalEntry, reason: str) -> UnreadableJournal:
         """Return the error that an entry cannot be used."""
-        return UnreadableJournal(f"{self.path}: entry {entry.seq}: {why}")
+        return UnreadableJournal(f"{self.path}: entry {entry.seq}: {reason}")
 
     def last_seq(self) -> int:
         """Return the number of the latest entry, 0 if there is none."""
@@ -295,11 +295,11 @@ class JournalFile:
         link, expected = self._first_link if row is None else row[0], max(since, 1)
         query = f"SELECT {COLUMNS}, chain FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq"
         with closing(self._file.execute(query, (since, until))) as rows:  # else an error would keep the file open
-            for *entry, written in rows:
+            for *entry, digest in rows:
                 if entry[0] != expected:
                     raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
                 link = digest_of(link, _ENCODER.encode(entry))
-                if link != written:
+                if link != digest:
                     raise UnreadableJournal(
                         f"{self.path}: entry {expected} or one before it was changed, or is of another file"
                     )
@@ -320,7 +320,7 @@ class JournalFile:
         if not self._file.in_transaction:
             self._begin()
         row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
-        seq, link = row or (0, self._first_link)  # always of the file: no copy could be ahead of it
+        seq, link = row or (0, self._first_link)  # always from the file: a copy in memory could be ahead of it
         entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
         self._file.execute(_APPEND, (*entry, digest_of(link, _ENCODER.encode(entry))))
         if entry.kind in (START, SHOWN):  # what a key begins with
@@ -338,9 +338,9 @@ def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
     file.execute("PRAGMA wal_checkpoint(FULL)")
 
 
-def _leave(file: sqlite3.Connection, process: int) -> None:
+def _leave(file: sqlite3.Connection, process_id: int) -> None:
     """Mark a file as closed, and close it, in the process that opened it."""
-    if os.getpid() != process:  # a fork must not use the connection of its parent
+    if os.getpid() != process_id:  # a fork must not use the connection of its parent
         return
     with suppress(*FILE_ERRORS):  # as after a kill: whoever opens it next checks more
         if file.in_transaction:
@@ -375,13 +375,13 @@ def _check_path(path: Path, must_exist: bool) -> None:
             raise BadInput(f"{path}: is not a file; it must be one")
 
 
-def _check_same(path: Path, given: dict[str, Any], config: AbstainerConfiguration) -> None:
+def _check_same(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
     """Raise BadInput unless the given fields are those of a file, whose seed is secret."""
-    configuration = AbstainersConfiguration(**given)
-    for name in given:
-        value, known = getattr(configuration, name), getattr(config, name)
-        if name == "seed" and value not in (None, known):
+    configuration = AbstainersConfiguration(**arguments)
+    for name in arguments:
+        value, saved = getattr(configuration, name), getattr(config, name)
+        if name == "seed" and value not in (None, saved):
             raise BadInput(f"seed: {value} found; {path} was begun with another")
-        if name != "seed" and value != known:
-            begun = f"{path} was begun with {'none' if known is None else quote(known)}"
-            raise BadInput(f"{name}: {quote(value)} found; {begun}, which stays; another takes a new file")
+        if name != "seed" and value != saved:
+            beginning = f"{path} was begun with {'none' if saved is None else quote(saved)}"
+            raise BadInput(f"{name}: {quote(value)} found; {beginning}, which stays; another takes a new file")

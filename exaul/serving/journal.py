@@ -8,8 +8,8 @@
 
 Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
 found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal``. A
-snapshot is the state of a key after the entries before it; it only saves the time to replay them. Rows
-leave this module as checked entries, so that an edited file gives the rest of the program none that cannot be used.
+snapshot is the state of a key after the entries before it; it only saves the time to replay them. This
+module returns checked entries alone, so that no other code gets an unusable entry of an edited file.
 """
 
 import json
@@ -25,7 +25,7 @@ from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, Jou
 from exaul.serving.file import COLUMNS, JournalFile, readable
 
 _BY_KIND = {START, SNAPSHOT, SHOWN, UNLEARNED}  # the kinds in the index of this name
-_IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # so that a query uses it
+_IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
 # Feedback counts if ``audited`` is not NULL. It says whether the answer was audited: with audits, the gate has no
@@ -88,7 +88,7 @@ class Journal(JournalFile):
             self._file.execute("INSERT OR IGNORE INTO starts VALUES (?, ?)", (digest, text))
 
     def start_of(self, entry: JournalEntry) -> tuple[float, Any]:
-        """Return the target of a start, and what it begins with, or None."""
+        """Return the target of a start, and its ``AbstainerStart.as_json``."""
         with suppress(ValueError, LookupError, TypeError, RecursionError):
             data = json.loads(entry.data or "")
             alpha, digest = float(data["alpha"]), data["start"]
@@ -102,7 +102,7 @@ class Journal(JournalFile):
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False
     ) -> Iterator[JournalEntry]:
-        """Yield the entries from number ``since`` to ``until`` in order, perhaps of some kinds or a key alone."""
+        """Yield the entries from number ``since`` to ``until`` in order, or those of some kinds or of a key."""
         conditions, values = ["seq BETWEEN ? AND ?"], [since, until, *kinds]
         if kinds:
             conditions.append(f"kind IN (?{', ?' * (len(kinds) - 1)})")
@@ -125,11 +125,11 @@ class Journal(JournalFile):
         return list(answers.values())
 
     def entries_of(self, id: str) -> list[JournalEntry]:
-        """Return the entries of an answer, its decision first. Its ``ref`` names it as well."""
+        """Return the entries of an answer, its decision first. ``id`` may be its ref."""
         entries = list(self._entries("WHERE id = ? AND id <> '' ORDER BY seq", id))  # so that by_id is used
         if not entries:
-            named = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
-            return [] if named is None else self.entries_of(named[0])
+            row = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
+            return [] if row is None else self.entries_of(row[0])
         kinds = [entry.kind for entry in entries]
         if kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds):
             raise self.unreadable(entries[0], f"{kinds} of one id; the first must be it")
@@ -141,7 +141,7 @@ class Journal(JournalFile):
         return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
 
     def note(self, name: str, value: str) -> str | None:
-        """Keep a value in ``meta`` under a name of its own; return which it had before, or None."""
+        """Store a value in ``meta`` under a name, and return the previous one, or None."""
         row = self._file.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         if row != (value,):
             self._begin()
@@ -167,19 +167,19 @@ class Journal(JournalFile):
             yield entry
 
     def sums(self, key: str | None = None) -> JournalSums:
-        """Return the sums over all answers that were decided on; or, with a key, those it has shown in shadow mode.
+        """Return the sums over all answers that were decided on; or, with a key, those it showed in shadow mode.
 
         The first call reads all entries, later calls the newer ones. There must be no transaction.
         """
-        known, latest = self._sums.get(key, JournalSums()), self.last_seq()
-        if latest > known.seq:
+        sums, latest = self._sums.get(key, JournalSums()), self.last_seq()
+        if latest > sums.seq:
             query = _SUMS.format(_OF_GATE if key is None else _OF_SHADOW)
-            added = self._file.execute(query, {"since": known.seq, "key": key}).fetchone()
+            added = self._file.execute(query, {"since": sums.seq, "key": key}).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None
-            known = JournalSums(latest, *map(operator.add, known[1:], added))
-            if known.answers or key is None:  # clients may ask for any number of keys that are not there
-                self._sums[key] = known
-        return known
+            sums = JournalSums(latest, *map(operator.add, sums[1:], added))
+            if sums.answers or key is None:  # clients may ask for any number of keys that are not there
+                self._sums[key] = sums
+        return sums
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The lock of a journal: one process changes the file, and no handle that it has of it is closed by accident."""
+"""The lock of a journal: one process changes the file, and none of its handles is closed by accident."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from exaul.engine.checks import BadInput
 
-# of this process, by device and inode
+# the locks of this process, by device and inode
 _locks: WeakValueDictionary[tuple[int, int], BinaryIO] = WeakValueDictionary()
 _locking = threading.Lock()
 

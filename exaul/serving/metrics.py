@@ -69,8 +69,8 @@ class ServiceMetrics:
         """Set target and bound of the FDR by key, and the bound over all keys; NaN is none."""
         for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit")):
             gauge.clear()
-            for key, each in figures.items():
-                gauge.labels(key).set(each[name])
+            for key, key_figures in figures.items():
+                gauge.labels(key).set(key_figures[name])
         self._limit.set(limit)
 
     def text(self) -> bytes:

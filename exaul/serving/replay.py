@@ -1,4 +1,4 @@
-"""The Abstainer of a key, as the entries of its journal say, and whether they are what it does again."""
+"""Restore the Abstainer of a key from the entries of a journal, and check that it repeats them."""
 
 import json
 import math
@@ -30,14 +30,14 @@ class KeyAbstainer(Abstainer):
     REMEMBERED = 0
 
     def __init__(self, journal: Journal) -> None:
-        """Prepare: the key begins with its first start."""
+        """Prepare; the first entry of a start sets the state."""
         self._journal, self._has_begun = journal, False
-        self._earlier = list[dict[str, float]]()
+        self._earlier_figures = list[dict[str, float]]()
         self.unsaved = 0  # entries since the last snapshot
 
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""
-        spans = [*self._earlier, super().figures()]
+        spans = [*self._earlier_figures, super().figures()]
         figures = spans[-1] | {name: sum(span[name] for span in spans) for name in ADDED}
         observed = figures["observed"]
         figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
@@ -51,7 +51,7 @@ class KeyAbstainer(Abstainer):
             return True
         if entry.kind == START:
             if self._has_begun:
-                self._earlier.append(super().figures() | {"open": 0})  # its open answers are late
+                self._earlier_figures.append(super().figures() | {"open": 0})  # its open answers are late
             self._has_begun, self.unsaved = True, 0
             alpha, start = self._journal.start_of(entry)
             config = replace(self._journal.config, alpha=alpha, key=entry.seq % 2**32)
@@ -67,34 +67,34 @@ class KeyAbstainer(Abstainer):
             assert entry.score is not None
             assert entry.probability is not None
             _, answer, probability, audit = self.decide(entry.score, entry.id)
-            same = (entry.answered, entry.audit) == (answer, audit)
-            return same and math.isclose(entry.probability, probability, rel_tol=1e-6, abs_tol=1e-6)
+            is_same = (entry.answered, entry.audit) == (answer, audit)
+            return is_same and math.isclose(entry.probability, probability, rel_tol=1e-6, abs_tol=1e-6)
         if entry.kind == WITHDRAW:
             self.withdraw(entry.id)
-            first = self._journal.entries_of(entry.id)[0]  # an Abstainer does not know the ids of closed answers
-            return first.key == entry.key and first.seq < entry.seq and first.answered == 1
+            decision = self._journal.entries_of(entry.id)[0]  # an Abstainer does not know the ids of closed answers
+            return decision.key == entry.key and decision.seq < entry.seq and decision.answered == 1
         assert entry.error is not None
         return self.feedback(entry.id, entry.error) == "counted"
 
     def resume(self, snapshot: JournalEntry) -> None:
         """Continue from a snapshot after the latest start; the entries before it have the open answers."""
         state = json.loads(snapshot.data or "")
-        question, answer, left = int(state["sums"]["questions"]), state["answers"], state["sums"]["open"]
-        closed, open_answers = set(), list[tuple[Any, ...]]()
+        question, answer, open_count = int(state["sums"]["questions"]), state["answers"], state["sums"]["open"]
+        closed_ids, open_answers = set(), list[tuple[Any, ...]]()
         for entry in self._journal.entries(key=snapshot.key, until=snapshot.seq, latest_first=True):
-            if len(open_answers) == left or entry.kind == START:  # older ones have expired
+            if len(open_answers) == open_count or entry.kind == START:  # older ones have expired
                 break
             if entry.kind in (FEEDBACK, WITHDRAW):
-                closed.add(entry.id)
+                closed_ids.add(entry.id)
             if entry.kind != DECIDE:
                 continue
             question, answer = question - 1, answer - (entry.answered or 0)
             waits = entry.answered and (entry.audit or self.config.audit is None)
-            if waits and entry.id not in closed:
+            if waits and entry.id not in closed_ids:
                 cut = self.cut_of(entry.score or 0.0)
                 open_answers.append((entry.id, question, answer, cut, entry.probability))
-        if len(open_answers) != left:
-            text = f"{left:g} open answers, of which the entries have {len(open_answers)}"
+        if len(open_answers) != open_count:
+            text = f"{open_count:g} open answers, of which the entries have {len(open_answers)}"
             raise self._journal.unreadable(snapshot, text)
         self._resume(state | {"open": open_answers[::-1], "closed": ()})
 
@@ -118,13 +118,13 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
                 yield entry, abstainer.repeat(entry)
 
 
-def _is_same(text: str, other: dict[str, Any]) -> bool:
+def _is_same(text: str, summary: dict[str, Any]) -> bool:
     """Return whether two summaries, one of them as JSON, are equal up to rounding."""
     counts = "answers", "audited", "withdrawn"
     try:
         first, second = (
-            [*each["numbers"], *each["table"], *each["sums"].values(), *(each[name] for name in counts)]
-            for each in (json.loads(text), other)
+            [*state["numbers"], *state["table"], *state["sums"].values(), *(state[name] for name in counts)]
+            for state in (json.loads(text), summary)
         )
         return np.allclose(first, second, rtol=1e-6, atol=1e-6)
     except (AttributeError, LookupError, TypeError, ValueError):

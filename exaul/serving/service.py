@@ -22,7 +22,7 @@ from exaul.serving.texts import AnswerText, AnswerTexts
 
 LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
 LONGEST_SHOWN = 4000  # characters of a question and an answer in memory, for the latest decisions
-READY_SECONDS = 1.0  # for which the file stays usable, once that was checked: to check it writes some pages
+READY_SECONDS = 1.0  # between checks that the file is usable, each of which writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
@@ -48,26 +48,26 @@ class Service(Abstainers):
         Args:
             path: of the file.
             shadow: show every answer, as ``show``.
-            texts: one of TEXTS, the answers of which texts are kept; None: the audited ones.
+            texts: one of TEXTS, the answers whose texts are kept; None: the audited ones.
             retain_days: days to keep a text after its verdict, >= 0.
-            configuration: as of ``Abstainers``, whose errors these are, too.
+            configuration: as in ``Abstainers``, which raises the errors, too.
         """
         check_known("texts", () if texts is None else (texts,), TEXTS)
         check_holds("retain_days", retain_days, 0 <= retain_days < math.inf, "a number of at least 0")
         super().__init__(path, **configuration)
         self._folder = self.path.resolve().parent  # now: the process may change its folder
         self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
-        self.shadow, self._kept = shadow, texts or "audited"
-        keeps = self._kept == "all" or (self._kept == "audited" and self.configuration["audit"] is not None)
+        self.shadow, self._to_keep = shadow, texts or "audited"
+        keeps = self._to_keep == "all" or (self._to_keep == "audited" and self.configuration["audit"] is not None)
         has_old = Path(f"{self.path}.texts").exists()  # which are still deleted in time
         self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old else None
         self._ready_at = -math.inf  # when the file was last found usable
         self.changes = 0  # decisions, feedback and withdrawals since the start
-        self._serving = threading.RLock()  # of what is here beside the file; taken before the lock of the file
-        self._used = dict[str, None]()  # keys, the one used last at the end
+        self._serving = threading.RLock()  # guards the fields of this class; taken before the lock of the file
+        self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *OF_ANSWERS):
             self._note_use(entry.key)
-        self._asked = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
+        self._latest = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
 
     def decide(
         self,
@@ -84,8 +84,8 @@ class Service(Abstainers):
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
         """
         with self._serving:
-            given = score, key, id, ref
-            decision = self.show(*given) if self.shadow else super().decide(*given, only_shown)
+            arguments = score, key, id, ref
+            decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
             if text is not None:
                 self._keep_text(decision, AnswerText(question or "", text))
             self.metrics.count_decision(key, score, decision.answer)
@@ -94,14 +94,14 @@ class Service(Abstainers):
         return decision
 
     def _keep_text(self, decision: AbstainerDecision, text: AnswerText) -> None:
-        if self._texts is not None and (self._kept == "all" or (decision.audit and self._kept == "audited")):
+        if self._texts is not None and (self._to_keep == "all" or (decision.audit and self._to_keep == "audited")):
             try:
                 self._texts.add(decision.id, text)
             except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
                 log.error("a text for an audit cannot be kept: %s", error)
-        self._asked[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
-        if len(self._asked) > LATEST:
-            self._asked.popitem(last=False)
+        self._latest[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
+        if len(self._latest) > LATEST:
+            self._latest.popitem(last=False)
 
     def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """Return how many audited answers have no verdict, and some, oldest first, as rows of ``overview``."""
@@ -111,9 +111,9 @@ class Service(Abstainers):
             return total, list(map(self._row_of, waiting, texts))
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
-        """Return a decision, with its text and what became of it."""
+        """Return a decision, with its text and its outcome."""
         question, answer = text or (None, None)
-        later = self.entries_of(entry.id)[1:]
+        outcomes = self.entries_of(entry.id)[1:]
         decision = decision_of(entry)
         return decision._asdict() | {
             "at": entry.at,  # seconds since 1970
@@ -121,8 +121,8 @@ class Service(Abstainers):
             "score": entry.score,
             "question": question,
             "text": answer,
-            "error": next((each.error for each in later if each.error is not None and decision.answer), None),
-            "withdrawn": any(each.kind == WITHDRAW for each in later),
+            "error": next((x.error for x in outcomes if x.error is not None and decision.answer), None),
+            "withdrawn": any(x.kind == WITHDRAW for x in outcomes),
         }
 
     def overview(self, texts: bool = True) -> dict[str, Any]:
@@ -134,15 +134,15 @@ class Service(Abstainers):
         """
         with self._serving:
             latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
-            keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._used)]
-            for each in keys:
-                each["fdr_interval"] = wilson_interval(each["fdr_observed"], each["observed"])
+            keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
+            for row in keys:
+                row["fdr_interval"] = wilson_interval(row["fdr_observed"], row["observed"])
             return {
                 "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
                 "fdr_limit": self.fdr_limit(),
                 "total": self.count_keys(),
                 "keys": keys,
-                "latest": [self._row_of(entry, self._asked.get(entry.id) if texts else None) for entry in latest],
+                "latest": [self._row_of(entry, self._latest.get(entry.id) if texts else None) for entry in latest],
             }
 
     def free_bytes(self) -> int:
@@ -162,16 +162,16 @@ class Service(Abstainers):
     ) -> tuple[str, JournalEntry | None, bool]:
         """Learn from feedback or a withdrawal, as ``Abstainers.record_outcome``, and count it."""
         with self._serving:
-            outcome, answer, changed = closed = super().record_outcome(id, error, judges)
+            outcome, decision, changed = result = super().record_outcome(id, error, judges)
             if error is not None:
-                self.metrics.count_feedback(answer and answer.key, outcome, error)
-            if answer is not None and changed:
+                self.metrics.count_feedback(decision and decision.key, outcome, error)
+            if decision is not None and changed:
                 if self._texts is not None:
                     with suppress(sqlite3.Error):  # as in ``_keep_text``
-                        self._texts.close_text(answer.id)
-                self._note_use(answer.key)
+                        self._texts.close_text(decision.id)
+                self._note_use(decision.key)
                 self.changes += 1
-        return closed
+        return result
 
     def delete_old_texts(self) -> None:
         """Delete the texts whose time is over. Each new text and verdict does it, too."""
@@ -186,8 +186,8 @@ class Service(Abstainers):
             self._texts.close()
 
     def _note_use(self, key: str) -> None:
-        self._used.pop(key, None)
-        self._used = dict.fromkeys([*self._used, key][-LATEST_KEYS:])
+        self._recent_keys.pop(key, None)
+        self._recent_keys = dict.fromkeys([*self._recent_keys, key][-LATEST_KEYS:])
 
 
 def decision_of(entry: JournalEntry) -> AbstainerDecision:
@@ -197,11 +197,11 @@ def decision_of(entry: JournalEntry) -> AbstainerDecision:
 
 
 def for_json(value: Any, secret: str = "") -> Any:
-    """Return a value for JSON, which has no NaN: None stands for it. ``[key]`` stands for a secret text in it."""
+    """Return a value for JSON, which has no NaN: None replaces it, and ``[key]`` a secret text."""
     if isinstance(value, dict):
-        return {for_json(name, secret): for_json(each, secret) for name, each in value.items()}
+        return {for_json(name, secret): for_json(item, secret) for name, item in value.items()}
     if isinstance(value, list):
-        return [for_json(each, secret) for each in value]
+        return [for_json(item, secret) for item in value]
     if isinstance(value, str):
         return value.replace(secret, "[key]") if secret else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -25,7 +25,7 @@ class AbstainerStart(NamedTuple):
     grid: NDArray[np.float64]  # [H]
     numbers: list[float]  # of its ``OnlineCopy`` before the first question
     table: list[float]  # [H] likewise
-    log: dict[str, Any] | None = None  # as of ``describe_log``; None without a log
+    log: dict[str, Any] | None = None  # as in ``describe_log``; None without a log
 
     @classmethod
     def of(cls, config: AbstainersConfiguration, saved: Mapping[str, Any] | None) -> Self:
@@ -43,15 +43,15 @@ class AbstainerStart(NamedTuple):
         ``scores`` [M], the latest last, are those of all past answers, if the log is a sample of them.
         """
         if log is None:
-            grid, cuts, past, described = _grid(), None, None, None
+            grid, records, past_cuts, description = _grid(), None, None, None
         else:
-            grid, described = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
-            cuts = compute_cuts(grid, log.scores), log.errors
-            past = None if scores is None else compute_cuts(grid, scores)
+            grid, description = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
+            records = compute_cuts(grid, log.scores), log.errors
+            past_cuts = None if scores is None else compute_cuts(grid, scores)
         rule = learner_of(config.learner).rule
-        numbers, counts = start_of(rule, len(grid), [config.alpha], cuts, past)
-        known = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
-        return cls(grid, [float(each[0]) for each in numbers], known, described)
+        numbers, counts = start_of(rule, len(grid), [config.alpha], records, past_cuts)
+        table = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
+        return cls(grid, [float(number[0]) for number in numbers], table, description)
 
     @classmethod
     def after_answers(cls, config: AbstainersConfiguration, answers: Sequence[JournalEntry], name: str) -> Self:
@@ -59,7 +59,7 @@ class AbstainerStart(NamedTuple):
 
         Args:
             config: of the key that begins.
-            answers: as of ``Journal.answers``.
+            answers: as in ``Journal.answers``.
             name: of the answers.
         """
         # with audits, only audited answers count: they are a random sample, and users choose what they rate
@@ -67,11 +67,11 @@ class AbstainerStart(NamedTuple):
         if not sample:
             return cls.after(config, None)
         scores, errors = np.array([[entry.score, entry.error] for entry in sample], np.float64).T
-        past = np.array([entry.score for entry in answers], np.float64)
-        return cls.after(config, Records(name, scores, errors, 0, None), past)
+        all_scores = np.array([entry.score for entry in answers], np.float64)
+        return cls.after(config, Records(name, scores, errors, 0, None), all_scores)
 
     def as_json(self) -> dict[str, Any] | None:
-        """Return it for JSON, which keeps the bits of floats; None if nothing is known."""
+        """Return the start for JSON, which keeps the bits of floats; None without a log."""
         return None if self.log is None else self._asdict() | {"grid": self.grid.tolist()}
 
     def describe(self, config: AbstainersConfiguration) -> str:

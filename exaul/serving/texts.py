@@ -69,7 +69,7 @@ class AnswerTexts:
         self.delete_old()
 
     def delete_old(self) -> None:
-        """Delete the texts whose verdicts are older than is allowed."""
+        """Delete the texts whose verdicts are older than ``retain_days``."""
         self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The file FILE-wal of SQLite, in which the latest changes of a journal are: must it be there, and is it whole?"""
+"""Check the file FILE-wal of SQLite, which has the latest changes of a journal."""
 
 import struct
 from pathlib import Path
@@ -22,7 +22,7 @@ def is_in_wal_mode(path: Path) -> bool:
 def check_wal(path: Path) -> None:
     """Raise UnreadableJournal if a file FILE-wal of SQLite is damaged before its last commit.
 
-    SQLite itself takes the frames from the first damaged one on for the rest of an earlier use, and drops them.
+    SQLite itself takes the frames from the first damaged one on for those of an earlier use, and drops them.
     They are told apart by their salts: a frame with those of the header was written since the file began anew.
     Damage to the very last frame looks like a power failure, and is allowed.
 
@@ -37,19 +37,19 @@ def check_wal(path: Path) -> None:
         order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)  # of the words of the checksums
         if order is None or _checksum(order, header[:24], (0, 0)) != struct.unpack(">2I", header[24:]):
             raise damaged
-        known, broken = struct.unpack(">2I", header[24:]), False
+        checksum, is_broken = struct.unpack(">2I", header[24:]), False
         while len(frame := file.read(24 + size)) == 24 + size:
-            current = frame[8:16] == header[16:24]
-            if current and broken:
+            is_current = frame[8:16] == header[16:24]
+            if is_current and is_broken:
                 raise damaged
-            if not broken:
-                known = _checksum(order, frame[24:], _checksum(order, frame[:8], known))
-                broken = not current or known != struct.unpack(">2I", frame[16:24])
+            if not is_broken:
+                checksum = _checksum(order, frame[24:], _checksum(order, frame[:8], checksum))
+                is_broken = not is_current or checksum != struct.unpack(">2I", frame[16:24])
 
 
-def _checksum(order: str, content: bytes, known: tuple[int, ...]) -> tuple[int, ...]:
-    """Return SQLite's checksum of the words of a content, after the checksum of what is before it."""
-    first, second = known
+def _checksum(order: str, content: bytes, previous: tuple[int, ...]) -> tuple[int, ...]:
+    """Return SQLite's checksum of the words of a content, which continues the ``previous`` checksum."""
+    first, second = previous
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for x, y in zip(words[::2], words[1::2], strict=True):
         first = (first + x + second) & 0xFFFFFFFF

@@ -33,7 +33,7 @@ from exaul.serving.service import Service, decision_of, for_json
 PAGE = 100  # keys, or audits, in one reply
 Limit = Annotated[int, Query(ge=1, le=PAGE)]
 Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
-TEXT_SECONDS = 3600.0  # between looks for texts whose time is over
+TEXT_SECONDS = 3600.0  # between deletions of old texts
 TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
 
 log = logging.getLogger("exaul.serving")
@@ -66,7 +66,7 @@ def app(
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
         hosts: names that the Host header may have, as ``Guard``; None: any.
-        configuration: as of ``Service``.
+        configuration: as in ``Service``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
@@ -77,8 +77,8 @@ def app(
     # One thread: the file commits one call after the other, and the event loop never waits for a disk.
     thread = ThreadPoolExecutor(1, "exaul")
 
-    async def call(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
+    async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args, **kwargs))
 
     async def delete_old_texts() -> None:
         while True:
@@ -118,7 +118,7 @@ def app(
 
 
 def require(*scopes: str) -> Any:
-    """Return a dependency: the token has one of these scopes. The Guard has found those of the token."""
+    """Return a dependency that requires one of these scopes. The Guard has found those of the token."""
     bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {' or '.join(scopes)}")
 
     def check(request: Request, _: Annotated[Any, Security(bearer)]) -> None:
@@ -128,8 +128,8 @@ def require(*scopes: str) -> Any:
     return Depends(check)
 
 
-def _accepted(outcome: str, good: str = "counted") -> Accepted:
-    return Accepted(accepted=outcome == good, reason=outcome)
+def _accepted(outcome: str, success: str = "counted") -> Accepted:
+    return Accepted(accepted=outcome == success, reason=outcome)
 
 
 def _add_decisions(application: FastAPI, service: Service) -> None:
@@ -163,11 +163,11 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
     async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
         judges = "audit" in request.state.scopes  # else whoever rates first would give the verdict
-        items, of_token = body if isinstance(body, list) else [body], request.state.key
+        items, token_key = body if isinstance(body, list) else [body], request.state.key
 
         def rate(item: FeedbackBody) -> str:
-            mine = of_token, f"{of_token}{FALLBACK}"
-            if of_token is not None and any(x.key not in mine for x in service.entries_of(item.id)):
+            tenant_keys = token_key, f"{token_key}{FALLBACK}"
+            if token_key is not None and any(x.key not in tenant_keys for x in service.entries_of(item.id)):
                 return "unknown"  # an answer of another tenant
             return service.feedback(item.id, item.rating, judges)
 

@@ -1,4 +1,4 @@
-"""The open audits of a service, from wherever they can be reached, and the verdicts of a model on them."""
+"""The open audits of a running service or of its file, and the verdicts of a model on them."""
 
 import asyncio
 import math
@@ -30,18 +30,18 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
     returns the outcome.
 
     Args:
-        where: its address, or its file.
+        where: address of the service, or its file.
         token: environment variable that holds a token with the scope ``audit``, or None.
 
     Raises:
-        BadInput: it cannot be used.
+        BadInput: the service or the file cannot be used.
     """
     if not where.startswith(("http://", "https://")):
         check_holds("where", where, Path(where).is_file(), "http://HOST:PORT or a journal")
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
             yield partial(service.audits, PAGE), service.feedback
         return
-    address = as_address("where", where).removesuffix("/v1")  # clients of OpenAI have it with that
+    address = as_address("where", where).removesuffix("/v1")  # as in the base URL of OpenAI's clients
     headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
     with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
 
@@ -71,7 +71,7 @@ async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list
         model: that judges.
         endpoint: its address, up to ``/v1``.
         key: environment variable that holds the endpoint's key, or None.
-        rows: as of ``Service.audits``.
+        rows: as in ``Service.audits``.
 
     Raises:
         BadInput: the endpoint cannot be asked, or fails for all of them.

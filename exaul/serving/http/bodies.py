@@ -23,10 +23,10 @@ PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 LONGEST_TEXT = 256  # characters of an id or a key
 
 
-def _check_text(name: str, least: int, value: Any) -> str:
-    # an empty id is a variable that was not set: the decision of another answer would be returned
-    fits = least <= len(as_text(name, value)) <= LONGEST_TEXT
-    check_holds(name, value, fits, f"{least} to {LONGEST_TEXT} characters long")
+def _check_text(name: str, minimum: int, value: Any) -> str:
+    # an empty id is often a variable that was not set, and would get the decision of another answer
+    fits = minimum <= len(as_text(name, value)) <= LONGEST_TEXT
+    check_holds(name, value, fits, f"{minimum} to {LONGEST_TEXT} characters long")
     return str(value)
 
 
@@ -79,7 +79,7 @@ class DecideReply(BaseModel):
     answer: bool
     probability: float | None
     audit: bool
-    repeated: bool = False  # whether an earlier request with this id got it, and nothing was decided now
+    repeated: bool = False  # whether this is the decision of an earlier request with this id
     error: str | None = None
 
 
@@ -116,7 +116,7 @@ class WithdrawBody(_Body):
 
 
 class Accepted(BaseModel):
-    """Whether feedback or a withdrawal changed something, and the outcome as of ``Abstainers.feedback``."""
+    """Whether feedback or a withdrawal changed something, and the outcome as in ``Abstainers.feedback``."""
 
     accepted: bool
     reason: str

@@ -22,7 +22,7 @@ TYPES: dict[type, tuple[str, ...]] = {  # of JSON, by type of Python
 
 
 def answer_of(completion: Body) -> tuple[str, str | None]:
-    """Return the text of a completion, as of ``Upstream``, and None; or no text, and why it is not decided.
+    """Return the text of a completion from ``Upstream``, and None; or no text, and why it is not decided.
 
     The reason is tool_calls, audio, parts (of content), thoughts (without an answer) or no_text.
     """
@@ -38,7 +38,7 @@ def answer_of(completion: Body) -> tuple[str, str | None]:
     if text:
         return text, None
     thoughts = (content, *(message.get(name) for name in THOUGHTS))
-    return "", "thoughts" if any(each.strip() for each in thoughts if isinstance(each, str)) else "no_text"
+    return "", "thoughts" if any(thought.strip() for thought in thoughts if isinstance(thought, str)) else "no_text"
 
 
 def form_of(mode: str, request: Body, fixed: Any) -> str:
@@ -49,13 +49,13 @@ def form_of(mode: str, request: Body, fixed: Any) -> str:
         request: of the client.
         fixed: what ``json`` sends; where the client's schema refuses it, a refusal is sent.
     """
-    form: Any = request.get("response_format")
-    kind = form.get("type") if isinstance(form, dict) else None
+    response_format: Any = request.get("response_format")
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
     if mode == "auto":
         return "refusal" if kind in STRUCTURED else "text"
     if mode == "json" and kind == "json_schema":
         with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of a schema that is none
-            schema = form["json_schema"]["schema"]
+            schema = response_format["json_schema"]["schema"]
             return "json" if len(json.dumps(schema)) <= LONGEST_SCHEMA and fits(fixed, schema) else "refusal"
         return "refusal"
     return mode
@@ -64,22 +64,22 @@ def form_of(mode: str, request: Body, fixed: Any) -> str:
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Return whether a value follows a JSON schema; False also if the schema has more than this function knows.
 
-    If the schema is none, it raises what Python raises then.
+    If the schema is invalid, it raises what Python raises then.
     """
     names = schema.get("type", TYPES[type(value)][0])
     if (
         not schema.keys() <= NOTES | SCHEMA_WORDS
         or not set(TYPES[type(value)]) & set(names if isinstance(names, list) else [names])
         or json.dumps(value) not in map(json.dumps, schema.get("enum", [value]))  # as texts, since True == 1
-        or ("anyOf" in schema and not any(fits(value, each) for each in schema["anyOf"]))
+        or ("anyOf" in schema and not any(fits(value, option) for option in schema["anyOf"]))
     ):
         return False
     if isinstance(value, list):
-        return all(fits(each, schema.get("items", {})) for each in value)
+        return all(fits(item, schema.get("items", {})) for item in value)
     if isinstance(value, dict):
-        known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
-        names_fit = set(schema.get("required", ())) <= value.keys() and (more is True or value.keys() <= set(known))
-        return names_fit and all(fits(value[name], known[name]) for name in value.keys() & known.keys())
+        props, extra = schema.get("properties", {}), schema.get("additionalProperties", True)
+        keys_fit = set(schema.get("required", ())) <= value.keys() and (extra is True or value.keys() <= set(props))
+        return keys_fit and all(fits(value[name], props[name]) for name in value.keys() & props.keys())
     return True
 
 
@@ -96,8 +96,8 @@ def withheld(completion: Body, form: str, abstention: str, fixed: Any) -> dict[s
     counts = usage if isinstance(usage, dict) else {}
     content = {"text": abstention, "json": json.dumps(fixed, ensure_ascii=False), "refusal": None}[form]
     message = {"role": "assistant", "content": content, "refusal": abstention if form == "refusal" else None}
-    kept = {name: completion[name] for name, kind in KEPT_FIELDS.items() if isinstance(completion.get(name), kind)}
-    return kept | {
+    head = {name: completion[name] for name, kind in KEPT_FIELDS.items() if isinstance(completion.get(name), kind)}
+    return head | {
         "object": "chat.completion",
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": {name: counts[name] for name in COUNTS if isinstance(counts.get(name), int)},
@@ -105,7 +105,7 @@ def withheld(completion: Body, form: str, abstention: str, fixed: Any) -> dict[s
 
 
 def chunks(completion: Body, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return a completion with one choice as the chunks of a stream; ``exaul`` is in the first."""
+    """Yield the chunks of a stream from a completion with one choice; ``exaul`` is in the first."""
     common = {name: value for name, value in completion.items() if name not in ("choices", "usage", "exaul")}
     common["object"] = "chat.completion.chunk"
     if with_usage:
@@ -114,21 +114,21 @@ def chunks(completion: Body, with_usage: bool) -> Iterator[dict[str, Any]]:
     message, empty = choice["message"], {"index": 0, "logprobs": None, "finish_reason": None}
     role = {"role": message.get("role", "assistant")}
     yield common | {"exaul": completion["exaul"], "choices": [empty | {"delta": role}]}
-    others = {name: value for name, value in choice.items() if name != "message"}
+    choice_fields = {name: value for name, value in choice.items() if name != "message"}
     delta = {name: value for name, value in message.items() if name != "role" and value is not None}
     if isinstance(delta.get("tool_calls"), list):
         delta["tool_calls"] = [
             {"index": number} | call if isinstance(call, dict) else call
             for number, call in enumerate(delta["tool_calls"])
         ]
-    yield common | {"choices": [empty | others | {"delta": delta, "finish_reason": None}]}
+    yield common | {"choices": [empty | choice_fields | {"delta": delta, "finish_reason": None}]}
     yield common | {"choices": [empty | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
     if with_usage:
         yield common | {"choices": [], "usage": completion.get("usage")}
 
 
 def conversation_of(request: Body) -> str:
-    """Return the texts of a request: of its only message, or of all with the roles, the last at the end."""
+    """Return the text of a request's only message, or the texts of all messages with their roles, in order."""
     messages = request.get("messages")
     texts = [
         (str(message.get("role")), content_text(message.get("content")))

@@ -71,8 +71,8 @@ def error_reply(
     status: int, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """Return the reply with an error, as ``error_body``."""
-    every = SECURITY_HEADERS | HEADERS.get(status, {}) | dict(headers or {})
-    return JSONResponse(error_body(status, message, param), status, every)
+    all_headers = SECURITY_HEADERS | HEADERS.get(status, {}) | dict(headers or {})
+    return JSONResponse(error_body(status, message, param), status, all_headers)
 
 
 class Conflict(Exception):
@@ -85,7 +85,7 @@ class CompletionFailed(Exception):
     def __init__(
         self, status: int, message: str, wait: float = 0, final: bool = True, /, exaul: Any = None, **fields: Any
     ) -> None:
-        """Take the reply.
+        """Store the reply.
 
         Args:
             status: of the reply.

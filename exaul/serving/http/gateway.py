@@ -76,8 +76,8 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     @application.post("/v1/chat/completions", dependencies=allowed)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
-        checked = checked_request(body, request.headers, flags, state.keys, request.state.key)
-        return GatedReply(gateway, checked)
+        chat = checked_request(body, request.headers, flags, state.keys, request.state.key)
+        return GatedReply(gateway, chat)
 
     @application.get("/v1/models", dependencies=allowed)
     @application.get("/v1/models/{name:path}", dependencies=allowed)
@@ -113,13 +113,13 @@ async def warnings_of(flags: GatewayFlags) -> list[str]:
     second, address = flags.second
     endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
     if second:
-        elsewhere = address, flags.fallback_key_variable
-        endpoints.append((*(elsewhere if address else endpoints[0][:2]), second))
+        fallback = address, flags.fallback_key_variable
+        endpoints.append((*(fallback if address else endpoints[0][:2]), second))
     return [text for endpoint in endpoints if (text := await _warning_of(flags, *endpoint))]
 
 
 async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, model: str) -> str | None:
-    without = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
+    outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(url, key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
         async with asyncio.timeout(PROBE_SECONDS):
@@ -127,11 +127,11 @@ async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, m
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             if await probe(scorer, model, partial(upstream.reply, headers)):
                 return None
-        trouble = f"the answers of {join_lines(model)} have none, and so all are {without[flags.without_score]}; "
+        trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a scorer of the user, too
-        asked = f" to {join_lines(model)}" if model else ""
-        trouble = f"a first question{asked} failed ({shorten(join_lines(str(error))) or type(error).__name__})"
+        target = f" to {join_lines(model)}" if model else ""
+        trouble = f"a first question{target} failed ({shorten(join_lines(str(error))) or type(error).__name__})"
         if getattr(error, "status", 0) == 404 and not url.endswith("/v1"):
             trouble += "; most addresses end in /v1"
     finally:
@@ -144,7 +144,7 @@ def checked_request(
     headers: ClientHeaders,
     flags: GatewayFlags,
     keys: Collection[str],
-    of_token: str | None = None,
+    token_key: str | None = None,
 ) -> ChatRequest:
     """Return a request of a client whose answer can be decided. ``BadInput``: a field or a header is invalid.
 
@@ -153,7 +153,7 @@ def checked_request(
         headers: likewise.
         flags: of the gateway.
         keys: those that a client may name. With each new key a client would get a new budget of wrong answers.
-        of_token: the key of the request's token, if it has one.
+        token_key: the key of the request's token, if it has one.
     """
     for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
         raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
@@ -175,9 +175,9 @@ def checked_request(
     elif flags.key == "model":
         key = str(model)
     elif flags.key == "token":
-        if of_token is None:
+        if token_key is None:
             raise BadInput("key: this token has none; its line in --tokens must name one")
-        key = of_token
+        key = token_key
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
@@ -206,7 +206,7 @@ class Gateway:
         self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = state.service.shadow
-        self._asked = set[str]()  # refs of requests in progress
+        self._refs = set[str]()  # refs of requests in progress
         self.second, address = flags.second  # a second model
         self._fallback, self._handover = self.upstream, None
         state.closing.append(self.upstream.close)
@@ -221,16 +221,16 @@ class Gateway:
         """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
         if chat.ref is None:
             return await self._complete(chat)
-        if chat.ref in self._asked:
+        if chat.ref in self._refs:
             raise _refused_ref()
-        self._asked.add(chat.ref)
+        self._refs.add(chat.ref)
         try:
             with suppress(OSError):  # then the decision will fail, too
                 if await self._state.call(self._state.service.entries_of, chat.ref):
                     raise _refused_ref()
             return await self._complete(chat)
         finally:
-            self._asked.remove(chat.ref)
+            self._refs.remove(chat.ref)
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
@@ -239,16 +239,16 @@ class Gateway:
         hands_over = not exaul["answer"] and exaul.get("decided", True)
         if self.second and hands_over:
             body, key = chat.body | {"model": self.second}, f"{chat.key}{FALLBACK}"
-            other = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
+            second_chat = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
-                second, its = await self._ask(other, self._fallback)
-                if its["answer"]:
-                    chat, completion, exaul = other, second, its | {"fallback": self.second}
+                reply, decision = await self._ask(second_chat, self._fallback)
+                if decision["answer"]:
+                    chat, completion, exaul = second_chat, reply, decision | {"fallback": self.second}
         exaul = {"id": chat.id, "ref": chat.ref} | exaul
         if self._handover and hands_over:
             answer = completion["choices"][0]["message"]["content"]
-            given = {"question": completions.conversation_of(chat.body), "answer": answer, "score": exaul["score"]}
-            exaul["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | given)
+            fields = {"question": completions.conversation_of(chat.body), "answer": answer, "score": exaul["score"]}
+            exaul["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | fields)
         if not exaul["answer"]:
             if chat.form == "error":
                 raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
@@ -257,11 +257,11 @@ class Gateway:
 
     async def _ask(self, chat: ChatRequest, upstream: Upstream) -> Gated:
         """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
-        wanted, flags = chat.body.get("logprobs") is True, self._flags
-        dropped = "stream", "stream_options", *(() if wanted else ("logprobs", "top_logprobs"))
+        wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
+        dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
-            request["metadata"] = {name: each for name, each in request["metadata"].items() if name != REF} or None
+            request["metadata"] = {name: x for name, x in request["metadata"].items() if name != REF} or None
         try:
             with self._state.metrics.upstream_seconds.time():
                 completion = await upstream.complete(request, chat.headers)
@@ -275,7 +275,7 @@ class Gateway:
             message = completion["choices"][0]["message"] | {"content": text}
             completion["choices"] = [completion["choices"][0] | {"message": message}]
         score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion, upstream)
-        if not wanted:
+        if not wants_logprobs:
             completion["choices"] = [completion["choices"][0] | {"logprobs": None}]
         if reason is not None:
             rules = dict.fromkeys(UNSCORED, flags.without_score) | {"tool_calls": flags.tools}
@@ -303,8 +303,8 @@ class Gateway:
 
                 async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
                     # --score-model is one of the first endpoint
-                    chosen = upstream if body["model"] == request["model"] else self.upstream
-                    return await chosen.reply(chat.headers, body)
+                    target = upstream if body["model"] == request["model"] else self.upstream
+                    return await target.reply(chat.headers, body)
 
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
@@ -319,9 +319,9 @@ class Gateway:
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
-        given = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
+        arguments = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
         question = completions.conversation_of(chat.body)
-        deciding = asyncio.ensure_future(self._state.call(self._state.service.decide, *given, question, text))
+        deciding = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))
         try:
             with self._state.metrics.decide_seconds.time():
                 return await asyncio.shield(deciding)
@@ -339,13 +339,13 @@ class Gateway:
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> Gated:
         self._state.metrics.undecided.labels(chat.key, reason).inc()
-        show = self._shadow or rule == "answer"
-        exaul = {"decided": False, "answer": show, "reason": reason}
-        if rule == "error" and not show:
+        is_shown = self._shadow or rule == "answer"
+        exaul = {"decided": False, "answer": is_shown, "reason": reason}
+        if rule == "error" and not is_shown:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")
             message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
-            named = {"id": chat.id, "ref": chat.ref} | exaul
-            raise CompletionFailed(status, message, exaul=named, code="undecided")
+            details = {"id": chat.id, "ref": chat.ref} | exaul
+            raise CompletionFailed(status, message, exaul=details, code="undecided")
         return completion, exaul
 
 
@@ -361,14 +361,14 @@ class GatedReply(Response):
         chat, streams = self._chat, self._chat.body.get("stream") is True
         try:
             wait = partial(self._send_event, send, ": waiting\n\n") if streams else None
-            completion, left = await _unless_left(self._gateway.complete(chat), receive, wait)
+            completion, has_left = await _unless_left(self._gateway.complete(chat), receive, wait)
         except CompletionFailed as failure:
             failure.headers |= self._decision_headers(failure.body)
             if not self._started:
                 raise
             await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", last=True)
             return
-        if left:
+        if has_left:
             if completion is not None and completion["exaul"].get("decided", True):
                 await self._gateway.withdraw(completion["id"])
         elif streams:

@@ -29,8 +29,8 @@ class Guard:
 
     ``scope["state"]`` gets its ``request_id``, and the ``scopes`` and ``key`` of its token.
 
-    If ``tokens`` is None, all requests have all scopes. ``hosts`` are the names that the Host header may have; of
-    loopback, they stop sites that changed the address of their name to it (DNS rebinding). None: any name.
+    If ``tokens`` is None, all requests have all scopes. ``hosts`` are the names that the Host header may have;
+    those of loopback stop sites that let their name resolve to it (DNS rebinding). None: any name.
     """
 
     def __init__(self, application: ASGIApp, tokens: Tokens | None, hosts: Collection[str] | None) -> None:
@@ -79,8 +79,8 @@ class Guard:
         except asyncio.CancelledError:  # the server stops; it would log a traceback
             await refuse(503, "The server was stopped before the reply was complete.")
         except Exception as error:
-            where = "".join(traceback.format_tb(error.__traceback__))  # the text may quote a body: it is left out
-            log.error("%s in the application:\n%s", type(error).__name__, where)
+            frames = "".join(traceback.format_tb(error.__traceback__))  # the text may quote a body: it is left out
+            log.error("%s in the application:\n%s", type(error).__name__, frames)
             await refuse(500, "The server failed; its log has the details.")
 
     def _check(self, scope: Scope, headers: Headers) -> Grant:
@@ -105,15 +105,15 @@ class Guard:
 
 async def _read(receive: Receive) -> list[Message]:
     """Return the body as one message, or nothing if the client disconnects."""
-    body, more = bytearray(), True
+    body, has_more = bytearray(), True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while more:
+            while has_more:
                 message = await receive()
                 if message["type"] != "http.request":
                     return []
                 body += message.get("body", b"")
-                more = message.get("more_body", False)
+                has_more = message.get("more_body", False)
                 if len(body) > BODY_BYTES:
                     raise HTTPException(413, TOO_LONG)
     except TimeoutError:

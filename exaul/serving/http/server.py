@@ -85,9 +85,9 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(ValueError, OSError):  # often 1,024 files may be open, which are too few
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
         await super().startup(sockets)
         if self.started:
             self._on_started()

@@ -1,4 +1,4 @@
-"""What a person sets of the service: the flags of ``exaul serve``, and bearer tokens with what each may do."""
+"""The flags of ``exaul serve``, and bearer tokens with their scopes."""
 
 import hmac
 import ipaddress
@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"[!-~]{16,512}")
 class ServeFlags(Configuration):
     """Where the service listens and what it keeps. Every field is a flag of ``exaul serve``.
 
-    ``app`` checks those of its arguments.
+    ``app`` checks the fields that are its arguments.
 
     Raises:
         BadInput: another field is out of its range; the message names it.
@@ -131,10 +131,10 @@ class GatewayFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-            hint = " (--log-score names the column of a log)" if "score" in given else ""
-            text = f"{', '.join(given)}: given without --upstream URL{hint}"
-            raise BadInput(text if given else "upstream: missing; --upstream URL is needed")
+            names = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+            hint = " (--log-score names the column of a log)" if "score" in names else ""
+            text = f"{', '.join(names)}: given without --upstream URL{hint}"
+            raise BadInput(text if names else "upstream: missing; --upstream URL is needed")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             check_variable(flag, getattr(self, flag), is_set=True)
@@ -164,10 +164,10 @@ class GatewayFlags(Configuration):
 
         An address without a model is that of a program, which gets withheld answers. ``BadInput``: it is invalid.
         """
-        given = self.fallback or ""
-        if given.startswith(("http://", "https://")):
-            return "", as_address("fallback", given)
-        name, _, address = given.partition("@http")
+        fallback = self.fallback or ""
+        if fallback.startswith(("http://", "https://")):
+            return "", as_address("fallback", fallback)
+        name, _, address = fallback.partition("@http")
         is_name = self.fallback is None or (name != "" and "://" not in name)
         check_holds("fallback", self.fallback, is_name, "NAME, NAME@URL with https://..., or https://...")
         return name, as_address("fallback", f"http{address}") if address else ""
@@ -232,9 +232,9 @@ class Tokens:
 
     def grant_of(self, token: str) -> Grant:
         """Return what a token allows, nothing if it is unknown, in a time that does not depend on it."""
-        given, matching = token.encode(errors="replace"), Grant(frozenset())
-        for known, grant in self._grants.items():
-            if hmac.compare_digest(known, given):
+        token_bytes, matching = token.encode(errors="replace"), Grant(frozenset())
+        for known_bytes, grant in self._grants.items():
+            if hmac.compare_digest(known_bytes, token_bytes):
                 matching = grant
         return matching
 

@@ -117,14 +117,14 @@ class Upstream:
             raise CompletionFailed(404, "no such path")
         if self._calls.locked() and not waits:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        sent: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
+        fields: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
         if self._key is not None:
-            sent["Authorization"] = f"Bearer {self._key}"
+            fields["Authorization"] = f"Bearer {self._key}"
         elif not self._secured:
-            sent |= {name: headers[name].encode("latin-1") for name in CREDENTIALS if name in headers}
+            fields |= {name: headers[name].encode("latin-1") for name in CREDENTIALS if name in headers}
         try:
             async with self._calls:
-                response = await self._client.request(method, f"{self._url}{path}", headers=sent, content=content)
+                response = await self._client.request(method, f"{self._url}{path}", headers=fields, content=content)
             check_size(response.content)
             return response
         except httpx2.TimeoutException:

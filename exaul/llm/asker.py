@@ -45,7 +45,7 @@ class Asker:
         Raises:
             BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
         """
-        self.config, self.prompts, self._more = config, prompts(config.files), config.more
+        self.config, self.prompts, self._extra = config, prompts(config.files), config.more
         self._is_dialogue = is_dialogue
         self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
@@ -57,11 +57,11 @@ class Asker:
         addresses = (config.endpoint, config.key_variable), judge
         self.calls = Calls(path, config.budget)
         try:
-            made = {each: Endpoint(*each, self.calls, config, prices, is_dialogue) for each in {*addresses}}
+            endpoints = {x: Endpoint(*x, self.calls, config, prices, is_dialogue) for x in {*addresses}}
         except BadInput:
             self.calls.close()
             raise
-        self._answers, self._verdicts = (made[address] for address in addresses)
+        self._answers, self._verdicts = (endpoints[address] for address in addresses)
         self._usage = self.calls.usage()
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class Asker:
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}
-        request = {"model": model, "messages": list(messages)} | common | fields | self._more
+        request = {"model": model, "messages": list(messages)} | common | fields | self._extra
         return {name: value for name, value in request.items() if value is not None}
 
     def answer_request(self, messages: Messages) -> dict[str, Any]:
@@ -106,9 +106,9 @@ class Asker:
             return await self._answers.ask(self._request(**{**body, **fields}), sample)
         if body["model"] not in (config.model, self.judge_model):
             raise ValueError(f"{body['model']}: it must be the model of the answer, or that of the judge")
-        most_tokens = max(LEAST_TOKENS, config.max_tokens)
+        max_tokens = max(LEAST_TOKENS, config.max_tokens)
         endpoint = self._verdicts if body["model"] == self.judge_model else self._answers
-        return await endpoint.ask(self._request(**{"max_tokens": most_tokens, **body}))
+        return await endpoint.ask(self._request(**{"max_tokens": max_tokens, **body}))
 
     async def probe(self) -> None:
         """Ask each model for one reply, so that an unusable model is reported before the run starts.
@@ -138,14 +138,14 @@ class Asker:
             )
 
     async def answer(
-        self, question: str, answers: Sequence[str], given: str = "", context: str = "", before: Messages = ()
+        self, question: str, answers: Sequence[str], text: str = "", context: str = "", messages: Messages = ()
     ) -> Answer:
-        """Answer a question that follows the messages ``before``, score the answer, and judge it.
+        """Answer a question that follows ``messages``, score the answer, and judge it.
 
-        The answering model reads the text ``given``, the judge the text ``context``, which decides if there are no
-        right ``answers``.
+        The answering model reads ``text``, and the judge reads ``context``, which decides if there are no right
+        ``answers``.
         """
-        request = self.answer_request([*before, self.answer_prompt(question, given)])
+        request = self.answer_request([*messages, self.answer_prompt(question, text)])
         reply = await self._answers.ask(request)
         calls = self.scored(request, reply), self._verdict(question, reply.text, answers, context)
         scored, verdict = await together(*calls)
@@ -154,21 +154,21 @@ class Asker:
         return answer
 
     async def scored(self, request: Body, reply: Reply) -> Answer:
-        """Return an answer with its scores; an answer without text has none."""
+        """Return an answer with its scores; an answer without text has no scores."""
         samples = dict[int, str]()
 
         async def ask(body: Body, sample: int = 0) -> Reply:
-            asked = await self.ask(body, sample)
+            result = await self.ask(body, sample)
             if sample:
-                samples[sample] = asked.text
-            return asked
+                samples[sample] = result.text
+            return result
 
         async def score(name: str) -> float:
             try:
                 value = float(await self.scorers[name].score(request, reply, ask))
             except (CallFailed, BudgetReached):
                 raise
-            except Exception as error:  # of a scorer of the user; its text may be long
+            except Exception as error:  # of a user's scorer; its text may be long
                 self.troubles[f"{name} failed ({type(error).__name__})"] += 1
                 return math.nan
             if 0 <= value <= 1:
@@ -189,8 +189,8 @@ class Asker:
         if answers and self.config.judge in ("exact", "both"):
             exact = float(not matches(answer, answers))
         if self.config.judge in ("llm", "both"):
-            known = "; ".join(answers) if answers else "(none; the text above says what is right)"
-            values = {"context": _context_prefix(context), "question": question, "answers": known, "answer": answer}
+            texts = "; ".join(answers) if answers else "(none; the text above says what is right)"
+            values = {"context": _context_prefix(context), "question": question, "answers": texts, "answer": answer}
             prompt = filled(self.prompts["judge"], **values)
             messages = [{"role": "user", "content": prompt}]
             right, reply_text = await verdict_of(self.ask, {"model": self.judge_model, "messages": messages})

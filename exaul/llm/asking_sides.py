@@ -64,16 +64,16 @@ class User:
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
             body = {"model": self._asker.judge_model, "messages": [system_message, *self._view]}
             try:
-                text_asked = (await self._asker.ask(body)).text
-                left = "shifts" if text_asked else "empty questions"
-            except CallRefused as refused:  # which is stored, and so would end every further run, too
-                text_asked, left = "", str(refused)
-            if text_asked and SHIFT not in text_asked:
-                before = tuple(each | {"role": ANSWERERS[each["role"]]} for each in self._view[1:])
-                self._view.append({"role": "assistant", "content": text_asked})
+                question = (await self._asker.ask(body)).text
+                reason = "shifts" if question else "empty questions"
+            except CallRefused as refused:  # it is stored, and so would end every later run, too
+                question, reason = "", str(refused)
+            if question and SHIFT not in question:
+                earlier = tuple(message | {"role": ANSWERERS[message["role"]]} for message in self._view[1:])
+                self._view.append({"role": "assistant", "content": question})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return DialogueQuestion(text_asked, (), topic, text, "", before, 1, text_asked)
-            self.left_out[left] += 1
+                return DialogueQuestion(question, (), topic, text, "", earlier, 1, question)
+            self.left_out[reason] += 1
             self.skip()
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
 
@@ -95,38 +95,38 @@ class Adversary:
         """Choose from ``candidates`` questions, with the last ``shown`` decisions. No question is asked twice."""
         self._asker, self._chance, self.left_out = asker, chance, Counter[str]()
         self._pool = deque(pool[n] for n in chance.permutation(len(pool)))
-        self._list = [self._pool.popleft() for _ in range(min(candidates, len(pool)))]
+        self._candidates = [self._pool.popleft() for _ in range(min(candidates, len(pool)))]
         self._history, self._step = deque[str](maxlen=shown), 0
         self._shown_wrong = self._withheld_right = 0.0
 
     async def ask(self) -> DialogueQuestion:
         """Return the next question; raise NothingLeft if none is left."""
-        if not self._list:
+        if not self._candidates:
             raise NothingLeft("all questions were asked")
         index, reply_text = await self._choice()
         for _ in range(SHIFTS - 1):
-            if index is not None or len(self._pool) < len(self._list):
+            if index is not None or len(self._pool) < len(self._candidates):
                 break
             self.left_out["shifts"] += 1
-            self._pool.extend(self._list)
-            self._list = [self._pool.popleft() for _ in self._list]
+            self._pool.extend(self._candidates)
+            self._candidates = [self._pool.popleft() for _ in self._candidates]
             index, reply_text = await self._choice()
         if index is None:
             self.left_out["shifts that were not granted"] += 1
-            index = int(self._chance.integers(len(self._list)))
-        self._chosen = chosen = self._list[index]
-        number = len(self._list)
+            index = int(self._chance.integers(len(self._candidates)))
+        self._chosen = chosen = self._candidates[index]
+        count = len(self._candidates)
         if self._pool:
-            self._list[index] = self._pool.popleft()
+            self._candidates[index] = self._pool.popleft()
         else:
-            del self._list[index]
+            del self._candidates[index]
         return DialogueQuestion(
-            chosen.question, chosen.answers, chosen.id, chosen.context, chosen.context, (), number, reply_text
+            chosen.question, chosen.answers, chosen.id, chosen.context, chosen.context, (), count, reply_text
         )
 
     async def _choice(self) -> tuple[int | None, str]:
-        """Return the chosen position, None to request another list, and the reply."""
-        candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._list))
+        """Return the chosen position, or None to request another list, and the reply."""
+        candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._candidates))
         history = "\n".join(self._history)
         prompts, steps = self._asker.prompts, max(1, self._step)
         prompt = filled(
@@ -144,19 +144,19 @@ class Adversary:
         if index is not None or SHIFT in reply.text:
             return index, reply.text
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
-        schema = {"type": "integer", "enum": [*range(len(self._list))]}
+        schema = {"type": "integer", "enum": [*range(len(self._candidates))]}
         value, reply_text = await by_schema(self._asker.ask, body, "index", schema)
         index = self._read(value)
         if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1
-            index = int(self._chance.integers(len(self._list)))
+            index = int(self._chance.integers(len(self._candidates)))
         else:
             self.left_out["choices that needed a second try"] += 1
         return index, f"{reply.text}\n{reply_text}" if reply_text else reply.text
 
     def _read(self, text: str) -> int | None:
         match = re.fullmatch(r"\W*(\d{1,9})\W*", text)
-        return int(match[1]) if match and int(match[1]) < len(self._list) else None
+        return int(match[1]) if match and int(match[1]) < len(self._candidates) else None
 
     def skip(self) -> None:
         """Discard the last question; it is not asked again."""

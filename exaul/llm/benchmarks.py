@@ -26,20 +26,20 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
     """
     rows = []
     for path in map(Path, paths):
-        present, each = read_rows(path)
-        known = metric or next((name for name in METRICS if name in present), "acc")
-        needed = "doc_id", "resps", "filtered_resps", known
-        require_fields(path, present, needed, " (--metric names the correctness)")
-        every = list(each)
-        filters = sorted({str(row.get("filter")) for row in every})
+        columns, file_rows = read_rows(path)
+        field = metric or next((name for name in METRICS if name in columns), "acc")
+        needed = "doc_id", "resps", "filtered_resps", field
+        require_fields(path, columns, needed, " (--metric names the correctness)")
+        samples = list(file_rows)
+        filters = sorted({str(row.get("filter")) for row in samples})
         if chosen is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
-        for row in (row for row in every if chosen in (None, str(row.get("filter")))):
-            right = parse_score(row.get(known))
+        for row in (row for row in samples if chosen in (None, str(row.get("filter")))):
+            right = parse_score(row.get(field))
             if math.isnan(right):
-                raise BadInput(f"{row.where}: {known} is {quote(row.get(known))}; it must be a number in [0, 1]")
-            named = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
-            rows.append(named | (_choice(row) or _share(row)) | {"error": 1 - right})
+                raise BadInput(f"{row.where}: {field} is {quote(row.get(field))}; it must be a number in [0, 1]")
+            identity = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
+            rows.append(identity | (_choice(row) or _share(row)) | {"error": 1 - right})
     return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
 
 
@@ -48,15 +48,15 @@ def _choice(row: Row) -> dict[str, float] | None:
     replies = unpacked(row.get("filtered_resps"))
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
-    each = [parse_number(logprob) for logprob, _ in replies]
-    if not (all(x <= LOGPROB_ROUNDING for x in each) and max(each) > -math.inf):
+    logprobs = [parse_number(logprob) for logprob, _ in replies]
+    if not (all(x <= LOGPROB_ROUNDING for x in logprobs) and max(logprobs) > -math.inf):
         raise BadInput(
             f"{row.where}: filtered_resps is {quote(replies)}; log-likelihoods must be at most 0, not all -inf"
         )
-    if len(each) < 2:
+    if len(logprobs) < 2:
         raise BadInput(f"{row.where}: one log-likelihood only; a score needs at least two")
     # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
-    return {"score_logprob": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
+    return {"score_logprob": 1 / math.fsum(math.exp(x - max(logprobs)) for x in logprobs)}
 
 
 def _share(row: Row) -> dict[str, float]:
@@ -71,12 +71,12 @@ def _share(row: Row) -> dict[str, float]:
     answer = answer[0] if isinstance(answer, list) and answer else answer
     if not all(isinstance(text, str) for text in (answer, *repeats)):
         raise BadInput(f"{row.where}: resps or filtered_resps has a repeat that is not a text; each must be one")
-    same = [normalised(text) == normalised(answer) for text in repeats]
-    if not any(same):
+    matches = [normalised(text) == normalised(answer) for text in repeats]
+    if not any(matches):
         raise BadInput(
             f"{row.where}: the filter changed the text, so no repeat can be compared with it; choose another filter"
         )
-    return {"score_exact": sum(same) / len(same)}
+    return {"score_exact": sum(matches) / len(matches)}
 
 
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> LogRows:
@@ -93,11 +93,11 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
             from inspect_ai.log import read_eval_log
             from inspect_ai.scorer import value_to_float
 
-            log, number = read_eval_log(path), value_to_float()
+            log, to_float = read_eval_log(path), value_to_float()
         except Exception as error:
             missing = isinstance(error, ImportError)
-            what = "needs inspect-ai; pip install inspect-ai" if missing else f"no log of Inspect ({error})"
-            raise BadInput(f"{path}: {what}{table_hint(Path(path))}") from error
+            reason = "needs inspect-ai; pip install inspect-ai" if missing else f"no log of Inspect ({error})"
+            raise BadInput(f"{path}: {reason}{table_hint(Path(path))}") from error
         epochs: dict[str, list[Any]] = {}
         for sample in sorted(log.samples or [], key=lambda sample: sample.epoch):
             if sample.scores and not sample.error and (metric is None or metric in sample.scores):
@@ -108,18 +108,18 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
             if metric is None and len(names) > 1:
                 raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
             value = samples[0].scores[name].value
-            right = parse_label(number(value) if isinstance(value, str) else value)  # number() fails for 10**400
+            right = parse_label(to_float(value) if isinstance(value, str) else value)  # fails for 10**400
             if math.isnan(right):
                 raise BadInput(f"{path}: sample {id} has the score {quote(value)}; it must be in [0, 1]")
-            named = {"id": id, "group": Path(path).stem}
-            rows.append(named | _scores(path, samples, name) | {"error": 1 - right})
+            identity = {"id": id, "group": Path(path).stem}
+            rows.append(identity | _scores(path, samples, name) | {"error": 1 - right})
     return _checked(paths, rows, " with a score")
 
 
-def _checked(paths: Sequence[str], rows: LogRows, which: str) -> LogRows:
+def _checked(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
     """Return the rows. Raise BadInput if there is none, or an id is no text or repeats."""
     if not rows:
-        raise BadInput(f"{', '.join(paths)}: no row{which}; at least one is needed")
+        raise BadInput(f"{', '.join(paths)}: no row{condition}; at least one is needed")
     for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():
         check_legible("files: an id", id)
         if number > 1:
@@ -131,13 +131,13 @@ def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
     """Return the likelihood of a sample's first epoch if it has logprobs, and the share of epochs that agree."""
     first, scores = samples[0], dict[str, float]()
     tokens = first.output.choices[0].logprobs if first.output.choices else None
-    each = [token.logprob for token in tokens.content] if tokens else []
-    if each and all(map(is_logprob, each)):
-        scores["score_logprob"] = likelihood(each)
+    logprobs = [token.logprob for token in tokens.content] if tokens else []
+    if logprobs and all(map(is_logprob, logprobs)):
+        scores["score_logprob"] = likelihood(logprobs)
     if samples[1:]:
-        given = [(sample.scores.get(name), sample.output.completion) for sample in samples]
-        answer, *others = [normalised(str((score and score.answer) or text)) for score, text in given]
-        scores["score_exact"] = others.count(answer) / len(others)
+        outputs = [(sample.scores.get(name), sample.output.completion) for sample in samples]
+        answer, *other_answers = [normalised(str((score and score.answer) or text)) for score, text in outputs]
+        scores["score_exact"] = other_answers.count(answer) / len(other_answers)
     if not scores:
         raise BadInput(
             f"{path}: sample {first.id} has neither usable logprobs nor further epochs, so it has no score"

@@ -34,9 +34,9 @@ class BudgetReached(Exception):
 class CallFailed(Exception):
     """A call without a reply after all retries."""
 
-    def __init__(self, what: str, reply_text: str = "", status: int = 0) -> None:
+    def __init__(self, failure: str, reply_text: str = "", status: int = 0) -> None:
         """Store the failure, the endpoint's message and the HTTP status (0: none)."""
-        super().__init__(what)
+        super().__init__(failure)
         self.reply_text, self.status = reply_text, status
 
 
@@ -52,7 +52,7 @@ def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
 
 
 class Calls:
-    """Replies by key, and what all calls took. A reply is stored before any caller sees it."""
+    """Replies by key, and the tokens and dollars of all calls. A reply is stored before any caller sees it."""
 
     def __init__(self, path: Path, budget: float | None = None) -> None:
         """Open or create the file; ``budget`` is the maximum dollars of all runs that use it, if there is one.
@@ -74,7 +74,7 @@ class Calls:
             # can lose the last replies, which are then requested again.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            self._before, *_, self.spent = self._totals()  # calls of earlier runs; dollars of all, NaN if unknown
+            self._previous, *_, self.spent = self._totals()  # calls of earlier runs; dollars of all, NaN if unknown
             if budget is not None and math.isnan(self.spent):
                 raise BadInput(f"budget: given, but {path} has calls of unknown price; a new folder is needed")
         except BadInput:
@@ -127,7 +127,7 @@ class Calls:
         self.spent += dollars
 
     def usage(self) -> dict[str, Any]:
-        """Return what all runs took, and the counts of this one, for the manifest; unknown dollars are None.
+        """Return the totals of all runs, and the counts of this one, for the manifest; unknown dollars are None.
 
         Raises:
             BadInput: the file is unreadable.
@@ -138,7 +138,7 @@ class Calls:
             "prompt tokens": prompts,
             "reply tokens": replies,
             "dollars": None if math.isnan(dollars) else dollars,
-            "last run": {"calls": calls - self._before, "from before": self.reused, "tried again": self.retried},
+            "last run": {"calls": calls - self._previous, "from before": self.reused, "tried again": self.retried},
         }
 
     def _totals(self) -> tuple[int, int, int, float]:

@@ -73,7 +73,7 @@ class CollectJob:
     free: ClassVar[tuple[str, ...]] = "limit", "no_texts", "questions"
     config: EndpointFlags
     questions: list[Question]
-    manifest: dict[str, Any]  # whole after ``run``
+    manifest: dict[str, Any]  # complete after ``run``
     rows: list[Answer | str | None]  # by question, after ``run``; a text: why a call failed; None: not asked
 
     def __init__(self, config: Collect) -> None:
@@ -103,8 +103,8 @@ class CollectJob:
     @property
     def answered(self) -> list[tuple[Question, Answer]]:
         """The questions with an answer."""
-        each = zip(self.questions, self.rows, strict=True)
-        return [(question, row) for question, row in each if isinstance(row, Answer)]
+        pairs = zip(self.questions, self.rows, strict=True)
+        return [(question, row) for question, row in pairs if isinstance(row, Answer)]
 
     def is_complete(self, answer: Answer) -> bool:
         """Return whether an answer has all scores and, if it is judged, an error."""
@@ -130,8 +130,8 @@ class CollectJob:
                     await asker.probe()
                 await together(*(work() for _ in range(min(self.config.concurrent, len(self.rows)))))
 
-    async def _ask(self, asker: Asker, asked: Question) -> Answer:
-        return await asker.answer(asked.question, asked.answers, asked.context, asked.context)
+    async def _ask(self, asker: Asker, question: Question) -> Answer:
+        return await asker.answer(question.question, question.answers, question.context, question.context)
 
     def _write(self, folder: Path, asker: Asker) -> None:
         counts = Counter(row for row in self.rows if isinstance(row, str))
@@ -163,35 +163,35 @@ class ScoreRowsJob(CollectJob):
     def __init__(self, config: ScoreRows) -> None:
         """Read the rows; raise BadInput if a column is missing, or a row has no question."""
         path, self.config, self.questions = Path(config.rows), config, []
-        present, each = read_file(path)
-        rows = list(each)
-        asked = chosen_column(path.name, present, config.question_column, ("question",), "--question-column")
-        answered = chosen_column(path.name, present, config.answer_column, ("answer",), "--answer-column")
+        names, row_iterator = read_file(path)
+        rows = list(row_iterator)
+        question_field = chosen_column(path.name, names, config.question_column, ("question",), "--question-column")
+        answer_field = chosen_column(path.name, names, config.answer_column, ("answer",), "--answer-column")
         for name in config.score:
-            if column_of(name) in present:
+            if column_of(name) in names:
                 raise BadInput(f"{path.name}: there is a column {column_of(name)}; it must be new")
         for number, row in rows:
-            where, cells = f"{path.name}, row {number}", map(row.get, (asked, "context", answered))
+            where, cells = f"{path.name}, row {number}", map(row.get, (question_field, "context", answer_field))
             question, context, answer = (check_legible(where, cell_text(cell).strip()) for cell in cells)
             if not question:
-                raise BadInput(f"{where}: {asked} is empty; each row needs a question")
+                raise BadInput(f"{where}: {question_field} is empty; each row needs a question")
             self.questions.append(Question("", question, (answer,), "", context))
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
-        columns = ((name, [writable(row[name]) for _, row in rows]) for name in present)
-        nested = list, dict, np.ndarray  # the last of Parquet
-        self._kept = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
+        columns = ((name, [writable(row[name]) for _, row in rows]) for name in names)
+        nested = list, dict, np.ndarray  # arrays are of Parquet
+        self._columns = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
         self.manifest = manifest_of("score", config, rows=source)
 
-    async def _ask(self, asker: Asker, asked: Question) -> Answer:
-        request = asker.answer_request([asker.answer_prompt(asked.question, asked.context)])
-        return await asker.scored(request, Reply(asked.answers[0]))
+    async def _ask(self, asker: Asker, question: Question) -> Answer:
+        request = asker.answer_request([asker.answer_prompt(question.question, question.context)])
+        return await asker.scored(request, Reply(question.answers[0]))
 
     def _save(self, folder: Path) -> None:
         scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
         added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
-        table = files.Table(self._kept | added)
+        table = files.Table(self._columns | added)
         write_table(folder / LOG, table)
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from openai import APIStatusError
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
-SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
+SECRET = 8  # minimum characters of a key that is removed from texts; keyless servers get words such as EMPTY
 CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
 NO_REPLY_IN_TIME = "no reply in time"
-POLL_SECONDS = 0.1  # how often calls that wait are ended while the endpoint is closed
+POLL_SECONDS = 0.1  # between looks for waiting calls while an endpoint is closed
 
 
 def as_address(name: str, url: str) -> str:
-    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
+    """Return an address without its trailing slash. Raise BadInput if it is invalid or may hold a secret."""
     from httpx2 import URL, InvalidURL
 
     if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
@@ -60,7 +60,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine. On SIGINT or SIGTERM cancel it, but wait for calls in flight, which are paid for.
 
     Raises:
-        KeyboardInterrupt: a signal arrived; the argument is SIGTERM if it was this one.
+        KeyboardInterrupt: a signal arrived; the argument is SIGTERM if that was it.
     """
 
     async def guarded() -> Any:
@@ -138,7 +138,7 @@ class Endpoint:
         """End calls that still wait, wait for those in flight, which are paid for, and close the connections."""
         while tasks := list(self._in_flight.values()):
             for task in tasks:
-                if task not in self._http.sending:  # for its turn, or between two tries
+                if task not in self._http.sending:  # it waits for its turn, or between two tries
                     task.cancel()
             await asyncio.wait(tasks, timeout=POLL_SECONDS)
         await self._http.aclose()
@@ -150,7 +150,7 @@ class Endpoint:
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._limit, self._rate_limit:
-            self._calls.check_budget()  # after waiting, in which it may have been spent
+            self._calls.check_budget()  # after the wait, during which others may have spent it
             try:
                 reply = reply_of(await self._send(request), self.redact)
             except CallRefused as refused:
@@ -158,8 +158,8 @@ class Endpoint:
                     self._calls.put(key, refused)
                 raise
             except Unreadable as error:  # it costs what a reply costs
-                most = request.get("max_tokens")
-                tokens = most if isinstance(most, int) and 0 < most <= MOST_TOKENS else 0
+                max_tokens = request.get("max_tokens")
+                tokens = max_tokens if isinstance(max_tokens, int) and 0 < max_tokens <= MOST_TOKENS else 0
                 self._count(None, request, Reply("", reply_tokens=tokens))
                 raise CallFailed("unreadable reply", str(error)) from error
             return self._count(key, request, reply)
@@ -180,8 +180,8 @@ class Endpoint:
         except APIStatusError as error:
             raise self._failure(error) from None
         except APIConnectionError as error:
-            what = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
-            raise CallFailed(what) from error
+            reason = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
+            raise CallFailed(reason) from error
         return check_size(response.content)
 
     def _failure(self, error: "APIStatusError") -> CallFailed:
@@ -213,8 +213,8 @@ def price_of(model: str) -> tuple[float, ...]:
 
     price: Callable[..., Any] = calc_price
     try:
-        each = (Usage(input_tokens=10**6), Usage(output_tokens=10**6))
-        prompt, reply = (float(price(usage, model_ref=model).total_price) for usage in each)
+        usages = (Usage(input_tokens=10**6), Usage(output_tokens=10**6))
+        prompt, reply = (float(price(usage, model_ref=model).total_price) for usage in usages)
     except (LookupError, ValueError):
         return float("nan"), float("nan")
     return prompt, reply

@@ -1,8 +1,8 @@
 """Read exports of tools that store users' feedback, and join the feedback on answers with their scores.
 
 A function for each tool, Langfuse, Arize Phoenix, MLflow and Open WebUI, yields the scores and feedback of a file.
-The score is a named one, or LIKELIHOOD, that of a chat completion that is the output. Each function raises
-BadInput, which names file and row; hence rows are objects, not pandas', which would change what cells hold.
+The score is a named one, or LIKELIHOOD: that of the output, a chat completion. Each function raises BadInput,
+which names file and row; hence rows are objects of Python, since pandas would change cells.
 """
 
 import json
@@ -31,7 +31,7 @@ class Note(NamedTuple):
     """A score of an answer or feedback on it, as one row of an export says."""
 
     where: str  # file and number of the row, for messages
-    id: str  # of the answer: an observation, span, trace or message; "": it is of none, as that of a session
+    id: str  # of the answer: an observation, span, trace or message; "": of none, as of a session
     trace: str  # id of the trace that the answer is part of; "" if unknown
     name: str  # of the score, perhaps LIKELIHOOD, or of the feedback
     value: Any  # as in the file; None or empty: there is none
@@ -47,11 +47,11 @@ def langfuse(path: Path, score: str) -> Iterator[Note]:
     (source EVAL) are no feedback.
     """
     # the button writes traceId for trace_id
-    present, rows = read_rows(path, lambda name: re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower())
-    observations = {"id", "trace_id", "start_time"} <= set(present)
+    columns, rows = read_rows(path, lambda name: re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower())
+    observations = {"id", "trace_id", "start_time"} <= set(columns)
     if not observations:
         fields = "trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp"
-        require_fields(path, present, fields, ", so it has neither scores nor observations")
+        require_fields(path, columns, fields, ", so it has neither scores nor observations")
     for row in rows:
         trace = row.text("trace_id")
         if observations:
@@ -72,13 +72,13 @@ def phoenix(path: Path, score: str) -> Iterator[Note]:
     --include-annotations`` a file. The value of feedback is its label, or its score if it has no label. The score
     of an answer is that of an annotation or an attribute of its span. Feedback is what a HUMAN annotated.
     """
-    present, rows = read_rows(path)
-    if "annotator_kind" in present:
-        if not {"span_id", "trace_id"} & set(present):
+    columns, rows = read_rows(path)
+    if "annotator_kind" in columns:
+        if not {"span_id", "trace_id"} & set(columns):
             raise BadInput(f"{path}: no column span_id; call reset_index() before saving the annotations")
         yield from (_annotation(row, row.text("trace_id"), score) for row in rows)
         return
-    require_fields(path, present, ["context.span_id"], " or annotator_kind: no spans or annotations")
+    require_fields(path, columns, ["context.span_id"], " or annotator_kind: no spans or annotations")
     output = f"attributes.{score or 'output.value'}"
     for row in rows:
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
@@ -99,19 +99,19 @@ def mlflow(path: Path, score: str) -> Iterator[Note]:
     """Read a table of ``mlflow.search_traces()``, one row per trace.
 
     The score of an answer is the value of an assessment, or an entry of the trace's metadata or tags; without a
-    name, the likelihood of the response, else of the output of the last span that has one, as those that autolog
-    records of a model. Feedback is what a HUMAN gave. Assessments that are not valid (overridden by another) and
+    name, the likelihood of the response, else of the output of the last span that has one, as autolog
+    records it of a model. Feedback is what a HUMAN gave. Assessments that are not valid (overridden by another) and
     expectations are left out.
     """
-    present, rows = read_rows(path)
-    require_fields(path, present, ["trace_id", "assessments"], ", so it has no traces of MLflow")
+    columns, rows = read_rows(path)
+    require_fields(path, columns, ["trace_id", "assessments"], ", so it has no traces of MLflow")
     for row in rows:
         trace = row.text("trace_id")
         value = _score(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
         if not score and value is None:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
-            each = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
-            value = next((number for number in reversed(each) if number is not None), None)
+            likelihoods = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
+            value = next((number for number in reversed(likelihoods) if number is not None), None)
         yield Note(row.where, trace, trace, score, value, row.time("request_time"))
         for assessment in row.rows("assessments"):
             if str(assessment.get("valid")).lower() != "false":
@@ -127,8 +127,8 @@ def open_webui(path: Path, score: str) -> Iterator[Note]:
     ``data`` of the feedback. The id is that of the chat and of the message, since the ids of messages repeat in
     copies of a chat. The source is the model.
     """
-    present, rows = read_rows(path)
-    require_fields(path, present, ["data", "meta"], ", so it has no feedback of Open WebUI")
+    columns, rows = read_rows(path)
+    require_fields(path, columns, ["data", "meta"], ", so it has no feedback of Open WebUI")
     for row in rows:
         if row.get("type") not in (None, "rating"):
             continue
@@ -136,16 +136,16 @@ def open_webui(path: Path, score: str) -> Iterator[Note]:
         time, key = row.time("updated_at", "created_at"), f"{chat}/{id}" if id else ""
         yield Note(row.where, key, key, "rating", row.get("data.rating"), time, model, True)
         if score:
-            every = unpacked(row.get("snapshot.chat.chat.history.messages"))
-            message = unpacked(every.get(id)) if isinstance(every, dict) else None  # an id is no path: it has dots
+            by_id = unpacked(row.get("snapshot.chat.chat.history.messages"))
+            message = unpacked(by_id.get(id)) if isinstance(by_id, dict) else None  # an id is no path: it has dots
             value = Row(row.where, message).get(score) if isinstance(message, dict) else None
             value = row.get(f"meta.{score}", f"data.{score}") if value is None else value
             yield Note(row.where, key, key, score, value, time, model)
 
 
-def _score(row: Row, score: str, output: str, *named: str) -> Any:
+def _score(row: Row, score: str, output: str, *fields: str) -> Any:
     """Return the value of a score: of the named fields, or the likelihood of the output."""
-    return row.get(*named) if score else _likelihood(row.get(output))
+    return row.get(*fields) if score else _likelihood(row.get(output))
 
 
 def _likelihood(output: Any) -> float | None:
@@ -177,7 +177,7 @@ def join_notes(
 
     Raises:
         BadInput: there is no score, no feedback or no pair of both; feedback has several names, or values of
-            unknown meaning; a value is none of its kind.
+            unknown meaning; a value is invalid.
     """
     if score and score == feedback:
         raise BadInput(f"score-name: {quote(score)} is also the thumb; they must differ")
@@ -189,16 +189,16 @@ def join_notes(
     name = _feedback_name({note.name for note in users}, feedback)
     if not scored:
         raise BadInput(f"score-name: no answer has a score {quote(score)}" if score else NO_LOGPROBS)
-    named = [note for note in users if note.name == name]
+    feedback_notes = [note for note in users if note.name == name]
     # a later value replaces an earlier one
     scores = {note.id: note for note in scored}
-    of_trace = {traces.get(note.id, note.id): note for note in scored}
-    ratings = {note.id: note for note in named if note.id}
+    trace_scores = {traces.get(note.id, note.id): note for note in scored}
+    ratings = {note.id: note for note in feedback_notes if note.id}
     counts = Counter(map(_value_of, ratings.values()))
     wrong = _polarity(counts.keys(), down)
-    last = [note for note in named if ratings.get(note.id) is note]  # by time
-    matches = [scores.get(each.id) or of_trace.get(traces.get(each.id, each.id)) for each in last]
-    pairs = [(rating, match) for rating, match in zip(last, matches, strict=True) if match is not None]
+    latest = [note for note in feedback_notes if ratings.get(note.id) is note]  # by time
+    matches = [scores.get(note.id) or trace_scores.get(traces.get(note.id, note.id)) for note in latest]
+    pairs = [(rating, match) for rating, match in zip(latest, matches, strict=True) if match is not None]
     if not pairs:
         raise BadInput(
             f"files: {len(ratings)} answers have feedback {quote(name)}, {len(scores)} a score, and none has both; "
@@ -215,13 +215,13 @@ def join_notes(
         }
         for rating, match in pairs
     ]
-    each = (f"{quote(value)} {'down' if value in wrong else 'up'}: {n}" for value, n in counts.most_common())
-    stray = sum(not note.id for note in named)
+    parts = (f"{quote(value)} {'down' if value in wrong else 'up'}: {n}" for value, n in counts.most_common())
+    stray = sum(not note.id for note in feedback_notes)
     share = len({match.id for _, match in pairs}) / len(scores)
     return rows, [
-        f"feedback {quote(name)}: {len(ratings)} answers ({shorten(', '.join(each))})",
+        f"feedback {quote(name)}: {len(ratings)} answers ({shorten(', '.join(parts))})",
         f"joined with a score: {len(rows)}; not joined: {len(ratings) - len(rows) + stray}; "
-        f"replaced by later ones: {len(named) - stray - len(ratings)}",
+        f"replaced by later ones: {len(feedback_notes) - stray - len(ratings)}",
         f"rated share: {share:.2%} of {len(scores)} answers with a score"
         if share < 1
         else "rated share: unknown, since all scores in the files are of rated answers",
@@ -266,12 +266,12 @@ def _rating(value: Any) -> str:
 
 def _polarity(values: Set[str], down: Sequence[str]) -> set[str]:
     """Return the values that mean wrong."""
-    among = f"of the values {shorten(', '.join(sorted(values)))}"
+    condition = f"of the values {shorten(', '.join(sorted(values)))}"
     if down:
         wrong = set(map(_rating, down))
-        check_holds("down", down, wrong <= values, among)
+        check_holds("down", down, wrong <= values, condition)
         return wrong
     for low, high in RATINGS:
         if values <= {low, high}:
             return {low}
-    raise BadInput(f"down: missing; it must be those {among} that mean wrong")
+    raise BadInput(f"down: missing; it must be those {condition} that mean wrong")

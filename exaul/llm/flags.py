@@ -94,8 +94,8 @@ class EndpointFlags(Configuration):
         for name in ("timeout", "budget"):
             check_positive(name, getattr(self, name))
         check_holds("seed", self.seed, 0 <= self.seed < 2**31, "an integer from 0 to 2**31 - 1")
-        good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
-        check_holds("price", self.price, good, "two finite numbers >= 0")
+        is_pair = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
+        check_holds("price", self.price, is_pair, "two finite numbers >= 0")
         for name in ("endpoint", "judge_endpoint"):
             if getattr(self, name):
                 object.__setattr__(self, name, as_address(name, getattr(self, name)))
@@ -140,7 +140,7 @@ class EndpointFlags(Configuration):
         return {role: Path(path) for role, path in (text.split("=", 1) for text in self.prompt)}
 
     def describe_calls(self, answers: int, noun: str, besides: int) -> str:
-        """Return how many calls the scores of some answers take, each with some calls besides, and a verdict."""
+        """Return a text: the calls for scores and verdicts of ``answers``, and ``besides`` more calls for each."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
         further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
         calls = f"{answers:,} {noun}, {answers * (besides + (self.judge != 'exact') + further):,} calls"

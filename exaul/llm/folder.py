@@ -50,14 +50,14 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
             raise
 
 
-def manifest_of(command: str, config: EndpointFlags, **more: Any) -> dict[str, Any]:
-    """Return the manifest of a run before its first call, with ``more``, its sources."""
+def manifest_of(command: str, config: EndpointFlags, **sources: Any) -> dict[str, Any]:
+    """Return the manifest of a run before its first call, with its ``sources``."""
     texts = prompts(config.files).items()
     return {
         "command": command,
         "configuration": asdict(config),
         "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in texts},
-        **more,
+        **sources,
         "versions": {name: metadata.version(name) for name in ("openai", "jax", "numpy")} | {"exaul": __version__},
         "start": timestamp(),
         "end": None,
@@ -66,22 +66,22 @@ def manifest_of(command: str, config: EndpointFlags, **more: Any) -> dict[str, A
 
 def describe_usage(manifest: Mapping[str, Any]) -> list[str]:
     """Return lines: calls of the last run, calls and cost of all runs, and what is missing, by reason."""
-    usage, now = manifest["usage"], manifest["usage"]["last run"]
+    usage, last_run = manifest["usage"], manifest["usage"]["last run"]
     cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     return [
-        f"{now['calls']:,} calls made, {now['from before']:,} replies reused from folder or equal calls; "
+        f"{last_run['calls']:,} calls made, {last_run['from before']:,} replies reused from folder or equal calls; "
         f"{usage['calls']:,} calls of all runs{cost}",
         *(f"  {reason}: {number:,}" for reason, number in manifest["left out"].items()),
     ]
 
 
-def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:
+def _check(saved: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:
     parts = "configuration", "prompts"
-    known = isinstance(before, dict) and all(isinstance(before.get(part), dict) for part in parts)
-    if not known or before.get("command") != manifest["command"]:
+    is_manifest = isinstance(saved, dict) and all(isinstance(saved.get(part), dict) for part in parts)
+    if not is_manifest or saved.get("command") != manifest["command"]:
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")
     for part in parts:
         for name, value in round_trip_json(manifest[part]).items():
-            stored = before[part].get(name)
+            stored = saved[part].get(name)
             if name not in free and value != stored:
                 raise BadInput(f"{name}: {quote(value)} found; {folder} was begun with {quote(stored)}")

@@ -1,4 +1,4 @@
-"""HTTP without redirects and cookies, of which no reply is larger or slower than allowed."""
+"""HTTP without redirects and cookies, with replies of bounded size and time."""
 
 import asyncio
 from functools import cache
@@ -15,7 +15,7 @@ _certificates = cache(httpx2.create_ssl_context)  # takes 15 ms
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client whose replies have been read, whatever their status is; those above LARGEST_REPLY not to their end.
+    """A client that reads each reply, whatever its status is; one above LARGEST_REPLY not to its end.
 
     It uses the proxies of the environment. Callers bound how many requests there are at a time.
     """
@@ -67,6 +67,6 @@ class BoundedClient(httpx2.AsyncClient):
         headers = response.headers.copy()
         for name in ("content-encoding", "content-length", "transfer-encoding"):  # of the body as it was sent
             headers.pop(name, None)
-        whole = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
-        whole.encoding = "utf-8"  # whatever the response says: some encodings of Python are none of texts
-        return whole
+        result = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+        result.encoding = "utf-8"  # whatever the response says: some of Python's encodings are not of texts
+        return result

@@ -75,9 +75,9 @@ class Live(EndpointFlags):
         for name in ("turns", "candidates"):
             check_count(name, getattr(self, name))
         check_count("shown", self.shown, 0)  # the learner's numbers are checked when it is made
-        wanted, other = ("contexts", "questions") if self.kind == "user" else ("questions", "contexts")
-        if not getattr(self, wanted) or getattr(self, other):
-            raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
+        required, forbidden = ("contexts", "questions") if self.kind == "user" else ("questions", "contexts")
+        if not getattr(self, required) or getattr(self, forbidden):
+            raise BadInput(f"{required}: live {self.kind} needs them, and no {forbidden}")
         if self.kind == "user" and self.judge != "llm":
             raise BadInput(f"judge: {self.judge!r} found; texts have no right answers to match, so it must be llm")
 
@@ -96,12 +96,12 @@ class DialogueLearner:
             raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
         self._x64 = partial(jax.enable_x64, True)
         with self._x64():
-            made: Any
-            made, params = make(learner, config.arms, alpha=config.alpha, horizon=config.horizon, lam=config.lam)
-            self._state = made.init(params)
+            kernel: Any
+            kernel, params = make(learner, config.arms, alpha=config.alpha, horizon=config.horizon, lam=config.lam)
+            self._state = kernel.init(params)
         self._cut_of = partial(cuts, grid(config.grid, config.arms))
-        self._decide = jax.jit(lambda state, cut, u: made.decide(state, params, cut, u))
-        self._learn = jax.jit(lambda state, cut, decision, error: made.learn(state, params, cut, decision, error))
+        self._decide = jax.jit(lambda state, cut, u: kernel.decide(state, params, cut, u))
+        self._learn = jax.jit(lambda state, cut, decision, error: kernel.learn(state, params, cut, decision, error))
         self._uniforms, self._alpha = Uniforms(config.seed, LEARNER, 0), config.alpha
         self._questions = self._answers = 0
         self._wrong = 0.0
@@ -132,8 +132,8 @@ class LiveJob:
     """A dialogue with language models. A run in the same folder continues and repeats no call."""
 
     config: Live
-    rounds: list[dict[str, Any]]  # after ``run``, the lines of the transcript that it came to
-    manifest: dict[str, Any]  # whole after ``run``
+    rounds: list[dict[str, Any]]  # after ``run``, the lines of the transcript up to its last round
+    manifest: dict[str, Any]  # complete after ``run``
 
     def __init__(self, config: Live) -> None:
         """Read the sources and create the learner; raise BadInput if one is unusable or questions are too few."""
@@ -144,8 +144,8 @@ class LiveJob:
         else:
             self._pool, sources = questions(config.questions, config.question_column, config.answer_column)
             if len(self._pool) < config.horizon:
-                there = f"there are {len(self._pool)} questions, each asked once"
-                raise BadInput(f"horizon: {config.horizon} found; {there}")
+                supply = f"there are {len(self._pool)} questions, each asked once"
+                raise BadInput(f"horizon: {config.horizon} found; {supply}")
         self.manifest = manifest_of(f"live {config.kind}", config, sources=sources)
 
     def run(self) -> None:
@@ -158,21 +158,21 @@ class LiveJob:
         with open_folder(config.out, self.manifest, ("replay",)) as folder:
             asker, chance = Asker(config, folder / CALLS, is_dialogue=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
-            asks = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
-            before = len(_whole_lines(folder / TRANSCRIPT))
+            side = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
+            earlier_rounds = len(_whole_lines(folder / TRANSCRIPT))
             try:
-                self.manifest["stopped"] = run_to_end(self._run_rounds(asker, asks, folder / TRANSCRIPT))
+                self.manifest["stopped"] = run_to_end(self._run_rounds(asker, side, folder / TRANSCRIPT))
             finally:
-                asker.record(self.manifest, asks.left_out)
+                asker.record(self.manifest, side.left_out)
                 self.manifest["learner"] = self._learner.figures()
-                if len(self.rounds) >= before:  # else the log and manifest of the earlier run say more
+                if len(self.rounds) >= earlier_rounds:  # else the log and manifest of the earlier run say more
                     self._write(folder)
-            tables_at = folder / RESULTS[config.replay]
-            if len(self.rounds) == config.horizon and not (tables_at / "trials.csv").exists():
-                shutil.rmtree(tables_at, ignore_errors=True)  # incomplete, from a killed process
+            tables_folder = folder / RESULTS[config.replay]
+            if len(self.rounds) == config.horizon and not (tables_folder / "trials.csv").exists():
+                shutil.rmtree(tables_folder, ignore_errors=True)  # incomplete, from a killed process
                 results(config, folder)
 
-    async def _run_rounds(self, asker: Asker, asks: User | Adversary, path: Path) -> str:
+    async def _run_rounds(self, asker: Asker, side: User | Adversary, path: Path) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
         left_out = 0
         async with asker:
@@ -180,7 +180,7 @@ class LiveJob:
                 await asker.probe()
                 with Progress(self.config.progress, self.config.horizon, "rounds") as bar, _transcript(path) as add:
                     while len(self.rounds) < self.config.horizon:
-                        line = await self._round(asker, asks)
+                        line = await self._round(asker, side)
                         left_out = 0 if line else left_out + 1
                         if left_out == IN_A_ROW:
                             return f"{IN_A_ROW} questions in a row were left out"
@@ -196,28 +196,28 @@ class LiveJob:
                 return f"a call failed ({error}{f': {error.reply_text}' if error.reply_text else ''})"
         return ""
 
-    async def _round(self, asker: Asker, asks: User | Adversary) -> dict[str, Any] | None:
-        """Run one round. Return its line of the transcript, or None if it is left out for lack of a number."""
-        asked = await asks.ask()
-        before = () if self.config.forget else asked.earlier_messages
+    async def _round(self, asker: Asker, side: User | Adversary) -> dict[str, Any] | None:
+        """Run one round. Return its line of the transcript, or None if the question is left out."""
+        question = await side.ask()
+        chat = () if self.config.forget else question.earlier_messages
         try:
-            answer = await asker.answer(asked.question, asked.answers, asked.given, asked.context, before)
+            answer = await asker.answer(question.question, question.answers, question.given, question.context, chat)
             score = answer.scores[self.config.score[-1]]
-            left = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
+            reason = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
         except CallRefused as refused:
-            left = str(refused)
-        if left:
-            asks.left_out[left] += 1
-            asks.skip()
+            reason = str(refused)
+        if reason:
+            side.left_out[reason] += 1
+            side.skip()
             return None
         answered, probability = self._learner.run_round(score, answer.error)
-        asks.observe_outcome(answer.reply.text if answered else IDK, answered, answer.error)
+        side.observe_outcome(answer.reply.text if answered else IDK, answered, answer.error)
         return {
             "t": len(self.rounds) + 1,
-            "topic": asked.topic,
-            "said": asked.asker_reply,
-            "candidates": asked.candidates,
-            "question": asked.question,
+            "topic": question.topic,
+            "said": question.asker_reply,
+            "candidates": question.candidates,
+            "question": question.question,
             "answer": answer.reply.text,
             "samples": answer.samples,
             "scores": {name: None if math.isnan(x) else x for name, x in answer.scores.items()},
@@ -240,29 +240,29 @@ class LiveJob:
 @contextmanager
 def _transcript(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yield a function that adds a line to the transcript; raise BadInput if a line of an earlier run changes."""
-    whole = _whole_lines(path)
-    before = iter(whole)
+    lines = _whole_lines(path)
+    stored_lines = iter(lines)
 
     def add(line: dict[str, Any]) -> None:
         text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-        known = next(before, None)
-        if known is None:
+        stored = next(stored_lines, None)
+        if stored is None:
             stream.write(text)
             stream.flush()
-        elif known != text:
+        elif stored != text:
             raise BadInput(
                 f"{path}: round {line['t']} differs from the stored one; its calls or its versions have changed"
             )
 
     with path.open("ab") as stream:
-        stream.truncate(sum(map(len, whole)))  # a killed process can leave half a line
+        stream.truncate(sum(map(len, lines)))  # a killed process can leave half a line
         yield add
 
 
 def _whole_lines(path: Path) -> list[bytes]:
     """Return the lines of a file that end with a newline."""
-    there = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return [line for line in there if line.endswith(b"\n")]
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    return [line for line in lines if line.endswith(b"\n")]
 
 
 def results(config: Live, folder: Path) -> None:
@@ -276,10 +276,10 @@ def results(config: Live, folder: Path) -> None:
     """
     from exaul.engine.run import run  # imports Numba
 
-    others = registry.DEFAULT_LEARNERS if config.replay else ()
+    other_learners = registry.DEFAULT_LEARNERS if config.replay else ()
     sweep = Sweep(
         environment="replay",
-        learners=tuple(dict.fromkeys((config.learner, *others))),
+        learners=tuple(dict.fromkeys((config.learner, *other_learners))),
         logs=(str(folder / LOG),),
         trials=1,
         alphas=(config.alpha,),

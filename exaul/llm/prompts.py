@@ -25,7 +25,7 @@ _NAME = re.compile(r"\{(\w+)\}")
 
 
 def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
-    """Return the prompts by role; ``replaced`` gives files of some.
+    """Return the prompts by role; ``replaced`` has the files of some roles.
 
     Raises:
         BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
@@ -49,4 +49,4 @@ def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
 
 def filled(prompt: str, **values: object) -> str:
     """Insert values into a prompt. Other braces, and braces within values, stay unchanged."""
-    return _NAME.sub(lambda name: str(values.get(name[1], name[0])), prompt).strip()
+    return _NAME.sub(lambda match: str(values.get(match[1], match[0])), prompt).strip()

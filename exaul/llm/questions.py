@@ -44,20 +44,20 @@ def questions(
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
     by_id, sources = dict[str, Question](), Sources()
-    for label, present, rows, sha256 in _sources(names):
-        asked = chosen_column(label, present, column, QUESTION, "--question-column")
-        right = chosen_column(label, present, answers, ANSWERS, "--answer-column")
-        before = len(by_id)
+    for label, columns, rows, sha256 in _sources(names):
+        question_field = chosen_column(label, columns, column, QUESTION, "--question-column")
+        answer_field = chosen_column(label, columns, answers, ANSWERS, "--answer-column")
+        earlier = len(by_id)
         for number, row in rows:
-            if limit is not None and len(by_id) - before >= limit:
+            if limit is not None and len(by_id) - earlier >= limit:
                 break
-            question = _question(label, number, row, asked, right)
+            question = _question(label, number, row, question_field, answer_field)
             if question.id in by_id:
                 raise BadInput(
                     f"{label}, row {number}: the id {quote(question.id)} occurs twice; ids must be unique"
                 )
             by_id[question.id] = question
-        sources.append({"name": label, "sha256": sha256, "rows": len(by_id) - before})
+        sources.append({"name": label, "sha256": sha256, "rows": len(by_id) - earlier})
     if not by_id:
         raise BadInput(f"{', '.join(names)}: no question; at least one is needed")
     return list(by_id.values()), sources
@@ -78,38 +78,38 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sourc
         BadInput: a source is unreadable, lacks the column or has no text.
     """
     texts, sources = dict[str, None](), Sources()
-    for label, present, rows, sha256 in _sources(names):
-        before = len(texts)
-        text_column = chosen_column(label, present, column, ("context",), "--question-column")
+    for label, columns, rows, sha256 in _sources(names):
+        earlier = len(texts)
+        text_field = chosen_column(label, columns, column, ("context",), "--question-column")
         texts |= dict.fromkeys(
             text
             for number, row in rows
-            if (text := check_legible(f"{label}, row {number}", cell_text(row[text_column]).strip()))
+            if (text := check_legible(f"{label}, row {number}", cell_text(row[text_field]).strip()))
         )
-        sources.append({"name": label, "sha256": sha256, "rows": len(texts) - before})
+        sources.append({"name": label, "sha256": sha256, "rows": len(texts) - earlier})
     if not texts:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
     return list(texts), sources
 
 
-def chosen_column(label: str, present: Sequence[str], given: str | None, usual: Sequence[str], flag: str) -> str:
-    """Return the column that is given, or else the first usual one that is present; raise BadInput without one."""
-    wanted = usual if given is None else (given,)
-    for name in wanted:
-        if name in present:
+def chosen_column(label: str, header: Sequence[str], column: str | None, defaults: Sequence[str], flag: str) -> str:
+    """Return ``column``, or if it is None the first of ``defaults`` in ``header``; raise BadInput without one."""
+    candidates = defaults if column is None else (column,)
+    for name in candidates:
+        if name in header:
             return name
-    raise BadInput(f"{label}: no column {' or '.join(wanted)}; it has {', '.join(present)} ({flag} names one)")
+    raise BadInput(f"{label}: no column {' or '.join(candidates)}; it has {', '.join(header)} ({flag} names one)")
 
 
-def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right: str) -> Question:
-    question = cell_text(row[asked]).strip()
+def _question(label: str, number: int, row: Mapping[str, Any], question_field: str, answer_field: str) -> Question:
+    question = cell_text(row[question_field]).strip()
     try:
-        answers = tuple(dict.fromkeys(_texts(row[right])))
+        answers = tuple(dict.fromkeys(_texts(row[answer_field])))
     except RecursionError as error:
-        raise BadInput(f"{label}, row {number}: {right} is nested too deeply") from error
-    for what, there in ((asked, question), (right, answers)):
-        if not there:
-            raise BadInput(f"{label}, row {number}: {what} is empty; each question needs one")
+        raise BadInput(f"{label}, row {number}: {answer_field} is nested too deeply") from error
+    for field, content in ((question_field, question), (answer_field, answers)):
+        if not content:
+            raise BadInput(f"{label}, row {number}: {field} is empty; each question needs one")
     id, group, context = (cell_text(row.get(name)) for name in ("id", "group", "context"))
     for text in (question, *answers, id, group, context):
         check_legible(f"{label}, row {number}", text)
@@ -133,11 +133,11 @@ def _texts(cell: Any) -> Iterator[str]:
 
 def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     """Load a split of a dataset."""
-    where = name.removeprefix(HUB)
-    dataset, config, split, *more = (*SHORT_NAMES.get(where, where).split(":"), "", "")[:4]
-    if any(more) or "/" not in dataset:
-        known = ", ".join(HUB + short for short in SHORT_NAMES)
-        raise BadInput(f"{name}: unknown; it must be {HUB}OWNER/NAME:CONFIG:SPLIT, or one of {known}")
+    address = name.removeprefix(HUB)
+    dataset, config, split, *surplus = (*SHORT_NAMES.get(address, address).split(":"), "", "")[:4]
+    if any(surplus) or "/" not in dataset:
+        short_names = ", ".join(HUB + short for short in SHORT_NAMES)
+        raise BadInput(f"{name}: unknown; it must be {HUB}OWNER/NAME:CONFIG:SPLIT, or one of {short_names}")
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -146,6 +146,6 @@ def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     try:
         rows = load_dataset(dataset, config or None, split=split or "validation")
     except Exception as error:
-        why = join_lines(str(error))
-        raise BadInput(f"{name}: cannot be loaded ({why}); pass the questions as a file") from error
+        reason = join_lines(str(error))
+        raise BadInput(f"{name}: cannot be loaded ({reason}); pass the questions as a file") from error
     return rows.column_names, enumerate(rows, 1), str(getattr(rows, "_fingerprint", ""))

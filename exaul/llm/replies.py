@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """A response or a stored reply that is not as it must be; the message says what is wrong."""
+    """An invalid response or stored reply; the message says what is wrong."""
 
 
 def check_size(body: bytes) -> bytes:
@@ -60,7 +60,7 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
     as with endpoints that change it afterwards, or if one of them is not a logprob. ``redact`` removes the key.
 
     Raises:
-        Unreadable: the body is not a chat completion, or a part that is used is not as it must be.
+        Unreadable: the body is not a chat completion, or a part that is used is invalid.
     """
     try:
         body = json.loads(raw)
@@ -87,14 +87,14 @@ def message_text(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice of a chat completion as ``Reply`` has it.
 
     Raises:
-        LookupError, TypeError, AttributeError: it is not as it must be.
+        LookupError, TypeError, AttributeError: the choice is invalid.
     """
-    whole = _utf8(choice["message"].get("content") or "")
-    if THOUGHT in whole:
-        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
-    elif whole.lstrip().startswith(THINKS):
+    content = _utf8(choice["message"].get("content") or "")
+    if THOUGHT in content:
+        content = content[content.rindex(THOUGHT) + len(THOUGHT) :]
+    elif content.lstrip().startswith(THINKS):
         return ""  # cut at max_tokens while still thinking: there is no answer
-    return whole.strip().decode()
+    return content.strip().decode()
 
 
 def content_text(content: Any) -> str:
@@ -105,24 +105,24 @@ def content_text(content: Any) -> str:
 
 
 def scored_reply(completion: Mapping[str, Any]) -> Reply:
-    """Return the reply in a completion, of which a score needs the text and the logprobs that are usable.
+    """Return the reply in a completion, with what scores use: its text, and its logprobs if they are valid.
 
     Raises:
         LookupError, TypeError, AttributeError: it has no text.
     """
     choice = completion["choices"][0]
     text, logprobs, first = message_text(choice), list[Any](), list[tuple[str, float]]()
-    with suppress(ValueError, LookupError, TypeError, AttributeError):  # of tokens that are none
+    with suppress(ValueError, LookupError, TypeError, AttributeError):  # of invalid tokens
         logprobs, candidates = _tokens_of(choice, text)
         first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
     return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first)
 
 
 def checked(*fields: Any) -> Reply:
-    """Return a reply with some fields, which it checks and makes as ``Reply`` says.
+    """Return a reply with checked ``fields``, which are those of ``Reply`` in order.
 
     Raises:
-        Unreadable: a field cannot be made so.
+        Unreadable: a field is invalid.
     """
     text, logprobs, first, finish, model, fingerprint, prompt, reply = fields
     for count in (prompt, reply):
@@ -139,16 +139,16 @@ def checked(*fields: Any) -> Reply:
 
 
 def _tokens_of(choice: Mapping[str, Any], answer: str) -> tuple[list[Any], Any]:
-    """Return the logprobs of the tokens of the answer of a choice, ``text_of``, and candidates for the first."""
+    """Return the logprobs of the tokens of ``answer``, the text of a choice, and candidates for the first."""
     text = answer.encode()
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     # Compare bytes, not characters: a token can end within a character. The last occurrence counts, since the
     # thoughts before it may quote the answer; ``find`` of the reversed bytes takes linear time, ``rfind`` does not.
-    every = b"".join(piece for piece, _ in tokens)
-    after = every[::-1].find(text[::-1])
-    start, offset = len(every) - after - len(text), 0
+    joined = b"".join(piece for piece, _ in tokens)
+    tail = joined[::-1].find(text[::-1])
+    start, offset = len(joined) - tail - len(text), 0
     logprobs, candidates = list[Any](), None
-    for piece, token in tokens if text and after >= 0 else ():
+    for piece, token in tokens if text and tail >= 0 else ():
         if piece and offset + len(piece) > start and offset < start + len(text):
             logprobs.append(token.get("logprob"))
             if candidates is None:

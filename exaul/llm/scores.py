@@ -6,7 +6,7 @@ A scorer is a function ``async (request, reply, ask) -> float``:
 - ``reply`` is the answer, a ``Reply`` with a text,
 - ``ask(body)`` asks the same endpoint, and returns its ``Reply``.
 
-The score is in [0, 1], or NaN if the answer has none. A scorer may raise anything; then there is no score, too.
+The score is in [0, 1], or NaN if the answer has none. A scorer may raise anything; then there is no score either.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from exaul.llm.endpoint import as_address
 from exaul.llm.prompts import filled
 from exaul.llm.replies import Reply, content_text, likelihood, matches
 
-SAMPLE_TEMPERATURE = 1.0  # of samples, unless the one who asks has another
-# with the same seed, or with these of a client, all samples could be the same
+SAMPLE_TEMPERATURE = 1.0  # of samples, unless ``ask`` sets another
+# fields that samples do not have: with the same seed, or with these of a client, all could be equal
 NOT_OF_SAMPLES = "seed", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs"
 LOGPROBS = {"logprobs": True}
 LIKELIEST = LOGPROBS | {"top_logprobs": 20}  # the most that endpoints allow
@@ -39,7 +39,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
 
 Body = Mapping[str, Any]  # of a request or a reply
-Ask = Callable[..., Awaitable[Reply]]  # of a body; of equal bodies, those of another ``sample`` are other calls
+Ask = Callable[..., Awaitable[Reply]]  # of a body; equal bodies with another ``sample`` are other calls
 Score = Callable[[Body, Reply, Ask], Awaitable[float]]
 
 # The conversation is quoted as JSON, so that a text within it cannot look like the end of the quotation.
@@ -92,19 +92,19 @@ async def p_true(request: Body, reply: Reply, ask: Ask, *, model: str | None = N
 
     NaN if the token can be neither, as without log-probabilities.
     """
-    chance = {"yes": 0.0, "no": 0.0}
+    mass = {"yes": 0.0, "no": 0.0}
     for token, logprob in (await ask(_request(model, request, _filled(P_TRUE, request, reply)) | LIKELIEST)).first:
         word = token.strip().lower()
-        if word in chance:
-            chance[word] += math.exp(logprob)
-    both = sum(chance.values())
-    return chance["yes"] / both if both > 0 else math.nan
+        if word in mass:
+            mass[word] += math.exp(logprob)
+    total = sum(mass.values())
+    return mass["yes"] / total if total > 0 else math.nan
 
 
 async def verbal(request: Body, reply: Reply, ask: Ask, *, model: str | None = None) -> float:
     """Return the percentage that a model states for the answer, as a share; NaN if it states none.
 
-    A number between 0 and 1 may be a share, and so it is none, too.
+    A number between 0 and 1 may be a share, and so it is not used.
     """
     number = NUMBER.search((await ask(_request(model, request, _filled(VERBAL, request, reply)))).text)
     percent = float(number[0]) if number else math.nan
@@ -120,25 +120,25 @@ async def exact(request: Body, reply: Reply, ask: Ask, *, samples: int) -> float
 async def agree(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
     """Return the share of samples that mean the same as the answer, by one reply of a model; NaN if unclear."""
     texts = await _samples(request, ask, samples)
-    others = "\n".join(f"{number}. {_quoted(text)}" for number, text in enumerate(texts, 1))
-    text = (await ask(_request(model, request, _filled(AGREE, request, reply, samples=others)))).text
+    listing = "\n".join(f"{number}. {_quoted(text)}" for number, text in enumerate(texts, 1))
+    text = (await ask(_request(model, request, _filled(AGREE, request, reply, samples=listing)))).text
     if NONE_SAME.match(text):
         return 0.0
     numbers = set(NUMBER.findall(text))
-    known = numbers <= {str(number) for number in range(1, samples + 1)}
-    return len(numbers) / samples if numbers and known else math.nan
+    is_valid = numbers <= {str(number) for number in range(1, samples + 1)}
+    return len(numbers) / samples if numbers and is_valid else math.nan
 
 
 async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
     """Return the share of samples from which the answer follows, by a verdict on each; NaN if one is unclear.
 
-    It is the paper's f_con. A verdict reads the last message alone, since there are many, and a long dialogue.
+    It is the paper's f_con. Each verdict reads the last message alone, since a dialogue can be long.
     """
     texts = await _samples(request, ask, samples)
     question = _quoted(content_text(request["messages"][-1].get("content")))
     prompt = partial(filled, ENTAIL, question=question, answer=_quoted(reply.text))
     requests = (_request(model, request, prompt(sample=_quoted(text))) for text in texts)
-    verdicts = await together(*(verdict_of(ask, each) for each in requests))
+    verdicts = await together(*(verdict_of(ask, body) for body in requests))
     return math.fsum(value for value, _ in verdicts) / samples
 
 
@@ -147,7 +147,7 @@ async def webhook(request: Body, reply: Reply, ask: Ask, *, url: str) -> float:
     from exaul.llm.http import BoundedClient
 
     body = json.dumps({"request": request, "reply": reply._asdict()}).encode()  # httpx2 would refuse NaN
-    # A client for each call: it is rare beside the tokens of the model, and nothing is left open.
+    # A client for each call: calls are rare beside the tokens of the model, and nothing stays open.
     async with BoundedClient(WEBHOOK_SECONDS) as client:
         response = await client.post(url, content=body, headers={"Content-Type": "application/json"})
     if response.status_code != 200:
@@ -210,16 +210,16 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     match = VERDICT.match(text)
     if match is None:
         # Small models often explain instead: ask once more, with a schema that allows only yes or no.
-        again, _ = await by_schema(ask, request, "verdict", YES_OR_NO)
-        match = VERDICT.match(again)
+        second_text, _ = await by_schema(ask, request, "verdict", YES_OR_NO)
+        match = VERDICT.match(second_text)
     return (math.nan if match is None else float(match[1].lower() == "yes")), text
 
 
 async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
     """Return 1 if a model says that an answer is wrong, 0 if it is right; NaN if it does not say."""
     request: Body = {"model": model, "messages": [{"role": "user", "content": question}]}
-    asked = _request(None, request, _filled(P_TRUE, request, Reply(answer)))
-    right, _ = await verdict_of(ask, asked)
+    body = _request(None, request, _filled(P_TRUE, request, Reply(answer)))
+    right, _ = await verdict_of(ask, body)
     return 1.0 - right
 
 
@@ -229,9 +229,9 @@ async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str
     Return the value as a text, "" if the reply does not follow the schema, and the whole reply.
     """
     schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
+    response_format = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     try:
-        text = (await ask({**request, "response_format": form})).text
+        text = (await ask({**request, "response_format": response_format})).text
     except CallRefused:
         return "", ""
     try:
@@ -259,7 +259,7 @@ def _quoted(value: Any) -> str:
 
 
 def _request(model: str | None, request: Body, prompt: str) -> dict[str, Any]:
-    """Return a body with as few fields as there can be: some models refuse temperature or max_tokens."""
+    """Return a body with as few fields as possible: some models refuse temperature or max_tokens."""
     return {"model": model or request["model"], "messages": [{"role": "user", "content": prompt}]}
 
 

@@ -15,7 +15,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, scale_hint
 
 LogRows = list[dict[str, Any]]  # of a log to write, each by column
-EARLIEST = datetime.min.replace(tzinfo=UTC)  # the time of what has none
+EARLIEST = datetime.min.replace(tzinfo=UTC)  # stands for an unknown time
 RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
 SCALAR = str, int, float, type(None)
 REPLACED = "score", "error", "correct"  # columns of a table that a log would take for its own
@@ -67,10 +67,10 @@ class Row(NamedTuple):
             if isinstance(cell, datetime):
                 return (cell if cell.tzinfo else cell.replace(tzinfo=UTC)).astimezone(UTC)
             if not isinstance(cell, bool):
-                since = float(cell)
+                seconds = float(cell)
                 for _ in range(3):  # in seconds, ms, us or ns
-                    since /= 1000 if since >= 1e11 else 1
-                return datetime.fromtimestamp(since, UTC)
+                    seconds /= 1000 if seconds >= 1e11 else 1
+                return datetime.fromtimestamp(seconds, UTC)
         except (ValueError, TypeError, OverflowError, OSError):
             pass
         name = " or ".join(names)
@@ -80,23 +80,23 @@ class Row(NamedTuple):
         """Return the objects of a list, none if the field is empty. Raise BadInput if it holds something else."""
         cell = unpacked(self.get(name))
         cells = [] if cell is None else [*map(unpacked, cell)] if isinstance(cell, list) else [cell, None]
-        if not all(isinstance(each, dict) for each in cells):
+        if not all(isinstance(item, dict) for item in cells):
             raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a list of objects")
-        return [Row(self.where, each) for each in cells]
+        return [Row(self.where, item) for item in cells]
 
 
 def read_file(path: Path) -> tuple[list[str], Iterator[tuple[int, dict[str, Any]]]]:
     """Return the columns of a file, and its rows with their numbers. Raise BadInput if the file cannot be read."""
-    present = files.columns(path)
-    numbers, cells = files.read(path, present)
-    each = zip(numbers, zip(*cells.values(), strict=True), strict=True)
-    return present, ((number, dict(zip(present, map(_plain, row), strict=True))) for number, row in each)
+    columns = files.columns(path)
+    numbers, cells = files.read(path, columns)
+    numbered_rows = zip(numbers, zip(*cells.values(), strict=True), strict=True)
+    return columns, ((number, dict(zip(columns, map(_plain, row), strict=True))) for number, row in numbered_rows)
 
 
 def read_rows(path: Path, rename: Callable[[str], str] = str) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a file, and its rows. Raise BadInput if the file cannot be read."""
-    present, rows = read_file(path)
-    names = list(map(rename, present))
+    columns, rows = read_file(path)
+    names = list(map(rename, columns))
     return names, (Row(f"{path}, row {n}", dict(zip(names, row.values(), strict=True))) for n, row in rows)
 
 
@@ -110,7 +110,7 @@ def _plain(cell: Any) -> Any:
 def unpacked(cell: Any) -> Any:
     """Return the list or object that a text holds, in JSON or as Python prints it; other cells as they are."""
     if hasattr(cell, "tolist"):  # a list in Parquet is an array, as are the lists in it
-        return [each.tolist() if hasattr(each, "tolist") else each for each in cell]
+        return [item.tolist() if hasattr(item, "tolist") else item for item in cell]
     if not isinstance(cell, str) or cell[:1] not in ("{", "["):
         return cell
     try:
@@ -125,21 +125,21 @@ def unpacked(cell: Any) -> Any:
         return cell
 
 
-def require_fields(path: Path, present: Sequence[str], fields: Iterable[str], why: str = "") -> None:
+def require_fields(path: Path, columns: Sequence[str], fields: Iterable[str], hint: str = "") -> None:
     """Raise BadInput unless a file has all fields, which may be nested: the column ``a`` can hold ``a.b``.
 
-    The sentence says what the file has and, if there is a ``why``, how to read any table.
+    The message has the columns of the file and, with a ``hint``, how to read any table.
     """
     for field in fields:
-        if not any(f"{field}.".startswith(f"{name}.") for name in present):
-            raise BadInput(f"{path}: no column {field}{why}{table_hint(path) if why else f'; {listed(present)}'}")
+        if not any(f"{field}.".startswith(f"{name}.") for name in columns):
+            raise BadInput(f"{path}: no column {field}{hint}{table_hint(path) if hint else f'; {listed(columns)}'}")
 
 
 def table_hint(path: Path) -> str:
     """Return the clause that says which columns a file has, and how to read any table; "" if it is no table."""
-    how = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
+    command = typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
     with suppress(BadInput):
-        return f"; {listed(files.columns(path))}; for a table of answers use {how}"
+        return f"; {listed(files.columns(path))}; for a table of answers use {command}"
     return ""
 
 
@@ -187,30 +187,30 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
     names = [str(name) for name in (columns.score, *ways[0])] if len(ways) == 1 and columns.score else []
     rows, dropped = LogRows(), 0
     for path in map(Path, paths):
-        present, each = read_rows(path)
+        header, row_iterator = read_rows(path)
         if not names:
             flags = "--score COL and one of --correct COL, --error COL and --equal COL COL"
-            raise BadInput(f"{path}: {flags} must name its columns; {listed(present)}")
-        every = list(each)
-        held = [name for name in present if len(every) == 1 and isinstance(every[0].cells[name], list)]
-        why = f" in its only row; save the list {held[0]} alone, as an array" if held else ""
-        require_fields(path, present, names, why)
-        others = [name for name in present if name not in REPLACED]
-        kept = [name for name in others if all(isinstance(row.cells[name], SCALAR) for row in every)]
-        for row in every:
+            raise BadInput(f"{path}: {flags} must name its columns; {listed(header)}")
+        file_rows = list(row_iterator)
+        lists = [name for name in header if len(file_rows) == 1 and isinstance(file_rows[0].cells[name], list)]
+        hint = f" in its only row; save the list {lists[0]} alone, as an array" if lists else ""
+        require_fields(path, header, names, hint)
+        other_names = [name for name in header if name not in REPLACED]
+        kept_names = [name for name in other_names if all(isinstance(row.cells[name], SCALAR) for row in file_rows)]
+        for row in file_rows:
             empty = [name for name in names if row.get(name) is None]
             dropped += bool(empty)
             if not empty:
-                other = {writable(name): writable(row.cells[name]) for name in kept}
+                cells = {writable(name): writable(row.cells[name]) for name in kept_names}
                 score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
-                rows.append(other | {"score": score, "error": error})
+                rows.append(cells | {"score": score, "error": error})
             elif not columns.drop_missing:
                 raise BadInput(f"{row.where}: {empty[0]} is empty; --drop-missing leaves out such rows")
     if not rows:
         raise BadInput(f"{', '.join(paths)}: no row has both a score and a label; at least one is needed")
     wrong = sum(row["error"] for row in rows)
-    how = "; equal apart from case, surrounding spaces and the form of numbers" * bool(columns.equal)
-    return rows, [f"wrong: {wrong:g}{how}", f"left out for an empty score or label: {dropped}"]
+    rule = "; equal apart from case, surrounding spaces and the form of numbers" * bool(columns.equal)
+    return rows, [f"wrong: {wrong:g}{rule}", f"left out for an empty score or label: {dropped}"]
 
 
 def _score(row: Row, name: str, columns: Columns) -> float:
@@ -226,9 +226,9 @@ def _score(row: Row, name: str, columns: Columns) -> float:
 
 
 def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
-    label, *other = map(row.get, names)
-    if other:
-        return float(comparable(label) != comparable(other[0]))
+    label, *other_labels = map(row.get, names)
+    if other_labels:
+        return float(comparable(label) != comparable(other_labels[0]))
     right = RIGHT.get(comparable(label))
     if right is None:
         right = parse_label(label) if columns.correct else 1 - parse_label(label)
@@ -238,5 +238,5 @@ def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
 
 
 def writable(cell: Any) -> Any:
-    """Return a cell without what no UTF-8 file can hold."""
+    """Return a cell that a UTF-8 file can hold, with unpaired surrogates escaped."""
     return cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell

@@ -69,10 +69,10 @@ class User:
             except CallRefused as refused:  # it is stored, and so would end every later run, too
                 question, reason = "", str(refused)
             if question and SHIFT not in question:
-                earlier = tuple(message | {"role": ANSWERERS[message["role"]]} for message in self._view[1:])
+                messages = tuple(message | {"role": ANSWERERS[message["role"]]} for message in self._view[1:])
                 self._view.append({"role": "assistant", "content": question})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return DialogueQuestion(question, (), topic, text, "", earlier, 1, question)
+                return DialogueQuestion(question, (), topic, text, "", messages, 1, question)
             self.left_out[reason] += 1
             self.skip()
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")

@@ -28,8 +28,8 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
     for path in map(Path, paths):
         columns, file_rows = read_rows(path)
         field = metric or next((name for name in METRICS if name in columns), "acc")
-        needed = "doc_id", "resps", "filtered_resps", field
-        require_fields(path, columns, needed, " (--metric names the correctness)")
+        fields = "doc_id", "resps", "filtered_resps", field
+        require_fields(path, columns, fields, " (--metric names the correctness)")
         samples = list(file_rows)
         filters = sorted({str(row.get("filter")) for row in samples})
         if chosen is None and len(filters) > 1:
@@ -95,8 +95,8 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
 
             log, to_float = read_eval_log(path), value_to_float()
         except Exception as error:
-            missing = isinstance(error, ImportError)
-            reason = "needs inspect-ai; pip install inspect-ai" if missing else f"no log of Inspect ({error})"
+            is_missing = isinstance(error, ImportError)
+            reason = "needs inspect-ai; pip install inspect-ai" if is_missing else f"no log of Inspect ({error})"
             raise BadInput(f"{path}: {reason}{table_hint(Path(path))}") from error
         epochs: dict[str, list[Any]] = {}
         for sample in sorted(log.samples or [], key=lambda sample: sample.epoch):
@@ -129,8 +129,8 @@ def _checked(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
 
 def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
     """Return the likelihood of a sample's first epoch if it has logprobs, and the share of epochs that agree."""
-    first, scores = samples[0], dict[str, float]()
-    tokens = first.output.choices[0].logprobs if first.output.choices else None
+    first_sample, scores = samples[0], dict[str, float]()
+    tokens = first_sample.output.choices[0].logprobs if first_sample.output.choices else None
     logprobs = [token.logprob for token in tokens.content] if tokens else []
     if logprobs and all(map(is_logprob, logprobs)):
         scores["score_logprob"] = likelihood(logprobs)
@@ -140,6 +140,6 @@ def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
         scores["score_exact"] = other_answers.count(answer) / len(other_answers)
     if not scores:
         raise BadInput(
-            f"{path}: sample {first.id} has neither usable logprobs nor further epochs, so it has no score"
+            f"{path}: sample {first_sample.id} has neither usable logprobs nor further epochs, so it has no score"
         )
     return scores

@@ -44,10 +44,10 @@ class CallRefused(CallFailed):
     """A call that the endpoint refuses permanently."""
 
 
-def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
+def key_of(url: str, request: Mapping[str, Any], sample: int = 0) -> str:
     """Return the key of a call: the SHA-256 of its address, its request and the number of the sample."""
     # Canonical JSON: the key must not depend on the order of fields. A changed form would lose every stored reply.
-    text = json.dumps([url, request, number], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([url, request, sample], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

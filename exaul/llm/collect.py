@@ -179,8 +179,8 @@ class ScoreRowsJob(CollectJob):
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
         columns = ((name, [writable(row[name]) for _, row in rows]) for name in names)
-        nested = list, dict, np.ndarray  # arrays are of Parquet
-        self._columns = {name: cells for name, cells in columns if not any(isinstance(x, nested) for x in cells)}
+        kinds = list, dict, np.ndarray  # arrays are of Parquet
+        self._columns = {name: cells for name, cells in columns if not any(isinstance(x, kinds) for x in cells)}
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
         self.manifest = manifest_of("score", config, rows=source)
 

@@ -114,14 +114,14 @@ class Endpoint:
         self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
-    async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
-        """Return the reply to the body of a chat completion; of equal ones, each ``number`` is another sample.
+    async def ask(self, request: Mapping[str, Any], sample: int = 0) -> Reply:
+        """Return the reply to the body of a chat completion; of equal ones, each ``sample`` is another call.
 
         Raises:
             CallFailed: there is no reply after all retries.
             BudgetReached: the budget is spent.
         """
-        key = key_of(self._url, request, number)
+        key = key_of(self._url, request, sample)
         reply = self._calls.get(key)
         if reply is None:
             task = self._in_flight.get(key)

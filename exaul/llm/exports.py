@@ -48,13 +48,13 @@ def langfuse(path: Path, score: str) -> Iterator[Note]:
     """
     # the button writes traceId for trace_id
     columns, rows = read_rows(path, lambda name: re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower())
-    observations = {"id", "trace_id", "start_time"} <= set(columns)
-    if not observations:
+    has_observations = {"id", "trace_id", "start_time"} <= set(columns)
+    if not has_observations:
         fields = "trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp"
         require_fields(path, columns, fields, ", so it has neither scores nor observations")
     for row in rows:
         trace = row.text("trace_id")
-        if observations:
+        if has_observations:
             value = _score(row, score, "output", f"metadata.{score}")
             yield Note(row.where, row.text("id"), trace, score, value, row.time("start_time"))
             continue
@@ -91,8 +91,8 @@ def phoenix(path: Path, score: str) -> Iterator[Note]:
 def _annotation(row: Row, trace: str, score: str) -> Note:
     name = row.text("annotation_name") or row.text("name")
     value = row.get("result.score") if name == score else row.get("result.label", "result.score")
-    id, time, human = row.text("span_id") or trace, row.time("updated_at", "created_at"), row.text("annotator_kind")
-    return Note(row.where, id, trace, name, value, time, row.text("source"), human == "HUMAN")
+    id, time, kind = row.text("span_id") or trace, row.time("updated_at", "created_at"), row.text("annotator_kind")
+    return Note(row.where, id, trace, name, value, time, row.text("source"), kind == "HUMAN")
 
 
 def mlflow(path: Path, score: str) -> Iterator[Note]:
@@ -183,22 +183,22 @@ def join_notes(
         raise BadInput(f"score-name: {quote(score)} is also the thumb; they must differ")
     by_time = sorted(notes, key=lambda note: note.time)
     traces = {note.id: note.trace for note in by_time if note.trace}
-    valued = [note for note in by_time if not is_missing(note.value)]
-    scored = [note for note in valued if note.id and note.name == score]
-    users = [note for note in valued if note.human and note.name not in (LIKELIHOOD, score)]
-    name = _feedback_name({note.name for note in users}, feedback)
-    if not scored:
+    value_notes = [note for note in by_time if not is_missing(note.value)]
+    score_notes = [note for note in value_notes if note.id and note.name == score]
+    user_notes = [note for note in value_notes if note.human and note.name not in (LIKELIHOOD, score)]
+    name = _feedback_name({note.name for note in user_notes}, feedback)
+    if not score_notes:
         raise BadInput(f"score-name: no answer has a score {quote(score)}" if score else NO_LOGPROBS)
-    feedback_notes = [note for note in users if note.name == name]
+    feedback_notes = [note for note in user_notes if note.name == name]
     # a later value replaces an earlier one
-    scores = {note.id: note for note in scored}
-    trace_scores = {traces.get(note.id, note.id): note for note in scored}
+    scores = {note.id: note for note in score_notes}
+    trace_scores = {traces.get(note.id, note.id): note for note in score_notes}
     ratings = {note.id: note for note in feedback_notes if note.id}
     counts = Counter(map(_value_of, ratings.values()))
     wrong = _polarity(counts.keys(), down)
-    latest = [note for note in feedback_notes if ratings.get(note.id) is note]  # by time
-    matches = [scores.get(note.id) or trace_scores.get(traces.get(note.id, note.id)) for note in latest]
-    pairs = [(rating, match) for rating, match in zip(latest, matches, strict=True) if match is not None]
+    latest_notes = [note for note in feedback_notes if ratings.get(note.id) is note]  # by time
+    matches = [scores.get(note.id) or trace_scores.get(traces.get(note.id, note.id)) for note in latest_notes]
+    pairs = [(rating, match) for rating, match in zip(latest_notes, matches, strict=True) if match is not None]
     if not pairs:
         raise BadInput(
             f"files: {len(ratings)} answers have feedback {quote(name)}, {len(scores)} a score, and none has both; "
@@ -216,12 +216,12 @@ def join_notes(
         for rating, match in pairs
     ]
     parts = (f"{quote(value)} {'down' if value in wrong else 'up'}: {n}" for value, n in counts.most_common())
-    stray = sum(not note.id for note in feedback_notes)
+    unattached = sum(not note.id for note in feedback_notes)
     share = len({match.id for _, match in pairs}) / len(scores)
     return rows, [
         f"feedback {quote(name)}: {len(ratings)} answers ({shorten(', '.join(parts))})",
-        f"joined with a score: {len(rows)}; not joined: {len(ratings) - len(rows) + stray}; "
-        f"replaced by later ones: {len(feedback_notes) - stray - len(ratings)}",
+        f"joined with a score: {len(rows)}; not joined: {len(ratings) - len(rows) + unattached}; "
+        f"replaced by later ones: {len(feedback_notes) - unattached - len(ratings)}",
         f"rated share: {share:.2%} of {len(scores)} answers with a score"
         if share < 1
         else "rated share: unknown, since all scores in the files are of rated answers",

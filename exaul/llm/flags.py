@@ -142,6 +142,6 @@ class EndpointFlags(Configuration):
     def describe_calls(self, answers: int, noun: str, besides: int) -> str:
         """Return a text: the calls for scores and verdicts of ``answers``, and ``besides`` more calls for each."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
-        further = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
-        calls = f"{answers:,} {noun}, {answers * (besides + (self.judge != 'exact') + further):,} calls"
+        score_calls = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
+        calls = f"{answers:,} {noun}, {answers * (besides + (self.judge != 'exact') + score_calls):,} calls"
         return f"{calls}, plus one test call of each model, retries, and what scores of yours ask"

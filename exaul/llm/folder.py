@@ -34,17 +34,17 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
         BadInput: the folder holds something else or another run, is in use, or is not writable.
     """
     manifest_path = Path(out) / MANIFEST
-    fresh = not manifest_path.is_file()
-    folder = check_output_folder(out) if fresh else Path(out).resolve()
+    is_new = not manifest_path.is_file()
+    folder = check_output_folder(out) if is_new else Path(out).resolve()
     with explain_errors(folder), create_folder(folder), lock(folder):
-        if fresh:
+        if is_new:
             write_manifest(folder, manifest)
         else:
             _check(load_json(manifest_path), manifest, folder, (*FREE, *free))
         try:
             yield folder
         except BadInput:
-            if fresh and {path.name for path in folder.iterdir()} <= WITHOUT_RESULTS:
+            if is_new and {path.name for path in folder.iterdir()} <= WITHOUT_RESULTS:
                 for name in WITHOUT_RESULTS:
                     (folder / name).unlink(missing_ok=True)
             raise

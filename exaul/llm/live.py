@@ -174,15 +174,15 @@ class LiveJob:
 
     async def _run_rounds(self, asker: Asker, side: User | Adversary, path: Path) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
-        left_out = 0
+        streak = 0
         async with asker:
             try:
                 await asker.probe()
                 with Progress(self.config.progress, self.config.horizon, "rounds") as bar, _transcript(path) as add:
                     while len(self.rounds) < self.config.horizon:
                         line = await self._round(asker, side)
-                        left_out = 0 if line else left_out + 1
-                        if left_out == IN_A_ROW:
+                        streak = 0 if line else streak + 1
+                        if streak == IN_A_ROW:
                             return f"{IN_A_ROW} questions in a row were left out"
                         if line:
                             add(line)

@@ -24,15 +24,15 @@ SHORT_ANSWERS = files(__package__) / "roles" / "short.txt"  # with examples, for
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
-    """Return the prompts by role; ``replaced`` has the files of some roles.
+def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return the prompts by role; ``paths`` has the user's files for some roles.
 
     Raises:
         BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
     """
-    check_known("prompt", replaced, ROLES)
+    check_known("prompt", paths, ROLES)
     texts = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
-    for role, path in replaced.items():
+    for role, path in paths.items():
         try:
             texts[role] = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -47,9 +47,9 @@ def questions(
     for label, columns, rows, sha256 in _sources(names):
         question_field = chosen_column(label, columns, column, QUESTION, "--question-column")
         answer_field = chosen_column(label, columns, answers, ANSWERS, "--answer-column")
-        earlier = len(by_id)
+        offset = len(by_id)
         for number, row in rows:
-            if limit is not None and len(by_id) - earlier >= limit:
+            if limit is not None and len(by_id) - offset >= limit:
                 break
             question = _question(label, number, row, question_field, answer_field)
             if question.id in by_id:
@@ -57,7 +57,7 @@ def questions(
                     f"{label}, row {number}: the id {quote(question.id)} occurs twice; ids must be unique"
                 )
             by_id[question.id] = question
-        sources.append({"name": label, "sha256": sha256, "rows": len(by_id) - earlier})
+        sources.append({"name": label, "sha256": sha256, "rows": len(by_id) - offset})
     if not by_id:
         raise BadInput(f"{', '.join(names)}: no question; at least one is needed")
     return list(by_id.values()), sources
@@ -79,14 +79,14 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sourc
     """
     texts, sources = dict[str, None](), Sources()
     for label, columns, rows, sha256 in _sources(names):
-        earlier = len(texts)
+        offset = len(texts)
         text_field = chosen_column(label, columns, column, ("context",), "--question-column")
         texts |= dict.fromkeys(
             text
             for number, row in rows
             if (text := check_legible(f"{label}, row {number}", cell_text(row[text_field]).strip()))
         )
-        sources.append({"name": label, "sha256": sha256, "rows": len(texts) - earlier})
+        sources.append({"name": label, "sha256": sha256, "rows": len(texts) - offset})
     if not texts:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
     return list(texts), sources

@@ -126,8 +126,8 @@ def checked(*fields: Any) -> Reply:
     """
     text, logprobs, first, finish, model, fingerprint, prompt, reply = fields
     for count in (prompt, reply):
-        number = isinstance(count, (int, float)) and not isinstance(count, bool)
-        if not number or not 0 <= count <= MOST_TOKENS or count % 1:
+        is_number = isinstance(count, (int, float)) and not isinstance(count, bool)
+        if not is_number or not 0 <= count <= MOST_TOKENS or count % 1:
             raise Unreadable(f"its number of tokens is not an integer from 0 to {MOST_TOKENS:,}")
     for token, logprob in first:
         if not isinstance(token, str) or not is_logprob(logprob):

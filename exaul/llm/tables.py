@@ -183,8 +183,8 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
     Raises:
         BadInput: a file is unreadable or lacks a column, or a cell is empty or has no meaning.
     """
-    ways = [way for way in (columns.equal, (columns.correct,), (columns.error,)) if any(way)]
-    names = [str(name) for name in (columns.score, *ways[0])] if len(ways) == 1 and columns.score else []
+    choices = [choice for choice in (columns.equal, (columns.correct,), (columns.error,)) if any(choice)]
+    names = [str(name) for name in (columns.score, *choices[0])] if len(choices) == 1 and columns.score else []
     rows, dropped = LogRows(), 0
     for path in map(Path, paths):
         header, row_iterator = read_rows(path)
@@ -198,14 +198,14 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
         other_names = [name for name in header if name not in REPLACED]
         kept_names = [name for name in other_names if all(isinstance(row.cells[name], SCALAR) for row in file_rows)]
         for row in file_rows:
-            empty = [name for name in names if row.get(name) is None]
-            dropped += bool(empty)
-            if not empty:
+            empty_names = [name for name in names if row.get(name) is None]
+            dropped += bool(empty_names)
+            if not empty_names:
                 cells = {writable(name): writable(row.cells[name]) for name in kept_names}
                 score, error = _score(row, names[0], columns), _error(row, names[1:], columns)
                 rows.append(cells | {"score": score, "error": error})
             elif not columns.drop_missing:
-                raise BadInput(f"{row.where}: {empty[0]} is empty; --drop-missing leaves out such rows")
+                raise BadInput(f"{row.where}: {empty_names[0]} is empty; --drop-missing leaves out such rows")
     if not rows:
         raise BadInput(f"{', '.join(paths)}: no row has both a score and a label; at least one is needed")
     wrong = sum(row["error"] for row in rows)

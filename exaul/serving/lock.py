@@ -11,7 +11,7 @@ from exaul.engine.checks import BadInput
 
 # the locks of this process, by device and inode
 _locks: WeakValueDictionary[tuple[int, int], BinaryIO] = WeakValueDictionary()
-_locking = threading.Lock()
+_locks_lock = threading.Lock()
 
 
 def lock_file(path: Path) -> BinaryIO:
@@ -24,7 +24,7 @@ def lock_file(path: Path) -> BinaryIO:
         BadInput: the file is in use.
         OSError: it cannot be opened.
     """
-    with _locking:
+    with _locks_lock:
         if path.exists() and _is_locked_here(path):
             raise BadInput(f"{path}: is in use by this process")
         # others must not read a new file: whoever knows its seed can compute the draws
@@ -61,7 +61,7 @@ def _forget_locks() -> None:
     """Close the handles that a forked process has inherited: the lock stays with its parent, and ends with it."""
     for handle in _locks.values():
         handle.close()
-    _locking.release()
+    _locks_lock.release()
 
 
-os.register_at_fork(before=_locking.acquire, after_in_parent=_locking.release, after_in_child=_forget_locks)
+os.register_at_fork(before=_locks_lock.acquire, after_in_parent=_locks_lock.release, after_in_child=_forget_locks)

@@ -89,8 +89,8 @@ class KeyAbstainer(Abstainer):
             if entry.kind != DECIDE:
                 continue
             question, answer = question - 1, answer - (entry.answered or 0)
-            waits = entry.answered and (entry.audit or self.config.audit is None)
-            if waits and entry.id not in closed_ids:
+            expects_feedback = entry.answered and (entry.audit or self.config.audit is None)
+            if expects_feedback and entry.id not in closed_ids:
                 cut = self.cut_of(entry.score or 0.0)
                 open_answers.append((entry.id, question, answer, cut, entry.probability))
         if len(open_answers) != open_count:

@@ -59,11 +59,11 @@ class Service(Abstainers):
         self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
         self.shadow, self._to_keep = shadow, texts or "audited"
         keeps = self._to_keep == "all" or (self._to_keep == "audited" and self.configuration["audit"] is not None)
-        has_old = Path(f"{self.path}.texts").exists()  # which are still deleted in time
-        self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old else None
+        has_old_texts = Path(f"{self.path}.texts").exists()  # which are still deleted in time
+        self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old_texts else None
         self._ready_at = -math.inf  # when the file was last found usable
         self.changes = 0  # decisions, feedback and withdrawals since the start
-        self._serving = threading.RLock()  # guards the fields of this class; taken before the lock of the file
+        self._service_lock = threading.RLock()  # guards the fields of this class; taken before the lock of the file
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *OF_ANSWERS):
             self._note_use(entry.key)
@@ -83,7 +83,7 @@ class Service(Abstainers):
 
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
         """
-        with self._serving:
+        with self._service_lock:
             arguments = score, key, id, ref
             decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
             if text is not None:
@@ -105,10 +105,10 @@ class Service(Abstainers):
 
     def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """Return how many audited answers have no verdict, and some, oldest first, as rows of ``overview``."""
-        with self._serving:
-            total, waiting = self.open_audits(limit, offset)
-            texts = (None if self._texts is None else self._texts.of(entry.id) for entry in waiting)
-            return total, list(map(self._row_of, waiting, texts))
+        with self._service_lock:
+            total, entries = self.open_audits(limit, offset)
+            texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
+            return total, list(map(self._row_of, entries, texts))
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
         """Return a decision, with its text and its outcome."""
@@ -132,7 +132,7 @@ class Service(Abstainers):
         for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
         ``decide``.
         """
-        with self._serving:
+        with self._service_lock:
             latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
             keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
             for row in keys:
@@ -161,7 +161,7 @@ class Service(Abstainers):
         self, id: str, error: float | None, judges: bool = True
     ) -> tuple[str, JournalEntry | None, bool]:
         """Learn from feedback or a withdrawal, as ``Abstainers.record_outcome``, and count it."""
-        with self._serving:
+        with self._service_lock:
             outcome, decision, changed = result = super().record_outcome(id, error, judges)
             if error is not None:
                 self.metrics.count_feedback(decision and decision.key, outcome, error)
@@ -175,7 +175,7 @@ class Service(Abstainers):
 
     def delete_old_texts(self) -> None:
         """Delete the texts whose time is over. Each new text and verdict does it, too."""
-        with self._serving, suppress(sqlite3.Error):
+        with self._service_lock, suppress(sqlite3.Error):
             if self._texts is not None:
                 self._texts.delete_old()
 

@@ -34,7 +34,7 @@ class AnswerTexts:
         Raises:
             BadInput: the file cannot be used.
         """
-        self._retain = retain_days * DAY
+        self._retain_seconds = retain_days * DAY
         file = path.with_name(f"{path.name}.texts")
         try:
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
@@ -70,7 +70,7 @@ class AnswerTexts:
 
     def delete_old(self) -> None:
         """Delete the texts whose verdicts are older than ``retain_days``."""
-        self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain,))
+        self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain_seconds,))
 
     def close(self) -> None:
         """Close the file."""

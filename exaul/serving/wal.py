@@ -30,18 +30,18 @@ def check_wal(path: Path) -> None:
     """
     if not path.exists() or path.stat().st_size == 0:
         return
-    damaged = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
+    error = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
     with path.open("rb") as file:
         header = file.read(32)
         magic, _, size, *_ = struct.unpack(">8I", header.ljust(32, b"\0"))
         order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)  # of the words of the checksums
         if order is None or _checksum(order, header[:24], (0, 0)) != struct.unpack(">2I", header[24:]):
-            raise damaged
+            raise error
         checksum, is_broken = struct.unpack(">2I", header[24:]), False
         while len(frame := file.read(24 + size)) == 24 + size:
             is_current = frame[8:16] == header[16:24]
             if is_current and is_broken:
-                raise damaged
+                raise error
             if not is_broken:
                 checksum = _checksum(order, frame[24:], _checksum(order, frame[:8], checksum))
                 is_broken = not is_current or checksum != struct.unpack(">2I", frame[16:24])

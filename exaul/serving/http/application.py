@@ -87,9 +87,9 @@ def app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        deleting = asyncio.create_task(delete_old_texts())
+        deletion = asyncio.create_task(delete_old_texts())
         yield
-        deleting.cancel()
+        deletion.cancel()
         for close in state.closing:
             await close()
         service.close()
@@ -184,7 +184,7 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
 
 def _add_figures(application: FastAPI, service: Service) -> None:
     state, (page, policy) = application.state, read_page()
-    start, latest, computing = secrets.token_hex(8), ("", ""), asyncio.Lock()
+    prefix, latest, lock = secrets.token_hex(8), ("", ""), asyncio.Lock()
 
     @application.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
@@ -221,9 +221,9 @@ def _add_figures(application: FastAPI, service: Service) -> None:
     async def overview(request: Request) -> Response:
         """Return what the page shows: the keys used last, and the latest decisions. Its ETag changes with it."""
         nonlocal latest
-        async with computing:  # once for all that wait for it
+        async with lock:  # once for all that wait for it
             texts = "audit" in request.state.scopes
-            tag = f'"{start}-{service.changes}-{int(texts)}"'
+            tag = f'"{prefix}-{service.changes}-{int(texts)}"'
             if tag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers={"ETag": tag})
             if latest[0] != tag:

@@ -111,9 +111,9 @@ def chunks(completion: Body, with_usage: bool) -> Iterator[dict[str, Any]]:
     if with_usage:
         common["usage"] = None  # in all chunks but the last
     (choice,) = completion["choices"]
-    message, empty = choice["message"], {"index": 0, "logprobs": None, "finish_reason": None}
+    message, base = choice["message"], {"index": 0, "logprobs": None, "finish_reason": None}
     role = {"role": message.get("role", "assistant")}
-    yield common | {"exaul": completion["exaul"], "choices": [empty | {"delta": role}]}
+    yield common | {"exaul": completion["exaul"], "choices": [base | {"delta": role}]}
     choice_fields = {name: value for name, value in choice.items() if name != "message"}
     delta = {name: value for name, value in message.items() if name != "role" and value is not None}
     if isinstance(delta.get("tool_calls"), list):
@@ -121,8 +121,8 @@ def chunks(completion: Body, with_usage: bool) -> Iterator[dict[str, Any]]:
             {"index": number} | call if isinstance(call, dict) else call
             for number, call in enumerate(delta["tool_calls"])
         ]
-    yield common | {"choices": [empty | choice_fields | {"delta": delta, "finish_reason": None}]}
-    yield common | {"choices": [empty | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
+    yield common | {"choices": [base | choice_fields | {"delta": delta, "finish_reason": None}]}
+    yield common | {"choices": [base | {"delta": {}, "finish_reason": choice.get("finish_reason")}]}
     if with_usage:
         yield common | {"choices": [], "usage": completion.get("usage")}
 

@@ -94,8 +94,8 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         """Pass a request on, and its reply, undecided."""
         state.metrics.undecided.labels("", "passed").inc()
         content = await request.body()
-        passing = upstream.forward(request.method, path, request.url.query, request.headers, content)
-        reply, _ = await _unless_left(passing, request.receive)
+        forwarding = upstream.forward(request.method, path, request.url.query, request.headers, content)
+        reply, _ = await _unless_left(forwarding, request.receive)
         return reply or Response(status_code=499)  # nobody reads it
 
     if flags.pass_routes:  # the last of all routes: it takes what no other one does
@@ -321,13 +321,13 @@ class Gateway:
         """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
         arguments = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
         question = completions.conversation_of(chat.body)
-        deciding = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))
+        task = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))
         try:
             with self._state.metrics.decide_seconds.time():
-                return await asyncio.shield(deciding)
+                return await asyncio.shield(task)
         except asyncio.CancelledError:
             with suppress(OSError):  # then nothing was decided
-                await self.withdraw((await deciding).id)
+                await self.withdraw((await task).id)
             raise
 
     async def withdraw(self, id: str) -> None:
@@ -411,14 +411,14 @@ async def _unless_left(
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    work_task, departure = asyncio.ensure_future(work), asyncio.ensure_future(leave())
     try:
-        while not (working.done() or leaving.done()):
-            await asyncio.wait((working, leaving), timeout=COMMENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if wait is not None and not (working.done() or leaving.done()):
+        while not (work_task.done() or departure.done()):
+            await asyncio.wait((work_task, departure), timeout=COMMENT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if wait is not None and not (work_task.done() or departure.done()):
                 await wait()
-        return working.result() if working.done() else None, leaving.done()
+        return work_task.result() if work_task.done() else None, departure.done()
     finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        work_task.cancel()
+        departure.cancel()
+        await asyncio.gather(work_task, departure, return_exceptions=True)

@@ -48,9 +48,9 @@ class Guard:
         async def reply(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started, completed = True, MutableHeaders(scope=message)
+                started, reply_headers = True, MutableHeaders(scope=message)
                 for name, value in (SECURITY_HEADERS | {"x-request-id": id}).items():
-                    completed.setdefault(name, value)
+                    reply_headers.setdefault(name, value)
             await send(message)
             if message.get("more_body"):
                 await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen

@@ -195,8 +195,8 @@ def read_keys(path: str | None) -> dict[str, dict[str, Any]]:
             keys = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read ({join_lines(str(error))})") from error
-    for name, of_key in keys.items():
-        check_holds(f"{path}: {quote(name)}", of_key, isinstance(of_key, dict), "a table: [NAME]")
+    for name, table in keys.items():
+        check_holds(f"{path}: {quote(name)}", table, isinstance(table, dict), "a table: [NAME]")
     return keys
 
 

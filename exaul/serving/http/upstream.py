@@ -50,7 +50,7 @@ class Upstream:
         self._url, self._key = url, read_key(key_variable)
         self._secret = self._key if self._key and len(self._key) >= SECRET else ""  # which some endpoints repeat
         self._secured, self._client = secured, BoundedClient(timeout)
-        self._calls, self._reading = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
+        self._calls, self._json_lock = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
     async def complete(self, request: Body, headers: ClientHeaders, waits: bool = False) -> dict[str, Any]:
         """Return the completion for a request. It has one choice, whose message has a text, parts or no content.
@@ -104,7 +104,7 @@ class Upstream:
         try:
             if len(raw) <= SHORT_REPLY:
                 return self._parsed(raw)
-            async with self._reading:  # in a thread, since it would hold up all clients; several would do so, too
+            async with self._json_lock:  # in a thread, since it would hold up all clients; several would do so, too
                 return await asyncio.to_thread(self._parsed, raw)
         except (ValueError, RecursionError):
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None

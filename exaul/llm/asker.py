@@ -74,7 +74,7 @@ class Asker:
         self.calls.close()
 
     def record(self, manifest: dict[str, Any], left_out: Mapping[str, int]) -> None:
-        """Write into a manifest what was called, and what is missing or irregular, by reason."""
+        """Add the usage, the systems, and counts of missing or irregular answers by reason to a manifest."""
         manifest |= {"usage": self._usage, "systems": self.calls.systems}
         manifest["left out"] = dict(Counter(left_out) + self.troubles)
         manifest["end"] = timestamp()

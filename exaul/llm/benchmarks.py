@@ -117,7 +117,7 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
 
 
 def _checked(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
-    """Return the rows. Raise BadInput if there is none, or an id is no text or repeats."""
+    """Return the rows. Raise BadInput if there is none, or an id is not a text or repeats."""
     if not rows:
         raise BadInput(f"{', '.join(paths)}: no row{condition}; at least one is needed")
     for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():

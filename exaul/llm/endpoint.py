@@ -195,7 +195,7 @@ class Endpoint:
         return (CallRefused if status in REFUSED else CallFailed)(f"status {status}", reply_text, status)
 
     def _count(self, key: str | None, request: Mapping[str, Any], reply: Reply) -> Reply:
-        """Store a reply and what it costs, and return it; model its tokens if the endpoint does not count them."""
+        """Store a reply and its cost, and return it; estimate its tokens if the endpoint does not count them."""
         if reply.prompt_tokens == 0:
             size = len(json.dumps(request["messages"]))
             reply = reply._replace(prompt_tokens=min(-(-size // CHARACTERS), MOST_TOKENS))

@@ -70,7 +70,7 @@ def phoenix(path: Path, score: str) -> Iterator[Note]:
 
     The client's ``get_span_annotations_dataframe`` and ``get_spans_dataframe`` give such tables, ``px span list
     --include-annotations`` a file. The value of feedback is its label, or its score if it has no label. The score
-    of an answer is that of an annotation or an attribute of its span. Feedback is what a HUMAN annotated.
+    of an answer is the score of an annotation, or an attribute of its span. Feedback is what a HUMAN annotated.
     """
     columns, rows = read_rows(path)
     if "annotator_kind" in columns:
@@ -124,8 +124,8 @@ def open_webui(path: Path, score: str) -> Iterator[Note]:
     """Read the array of the page Evaluations, button Export.
 
     Open WebUI stores no score: it is an entry that a filter added to the message, or a program to ``meta`` or
-    ``data`` of the feedback. The id is that of the chat and of the message, since the ids of messages repeat in
-    copies of a chat. The source is the model.
+    ``data`` of the feedback. The id joins those of the chat and of the message, since the ids of messages repeat
+    in copies of a chat. The source is the model.
     """
     columns, rows = read_rows(path)
     require_fields(path, columns, ["data", "meta"], ", so it has no feedback of Open WebUI")

@@ -21,7 +21,7 @@ class BoundedClient(httpx2.AsyncClient):
     """
 
     def __init__(self, timeout: float) -> None:
-        """Prepare; connect at the first request. ``timeout`` is that of a whole exchange, in seconds.
+        """Prepare; connect at the first request. ``timeout`` bounds a whole exchange, in seconds.
 
         Raises:
             BadInput: the environment names a proxy that cannot be used.

@@ -74,7 +74,7 @@ Reply with yes or no."""
 
 
 class Scorer(NamedTuple):
-    """A scorer, and what it takes."""
+    """A scorer, and the fields and calls that it needs."""
 
     score: Score
     fields: dict[str, Any]  # of the request for the answer

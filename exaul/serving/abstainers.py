@@ -93,7 +93,7 @@ class Abstainers:
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
             warm_start: the log from which each new key starts, as in ``Abstainer``. ``key:NAME`` are the answers of
-                another key with feedback at that time; if there are none, the key starts cold.
+                another key with feedback at that time; without any, the key starts cold.
             score, error, correct, drop_missing: as in ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
@@ -275,7 +275,7 @@ class Abstainers:
 
     @_uses_file
     def latest_entries(self, count: int, /, *kinds: str, key: str | None = None) -> list[JournalEntry]:
-        """Return the latest ``count`` entries, or those of some kinds or of a key, the oldest first."""
+        """Return the latest ``count`` entries, if given only of ``kinds`` and of ``key``, the oldest first."""
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file

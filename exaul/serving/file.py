@@ -28,7 +28,7 @@ _EXPORT = (
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
 
-_SCHEMA = (  # the first table is that of all versions
+_SCHEMA = (  # files of all versions have the first table
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)",
     "CREATE TABLE starts (digest TEXT PRIMARY KEY, start TEXT NOT NULL)",
@@ -75,7 +75,7 @@ class JournalFile:
                 self._absolute = path.resolve()  # the process may change its folder
                 self._note(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
-                # Check it before any change: SQLite would move FILE-wal into it, whatever that is.
+                # Check it before any change: SQLite would move an unchecked FILE-wal into it.
                 config = self._look(accept_loss)
                 if config is not None:
                     _check_same(path, configuration or {}, config)
@@ -330,7 +330,7 @@ class JournalFile:
 def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
     """Write into the file itself that it is in use, or with which entry it was closed.
 
-    A copy of a file in use, without what is beside it, lacks the latest entries. FILE-wal is not emptied here, as
+    A copy of a file in use, without FILE-wal, lacks the latest entries. FILE-wal is not emptied here, as
     TRUNCATE would: whoever finds it empty beside a file in use knows that entries may be missing.
     """
     value = "''" if in_use else _LAST

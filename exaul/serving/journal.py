@@ -102,7 +102,7 @@ class Journal(JournalFile):
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False
     ) -> Iterator[JournalEntry]:
-        """Yield the entries from number ``since`` to ``until`` in order, or those of some kinds or of a key."""
+        """Yield the entries from ``since`` to ``until`` in order, if given only of ``kinds`` and of ``key``."""
         conditions, values = ["seq BETWEEN ? AND ?"], [since, until, *kinds]
         if kinds:
             conditions.append(f"kind IN (?{', ?' * (len(kinds) - 1)})")

@@ -21,7 +21,7 @@ class ServiceMetrics:
     """Metrics of one service, in a registry of its own: a process can have several services."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """Start all counters at 0, those of the keys of the file, in the order of first use."""
+        """Start the counters of ``keys``, in the order of first use, at 0."""
         self._registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
@@ -66,7 +66,7 @@ class ServiceMetrics:
             self._wrong.labels(label).inc(error)
 
     def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
-        """Set target and bound of the FDR by key, and the bound over all keys; NaN is none."""
+        """Set target and bound of the FDR by key, and the bound over all keys; NaN: no bound."""
         for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit")):
             gauge.clear()
             for key, key_figures in figures.items():

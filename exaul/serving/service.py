@@ -128,7 +128,7 @@ class Service(Abstainers):
     def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
-        Beside the figures, a key has ``fdr_interval``, that of ``fdr_observed`` by ``wilson_interval``. NaN stands
+        Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed``. NaN stands
         for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
         ``decide``.
         """
@@ -174,7 +174,7 @@ class Service(Abstainers):
         return result
 
     def delete_old_texts(self) -> None:
-        """Delete the texts whose time is over. Each new text and verdict does it, too."""
+        """Delete old texts, as each new text and each verdict does."""
         with self._service_lock, suppress(sqlite3.Error):
             if self._texts is not None:
                 self._texts.delete_old()

@@ -40,7 +40,7 @@ log = logging.getLogger("exaul.serving")
 
 
 class TextConvertor(PathConvertor):
-    """The rest of a path. That of Starlette ends before a line break, and would find another key."""
+    """The rest of a path. Starlette's ends before a line break, and would find another key."""
 
     regex = "(?s:.*)"
 

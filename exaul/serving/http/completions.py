@@ -54,7 +54,7 @@ def form_of(mode: str, request: Body, fixed: Any) -> str:
     if mode == "auto":
         return "refusal" if kind in STRUCTURED else "text"
     if mode == "json" and kind == "json_schema":
-        with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of a schema that is none
+        with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of an invalid schema
             schema = response_format["json_schema"]["schema"]
             return "json" if len(json.dumps(schema)) <= LONGEST_SCHEMA and fits(fixed, schema) else "refusal"
         return "refusal"

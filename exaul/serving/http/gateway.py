@@ -129,7 +129,7 @@ async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, m
                 return None
         trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
-    except Exception as error:  # of a scorer of the user, too
+    except Exception as error:  # of a user's scorer, too
         target = f" to {join_lines(model)}" if model else ""
         trouble = f"a first question{target} failed ({shorten(join_lines(str(error))) or type(error).__name__})"
         if getattr(error, "status", 0) == 404 and not url.endswith("/v1"):
@@ -150,7 +150,7 @@ def checked_request(
 
     Args:
         body: of the request.
-        headers: likewise.
+        headers: of the request.
         flags: of the gateway.
         keys: those that a client may name. With each new key a client would get a new budget of wrong answers.
         token_key: the key of the request's token, if it has one.
@@ -210,7 +210,7 @@ class Gateway:
         self.second, address = flags.second  # a second model
         self._fallback, self._handover = self.upstream, None
         state.closing.append(self.upstream.close)
-        if address and self.second:  # whose key is not that of clients
+        if address and self.second:  # which has a key apart from the clients'
             self._fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
             state.closing.append(self._fallback.close)
         elif address:
@@ -271,7 +271,7 @@ class Gateway:
                 log.warning("model %s: %s", shorten(join_lines(str(request["model"]))), failure)
             raise
         text, reason = completions.answer_of(completion)
-        if not reason:  # what is shown is what is scored, without thoughts before it
+        if not reason:  # the shown text is the scored one, without thoughts
             message = completion["choices"][0]["message"] | {"content": text}
             completion["choices"] = [completion["choices"][0] | {"message": message}]
         score, reason = (math.nan, reason) if reason else await self._score(chat, request, completion, upstream)
@@ -312,7 +312,7 @@ class Gateway:
             reason, trouble = "no_score", "the reply has none"
         except TimeoutError:
             reason, trouble = "score_timeout", "TimeoutError"
-        except Exception as error:  # of a scorer of the user, too; its text may quote the answer
+        except Exception as error:  # of a user's scorer, too; its text may quote the answer
             reason, trouble = "score_failed", type(error).__name__
         log.warning("an answer has no score: %s", trouble)
         return math.nan, reason

@@ -160,9 +160,9 @@ class GatewayFlags(Configuration):
 
     @property
     def second(self) -> tuple[str, str]:
-        """The second model, and the address of its endpoint; empty if there is none, or if it is the first one's.
+        """The second model and the address of its endpoint; empty: no second model, or the endpoint of the first.
 
-        An address without a model is that of a program, which gets withheld answers. ``BadInput``: it is invalid.
+        An address without a model is a program's, which gets withheld answers. ``BadInput``: it is invalid.
         """
         fallback = self.fallback or ""
         if fallback.startswith(("http://", "https://")):
@@ -210,7 +210,7 @@ class Grant(NamedTuple):
 class Tokens:
     """The tokens of a file, or of an environment variable (``env:NAME``), with their scopes.
 
-    Each line has scopes and a token, such as ``decide,feedback 3f9c...``, and perhaps the key of whoever has it.
+    Each line has scopes and a token, such as ``decide,feedback 3f9c...``, and perhaps a key.
     Empty lines and those that begin with ``#`` are skipped.
     """
 

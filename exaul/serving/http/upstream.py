@@ -58,10 +58,10 @@ class Upstream:
         Args:
             request: the body.
             headers: of the client.
-            waits: wait for a place if there are too many calls, as is right for a request that was let in.
+            waits: wait if there are too many calls, as for a request that was accepted.
 
         Raises:
-            CompletionFailed: there is none, or there are too many calls.
+            CompletionFailed: there is no completion, or there are too many calls.
         """
         completion = await self._send("/chat/completions", headers, waits, request)
         match completion:  # of several choices, only one would be decided
@@ -71,15 +71,15 @@ class Upstream:
         raise CompletionFailed(502, trouble, **_error_fields(completion))
 
     async def reply(self, headers: ClientHeaders, body: Body, sample: int = 0) -> Reply:
-        """Return the reply to a body of a scorer; no two calls are the same here, whatever ``sample`` is."""
+        """Return the reply to a scorer's body. Each call is a new one, whatever ``sample`` is."""
         return scored_reply(await self.complete(body, headers, waits=True))
 
     async def models(self, headers: ClientHeaders, name: str = "") -> Any:
-        """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is none."""
+        """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is no reply."""
         return await self._send(f"/models/{quote(name)}" if name else "/models", headers)
 
     async def forward(self, method: str, path: str, query: str, headers: ClientHeaders, content: bytes) -> Response:
-        """Return the reply to a request for another route, whatever its status is. ``CompletionFailed``: none."""
+        """Return the reply to a request for another route, whatever its status. ``CompletionFailed``: no reply."""
         target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
         response = await self._exchange(method, target, headers, content=content or None)
         kind = response.headers.get("content-type")
@@ -104,7 +104,7 @@ class Upstream:
         try:
             if len(raw) <= SHORT_REPLY:
                 return self._parsed(raw)
-            async with self._json_lock:  # in a thread, since it would hold up all clients; several would do so, too
+            async with self._json_lock:  # in a thread, and one at a time: else all clients would wait
                 return await asyncio.to_thread(self._parsed, raw)
         except (ValueError, RecursionError):
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
@@ -148,7 +148,7 @@ class Upstream:
         return kind(status, message, retry_after(wait), False, **fields)
 
     def _parsed(self, body: bytes) -> Any:
-        """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is none."""
+        """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is not JSON."""
         return for_json(json.loads(body), self._secret)
 
 

@@ -179,7 +179,7 @@ class ScoreRowsJob(CollectJob):
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
         columns = ((name, [writable(row[name]) for _, row in rows]) for name in names)
-        kinds = list, dict, np.ndarray  # arrays are of Parquet
+        kinds = list, dict, np.ndarray  # Parquet has arrays
         self._columns = {name: cells for name, cells in columns if not any(isinstance(x, kinds) for x in cells)}
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
         self.manifest = manifest_of("score", config, rows=source)

@@ -28,7 +28,7 @@ NO_LOGPROBS = (
 
 
 class Note(NamedTuple):
-    """A score of an answer or feedback on it, as one row of an export says."""
+    """A score of an answer, or feedback on it, from one row of an export."""
 
     where: str  # file and number of the row, for messages
     id: str  # of the answer: an observation, span, trace or message; "": of none, as of a session

@@ -1,7 +1,7 @@
 """``exaul live``: the paper's two dialogues, with a model in every role and the learner between them.
 
 A round: the user or adversary asks, the model answers, the answer is scored and judged, the learner decides, and a
-shown answer gets its feedback. The asking side sees the decisions. A question without a verdict is left out.
+shown answer gets its feedback. The asking side sees the decisions. Questions without verdict or score are left out.
 
 Every call is a function of its request, and the learner of its seed. A run is therefore continued by running it
 again from the first round with the stored replies.

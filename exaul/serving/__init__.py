@@ -10,4 +10,4 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("exaul.serving.http.application").app  # when it is used: most programs have no FastAPI
+    return import_module("exaul.serving.http.application").app  # imported when used: most programs have no FastAPI

@@ -398,7 +398,7 @@ def limit_of(config: AbstainerConfiguration, unproven: float, answers: float, wi
 def as_text(name: str, value: Any) -> str:
     """Return a key or an id. Raise BadInput unless it is a text of valid Unicode, without null characters."""
     check_holds(name, value, isinstance(value, str), "a text")
-    return check_legible(name, str.__str__(value))  # of subclasses, as NumPy's, the plain text
+    return check_legible(name, str.__str__(value))  # the plain text of a subclass, such as NumPy's
 
 
 def as_score(value: Any) -> float:
@@ -418,7 +418,7 @@ def _number(name: str, value: Any, words: str) -> float:
     if type(value) is not float:
         try:
             is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-            number = math.nan if is_flag and not words else float(value.__float__())  # which texts do not have
+            number = math.nan if is_flag and not words else float(value.__float__())  # texts have no __float__
         except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
             number = math.nan
     check_holds(name, value, 0 <= number <= 1, f"{words}a number in [0, 1]")

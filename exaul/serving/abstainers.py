@@ -275,7 +275,7 @@ class Abstainers:
 
     @_uses_file
     def latest_entries(self, count: int, /, *kinds: str, key: str | None = None) -> list[JournalEntry]:
-        """Return the latest ``count`` entries, if given only of ``kinds`` and of ``key``, the oldest first."""
+        """Return the latest ``count`` entries (of ``kinds`` and ``key``, if given), the oldest first."""
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
@@ -436,12 +436,12 @@ class Abstainers:
         """Return the configuration of a new key, and what it begins with."""
         config, name = self._configuration_of(key), key if key in self._logs else ""
         start, log, cache_key = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
-        # after shadow mode, unless there is a log, and fewer answers than a start from one may trust
+        # the log is used if the answers of shadow mode are missing, or too few for a start to trust
         uses_log = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT_LOG)
         if uses_log and isinstance(log, str):
             start = self._start_after(config, log)
         elif uses_log:
-            if cache_key not in self._starts:  # of thousands of keys
+            if cache_key not in self._starts:  # thousands of keys may share it
                 self._starts[cache_key] = self._start_after(config, log)
             start = self._starts[cache_key]
         return config, start

@@ -355,7 +355,7 @@ def _leave(file: sqlite3.Connection, process_id: int) -> None:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raise UnreadableJournal if the body cannot use a file."""
+    """Raise UnreadableJournal for FILE_ERRORS of the body, and BadInput for its OSErrors."""
     try:
         yield
     except FILE_ERRORS as error:
@@ -376,7 +376,7 @@ def _check_path(path: Path, must_exist: bool) -> None:
 
 
 def _check_same(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
-    """Raise BadInput unless the given fields are those of a file, whose seed is secret."""
+    """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret."""
     configuration = AbstainersConfiguration(**arguments)
     for name in arguments:
         value, saved = getattr(configuration, name), getattr(config, name)

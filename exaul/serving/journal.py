@@ -102,7 +102,7 @@ class Journal(JournalFile):
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False
     ) -> Iterator[JournalEntry]:
-        """Yield the entries from ``since`` to ``until`` in order, if given only of ``kinds`` and of ``key``."""
+        """Yield the entries from ``since`` to ``until`` in order (of ``kinds`` and ``key``, if given)."""
         conditions, values = ["seq BETWEEN ? AND ?"], [since, until, *kinds]
         if kinds:
             conditions.append(f"kind IN (?{', ?' * (len(kinds) - 1)})")
@@ -177,7 +177,7 @@ class Journal(JournalFile):
             added = self._file.execute(query, {"since": sums.seq, "key": key}).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None
             sums = JournalSums(latest, *map(operator.add, sums[1:], added))
-            if sums.answers or key is None:  # clients may ask for any number of keys that are not there
+            if sums.answers or key is None:  # clients may ask for any number of keys that do not exist
                 self._sums[key] = sums
         return sums
 

@@ -1,4 +1,4 @@
-"""The lock of a journal: one process changes the file, and none of its handles is closed by accident."""
+"""The lock of a journal: one process changes the file, and closes no handle of it by accident."""
 
 import fcntl
 import os

@@ -57,7 +57,7 @@ class AnswerTexts:
         self.delete_old()
 
     def of(self, id: str) -> AnswerText | None:
-        """Return the text of a decision; None if it was not kept, no longer is, or another program has the file."""
+        """Return the text of a decision; None if it is not kept, or another program has the file."""
         with suppress(sqlite3.Error):
             for row in self._file.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)):
                 return AnswerText(*row)

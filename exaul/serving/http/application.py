@@ -34,7 +34,7 @@ PAGE = 100  # keys, or audits, in one reply
 Limit = Annotated[int, Query(ge=1, le=PAGE)]
 Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
 TEXT_SECONDS = 3600.0  # between deletions of old texts
-TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is no JSON
+TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is not JSON
 
 log = logging.getLogger("exaul.serving")
 

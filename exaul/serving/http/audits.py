@@ -74,7 +74,7 @@ async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list
         rows: as in ``Service.audits``.
 
     Raises:
-        BadInput: the endpoint cannot be asked, or fails for all of them.
+        BadInput: the endpoint cannot be asked, or fails for all rows with a text.
     """
     upstream, limit = Upstream(endpoint, key, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
     failures = list[CompletionFailed]()

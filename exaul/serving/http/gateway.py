@@ -198,7 +198,7 @@ def _refused_ref() -> CompletionFailed:
 
 
 class Gateway:
-    """Asks the endpoint and decides on its answers."""
+    """Ask the endpoint, and decide on its answers."""
 
     def __init__(self, state: State, flags: GatewayFlags) -> None:
         """Take the state of the application, whose service decides. ``BadInput`` as in ``add_gateway``."""
@@ -233,7 +233,7 @@ class Gateway:
             self._refs.remove(chat.ref)
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
-        """Return the completion, of the second model if the answer of the first is withheld and its own is not."""
+        """Return the completion: the second model's if the first model's answer alone is withheld."""
         flags = self._flags
         completion, exaul = await self._ask(chat, self.upstream)
         hands_over = not exaul["answer"] and exaul.get("decided", True)
@@ -302,7 +302,7 @@ class Gateway:
             async with asyncio.timeout(self._flags.upstream_timeout):
 
                 async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
-                    # --score-model is one of the first endpoint
+                    # --score-model is a model of the first endpoint
                     target = upstream if body["model"] == request["model"] else self.upstream
                     return await target.reply(chat.headers, body)
 
@@ -318,7 +318,7 @@ class Gateway:
         return math.nan, reason
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
-        """Return the decision. It is withdrawn if this is cancelled: nobody will read the answer."""
+        """Return the decision, and withdraw it on cancellation: nobody will read the answer."""
         arguments = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
         question = completions.conversation_of(chat.body)
         task = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))

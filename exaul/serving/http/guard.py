@@ -25,7 +25,7 @@ log = logging.getLogger("exaul.serving")
 
 
 class Guard:
-    """Checks each request, then reads all of its body.
+    """Check each request, then read all of its body.
 
     ``scope["state"]`` gets its ``request_id``, and the ``scopes`` and ``key`` of its token.
 

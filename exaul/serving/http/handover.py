@@ -17,7 +17,7 @@ log = logging.getLogger("exaul.serving")
 
 
 class Handover(Upstream):
-    """Posts to one address in the background, each answer up to three times."""
+    """Post answers to one address in the background, each up to three times."""
 
     def __init__(self, url: str, key_variable: str | None) -> None:
         """Prepare, as ``Upstream``; the key is a bearer token of that program."""

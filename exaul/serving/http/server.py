@@ -95,7 +95,7 @@ class BoundedServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop on SIGINT and SIGTERM with status 0; uvicorn would raise the signal again."""
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+        if threading.current_thread() is threading.main_thread():  # no other thread may handle signals
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,7 +104,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; port 0 is any that is free. ``BadInput``: it cannot."""
+    """Return a socket that listens on an address; port 0 is any that is free. ``BadInput``: it cannot listen."""
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         # With its protocol, which create_server leaves out: asyncio sends at once (TCP_NODELAY) only if it is TCP.

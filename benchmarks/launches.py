@@ -40,7 +40,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     import jax
     from jax.experimental import topologies
 
-    from exaul.engine.simulation.batch import Rollout
+    from exaul.engine.simulation.batch import LearnerRun
     from exaul.engine.simulation.prepare import prepare
     from exaul.engine.simulation.rounds import simulate_chunk
     from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
@@ -55,7 +55,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     (prepared_learner,) = prepared.learners
     chunk = next(make_chunks(prepared.checkpoints, copies))
     with jax.enable_x64(True):
-        simulation: Any = Rollout(prepared, prepared_learner, prepared.trial_records()).simulation
+        simulation: Any = LearnerRun(prepared, prepared_learner, prepared.trial_records()).simulation
         static, *arguments = simulation.arguments(chunk, rates_of_blocks(prepared_learner.rates, chunk.block))
         shapes = jax.eval_shape(lambda *x: x, simulation.now, *arguments)
         sharded = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)

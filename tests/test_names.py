@@ -54,15 +54,26 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/serving/http/bodies.py", "thumb"): "a field of requests, which users know",
     ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
 }
-VAGUE = {"found", "place", "own", "here", "one"}  # variables that say nothing: use the noun of what they hold
-VAGUE_FILES = {  # may still use them; a file that no longer does is removed from this list
-    "benchmarks/results.py",
-    "exaul/commands/plan.py",
-    *(f"exaul/kernels/{name}.py" for name in ("delayed", "game", "metrics", "records")),
-    *(f"exaul/kernels/native/{name}.py" for name in ("ranked", "records", "backend")),
-    *(f"experiments/{name}.py" for name in ("__main__", "beyond", "bounds", "impostors")),
-    *(f"experiments/{name}.py" for name in ("registry", "run", "worst_case")),
+VAGUE = {  # variables that say nothing: use the noun of what they hold
+    *(
+        "found",
+        "place",
+        "own",
+        "here",
+        "there",
+        "one",
+        "of",
+        "at",
+        "made",
+        "whole",
+        "every",
+        "some",
+        "same",
+        "others",
+    ),
+    *("wanted", "what", "which", "present", "inside", "seen", "taken", "most", "rest", "usual", "before", "after"),
 }
+VAGUE_FIELDS = {("experiments/registry.py", "place"), ("exaul/serving/entries.py", "at")}  # a column of the journal
 
 
 def names(tree: ast.AST) -> tuple[list[str], list[str], list[str]]:
@@ -98,9 +109,9 @@ def test_no_identifier_has_a_banned_word_and_no_variable_a_vague_name() -> None:
     for path, (classes, functions, variables) in NAMES.items():
         identifiers = {*classes, *functions, *variables, Path(path).stem}
         banned |= {(path, name) for name in identifiers if words(name) & BANNED.keys()}
-        vague |= {path for name in variables if name.strip("_").lower() in VAGUE}
+        vague |= {(path, name) for name in variables if name.strip("_") in VAGUE}
     assert banned == EXCEPTIONS.keys()
-    assert vague == VAGUE_FILES
+    assert vague == VAGUE_FIELDS
 
 
 def test_only_arguments_that_are_taken_are_documented() -> None:

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST_QUOTE, BadInput, meant, number, shorten, typed
+from exaul.engine.checks import LONGEST_QUOTE, BadInput, command_line, meant, number, shorten
 
 FLAG_GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
@@ -24,7 +24,7 @@ FLAG_GROUPS = {  # of flags in a help text, by title
     "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",
 }
 
-OF_CLASSES = {  # titles by class, where they depend on the class alone
+GROUP_OF_CLASS = {  # titles by class, where they depend on the class alone
     "ServeFlags": "the service",
     "GatewayFlags": "the gateway in front of a model",
     "AbstainersConfiguration": "learners and targets",
@@ -68,14 +68,14 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
     titles = {name: title for title, words in FLAG_GROUPS.items() for name in words.split()}
     flags: list[tuple[str, Field[Any], Any]] = []  # title of the group, field and type
     for config in configurations:
-        title, hints = OF_CLASSES.get(config.__name__, ""), get_type_hints(config)
+        title, hints = GROUP_OF_CLASS.get(config.__name__, ""), get_type_hints(config)
         for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
             flags.append((title or titles.get(f.name, ""), f, hints[f.name]))
-    all_names, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*FLAG_GROUPS, *OF_CLASSES.values()))
+    all_names, ordered = {f.name for _, f, _ in flags}, dict.fromkeys((*FLAG_GROUPS, *GROUP_OF_CLASS.values()))
     groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
     parser.usage = "%(prog)s [FLAGS]"  # the flags are too many for one line
     for title, f, hint in flags:
-        name, text = f.name, f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
+        name, text = f.name, f.metadata["help"].format(exaul=command_line(), **names).replace("%", "%%")
         is_tuple = get_origin(hint) is tuple
         if f.default is MISSING:
             parser.usage += f" {f.metadata['metavar']}{' ...' * is_tuple}"

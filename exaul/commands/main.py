@@ -10,7 +10,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, typed
+from exaul.engine.checks import BadInput, command_line
 
 COMMANDS = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
@@ -37,7 +37,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
         "describe one log or a folder of logs: error rate, what fixed thresholds answer, defects",
     ),
 }
-FIRST = """exaul decides when a language model says "I don't know", so that few of its
+QUICK_START = """exaul decides when a language model says "I don't know", so that few of its
 shown answers are wrong.
 
   {exaul} sweep
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         if not argv:
-            print(FIRST.format(exaul=typed()))
+            print(QUICK_START.format(exaul=command_line()))
             return 0
         root = parser(argv)
         arguments.update(vars(root.parse_args(argv)))

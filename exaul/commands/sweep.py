@@ -98,7 +98,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         except (Mismatch, BatchFailed) as error:
             cluster = f" {flags.flag}" if flags.named and (sweep.out or path) else ""
             return refuse("exaul", f"{error}{cluster}", 1)
-    return report(result, path or sweep.out, flags.theory)
+    return print_report(result, path or sweep.out, flags.theory)
 
 
 def merge(arguments: Mapping[str, Any]) -> int:
@@ -110,7 +110,7 @@ def merge(arguments: Mapping[str, Any]) -> int:
         result = run.merge(config.shards, config.out)
     except Mismatch as error:
         return refuse("exaul", str(error), 1)
-    return report(result, config.out, config.theory)
+    return print_report(result, config.out, config.theory)
 
 
 def rerun(arguments: Mapping[str, Any]) -> int:
@@ -122,10 +122,10 @@ def rerun(arguments: Mapping[str, Any]) -> int:
     path = Path(config.manifest)
     folder = path.parent if path.name == "manifest.json" else path
     result = run.rerun(str(folder), config.out, progress="bar", trust=config.trust)
-    return report(result, config.out, config.theory)
+    return print_report(result, config.out, config.theory)
 
 
-def report(result: Any, out: str | None, theory: bool) -> int:
+def print_report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     hint = "" if theory or result.traces is not None else "; --theory prints regrets and bounds"
     saved = "nothing is saved without --out DIR" if out is None else f"tables, figures and manifest: {out}"

@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.registry import backend_of
 from exaul.engine.results.text_table import format_table, wrap
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
-from exaul.engine.simulation.batch import Rollout, simulate_learners
+from exaul.engine.simulation.batch import LearnerRun, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
 from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
@@ -85,7 +85,7 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
     return learner._replace(backend=backend, rates=rates)
 
 
-def _simulate(prepared: PreparedSource, learner: PreparedLearner) -> Rollout:
+def _simulate(prepared: PreparedSource, learner: PreparedLearner) -> LearnerRun:
     return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
@@ -97,7 +97,7 @@ def certify_all(prepared: PreparedSource) -> list[Certificate]:
         return [certify(prepared, learner) for learner in prepared.learners if not learner.is_fixed]
 
 
-def report(
+def certificate_text(
     certificates: Sequence[Certificate], fixed: Sequence[str], precision: str, width: int | None = None
 ) -> str:
     """Return certificates, names of fixed arms, and the verdict as text; ``width`` is that of ``format_table``."""
@@ -154,7 +154,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    print(report(certificates, fixed, sweep.precision, terminal_width()))
+    print(certificate_text(certificates, fixed, sweep.precision, terminal_width()))
     return int(not all(certificate.holds(sweep.precision) for certificate in certificates))
 
 

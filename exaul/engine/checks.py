@@ -49,24 +49,24 @@ class Configuration:
     def __post_init__(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]  # classes are hashable
         for f in fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, f.name, _typed(f.name, getattr(self, f.name), hints[f.name]))
+            object.__setattr__(self, f.name, _converted(f.name, getattr(self, f.name), hints[f.name]))
 
 
 _hints = cache(get_type_hints)  # resolving hints is slow, and thousands of configurations share a class
 
 
-def _typed(name: str, value: Any, hint: Any) -> Any:
+def _converted(name: str, value: Any, hint: Any) -> Any:
     if isinstance(hint, UnionType):  # X | None, or str | int
         first, *alternatives = get_args(hint)
         if value is None and NoneType in alternatives:
             return None
         number = next((kind for kind in alternatives if kind is not NoneType), None)
         if number is not None and not isinstance(value, str):
-            return str(_typed(name, value, number))
-        return _typed(name, value, first)
+            return str(_converted(name, value, number))
+        return _converted(name, value, first)
     if get_origin(hint) is tuple:  # tuple[X, ...]
         is_collection = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-        return tuple(_typed(name, item, get_args(hint)[0]) for item in (value if is_collection else (value,)))
+        return tuple(_converted(name, item, get_args(hint)[0]) for item in (value if is_collection else (value,)))
     allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[hint]
     is_bool = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
     try:
@@ -170,7 +170,7 @@ def number(text: str) -> float:
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-def typed(*arguments: str) -> str:
+def command_line(*arguments: str) -> str:
     """Return a command of ``exaul``, called like this process, with some arguments, quoted for a shell."""
     program = Path(sys.argv[0])
     if program.parts[-2:] == ("exaul", "__main__.py"):

@@ -31,7 +31,9 @@ from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
-Done = Generator[tuple[Batch, Arrays | None], None, None]  # batches that were run; None: the memory is too small
+BatchResults = Generator[
+    tuple[Batch, Arrays | None], None, None
+]  # batches that were run; None: the memory is too small
 
 
 class PreparedSweep(NamedTuple):
@@ -257,7 +259,7 @@ def _run_missing(
             size = min(size, -(-smallest // 2))
 
 
-def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> Done:
+def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> BatchResults:
     """Run batches in this process, up to the first for which the memory is too small."""
     for batch in missing:
         rounds_done = bar.done
@@ -270,7 +272,7 @@ def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missin
         yield batch, result
 
 
-def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> Done:
+def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> BatchResults:
     """Run batches on the workers of an executor.
 
     Raises:

@@ -15,7 +15,7 @@ from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
 
-CELL = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
+CELL_COLUMNS = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
 
 
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
@@ -45,11 +45,11 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     if not sweep.lambdas:
         tables = [table.assign(**{"lambda": np.nan}) for table in tables]
     rows, points = list[dict[str, Any]](), list[dict[str, Any]]()
-    for cell, trials in files.stack(tables).groupby(list(CELL), sort=False, dropna=False):
+    for cell, trials in files.stack(tables).groupby(list(CELL_COLUMNS), sort=False, dropna=False):
         regret = trials.pivot_table(index="trial", columns="horizon", values="regret").to_numpy()
         slope, margin = fit_slope(regret, np.sort(horizons))
         fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
-        rows.append(dict(zip(CELL, cell, strict=True)) | fitted)
+        rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | fitted)
         bounds = trials.groupby("horizon")["regret_bound"].mean()
         means = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
         points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in means]

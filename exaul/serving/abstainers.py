@@ -42,7 +42,7 @@ from exaul.serving.wal import UnreadableJournal
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
 KEY = "key:"  # prefix of the name of a key whose answers are the log of another
-OF_SHADOW = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
+SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
@@ -124,7 +124,7 @@ class Abstainers:
         self._config = self._journal.config
         self._starts = dict[tuple[str, float], AbstainerStart]()
         assert self._config.seed is not None
-        self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, OF_SHADOW)
+        self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, SHADOW_START)
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -243,10 +243,11 @@ class Abstainers:
         """Return why a new key has no log, if shadow mode or the answers of another key should be one; or ""."""
         log, shadow = self._logs.get(key, self._logs[""]), self._journal.sums(key)
         if shadow.answers:
-            rated, count = (shadow.observed, "answers") if config.audit is None else (shadow.judged, "audits")
-            total = shadow.answers if config.audit is None else shadow.audited
-            needed = f"{math.ceil(SHORT_LOG / config.alpha)} are needed to start from them"
-            return f"without a log: {rated:,} of the {total:,} {count} of shadow mode have feedback; {needed}"
+            is_audited = config.audit is not None
+            observed, total = (shadow.judged, shadow.audited) if is_audited else (shadow.observed, shadow.answers)
+            answers, needed = "audits" if is_audited else "answers", math.ceil(SHORT_LOG / config.alpha)
+            sample = f"{observed:,} of the {total:,} {answers} of shadow mode have feedback"
+            return f"without a log: {sample}; {needed} are needed to start from them"
         return f"without a log: {log} has no answers with feedback" if isinstance(log, str) else ""
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:

@@ -25,7 +25,7 @@ LONGEST_SHOWN = 4000  # characters of a question and an answer in memory, for th
 READY_SECONDS = 1.0  # between checks that the file is usable, each of which writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
-OF_ANSWERS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
+ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
 
 
 log = logging.getLogger("exaul.serving")
@@ -65,7 +65,7 @@ class Service(Abstainers):
         self.changes = 0  # decisions, feedback and withdrawals since the start
         self._service_lock = threading.RLock()  # guards the fields of this class; taken before the lock of the file
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
-        for entry in self.latest_entries(3 * LATEST, *OF_ANSWERS):
+        for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
             self._note_use(entry.key)
         self._latest = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
 

@@ -120,13 +120,13 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
 def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
     seen = {}
-    start = batch.Rollout.start
+    start = batch.LearnerRun.start
 
     def spy(self, chunk, made):
         seen.setdefault(self, []).append((made.cuts, made.draws[:, 0], self.simulation.copies.draw_stream))
         start(self, chunk, made)
 
-    monkeypatch.setattr(batch.Rollout, "start", spy)
+    monkeypatch.setattr(batch.LearnerRun, "start", spy)
     sweep(environment="gradual-shift", alphas=[0.1, 0.2])
     first, *others = seen.values()
     for other in others:

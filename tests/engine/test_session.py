@@ -127,7 +127,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
 def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
-    for where, name in ((batch.Rollout, "start"), (batch.Rollout, "collect"), (SweepFolder, "save_state")):
+    for where, name in ((batch.LearnerRun, "start"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
     monkeypatch.setattr(JaxSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
@@ -141,14 +141,14 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     """Without the garbage collector, which may come late."""
     sweep, simulations, gone = Sweep(**GAME | {"learners": ("exaul", "best-fixed"), "backend": backend}), [], []
     run(sweep)  # the device check and the compiler have garbage of their own
-    begin = batch.Rollout.__init__
+    begin = batch.LearnerRun.__init__
 
     def watched(rollout, *given):
         gone.append([simulation() is None for simulation in simulations])
         begin(rollout, *given)
         simulations.append(weakref.ref(rollout.simulation))
 
-    monkeypatch.setattr(batch.Rollout, "__init__", watched)
+    monkeypatch.setattr(batch.LearnerRun, "__init__", watched)
     gc.disable()
     try:
         run(sweep)

@@ -77,7 +77,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     )
 
 
-CELL = "learner", "alpha", "lambda"
+SUMMARY_KEYS = "learner", "alpha", "lambda"
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 NAMED_TRACES = 8  # most traces to name (chosen)
@@ -122,7 +122,7 @@ def summarize(
             }
             rows.append(row | ({EXCESS: _limit(cell_rows["risk_bound"])} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
-        rows = _once(rows)
+        rows = _merge_equal_lambdas(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if from_log else ", if it starts from a log, which it does not here"
     aims = "it aims at the target, so trials end a little above or below it"
@@ -168,9 +168,9 @@ def as_latex(trials: Table) -> str:
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "at most": _limit(rows["risk_bound"]),
         }
-        for cell, rows in _cells(trials, CELL)
+        for cell, rows in _cells(trials, SUMMARY_KEYS)
     ]
-    columns, minus = columns_of(_once(rows)), re.compile(r"^-(?=\d)")
+    columns, minus = columns_of(_merge_equal_lambdas(rows)), re.compile(r"^-(?=\d)")
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     texts = ([minus.sub("$-$", x.translate(LATEX)) for x in row] for row in zip(*columns.values(), strict=True))
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *texts))
@@ -190,7 +190,7 @@ def summarize_theory(
         width: of the terminal, or None for all columns.
     """
     table = []
-    for cell, rows in _cells(trials, CELL):
+    for cell, rows in _cells(trials, SUMMARY_KEYS):
         part, broken = _regret_bound(rows)
         best = answerable.get(cell["alpha"], np.nan)
         verdicts = {
@@ -256,9 +256,9 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
             "FDR observed": _text(rows["fdr_observed"].mean(), "{:.4f}"),
             "aim": f"{rows['aim'].mean():.4f}",
         }
-        for cell, rows in _cells(observed, CELL)
+        for cell, rows in _cells(observed, SUMMARY_KEYS)
     ]
-    table = _once(table)
+    table = _merge_equal_lambdas(table)
     perfect = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
     meanings = {
         "learner": f"those left out see every error at once: {perfect}" if perfect else "",
@@ -273,7 +273,7 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
-    keys, lines = CELL if by_lambda else CELL[:2], []
+    keys, lines = SUMMARY_KEYS if by_lambda else SUMMARY_KEYS[:2], []
     for cell, all_rows in _cells(table, keys):
         rows = all_rows[~(all_rows["answerable"] < FEASIBLE)]  # also where it is unknown
         share = rows["of_answerable"]
@@ -294,7 +294,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
         "10% of answerable": "its 10% quantile over the traces",
     }
-    return format_table(_once(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)
+    return format_table(_merge_equal_lambdas(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
@@ -310,7 +310,7 @@ def advise_traces(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _once(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merge_equal_lambdas(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of cells, without lambda if it has one value; rows that are equal at every lambda become one."""
     table = Table(rows)
     columns, lambdas = [x for x in table if x != "lambda"], table["lambda"].nunique()

@@ -17,11 +17,11 @@ from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import (
     ASKED,
-    AskedRecords,
+    AdaptiveGames,
+    AskedCounter,
     BestArmCounter,
     Chunk,
     NativeSimulation,
-    Questions,
     Saved,
     TrialRecords,
     blocks_per_chunk,
@@ -49,7 +49,7 @@ RECORD_BYTES, PENDING_BYTES = 50, 48  # of a record of a chunk, and of an answer
 ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 300, 2**21, 8 * 13  # of a row of a table, all figures, a slice of curves
 
 
-class Rollout(Saved):
+class LearnerRun(Saved):
     """The copies of one learner, and their totals so far."""
 
     changing = "simulation", "answered", "wrong", "asked"
@@ -81,12 +81,12 @@ class Rollout(Saved):
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
             assert isinstance(record_source, AdaptivePool)
-            self.asked = AskedRecords(copies, record_source, source.checkpoints)
+            self.asked = AskedCounter(copies, record_source, source.checkpoints)
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
-            records = Questions(environment, record_source, Objective(*objective), keys, draw_keys)
+            records = AdaptiveGames(environment, record_source, Objective(*objective), keys, draw_keys)
         if learner.on_host:
             self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, records)
         else:
@@ -175,7 +175,7 @@ def simulate_learners(
     saves: Saves = NO_SAVES,
     counter: BestArmCounter | None = None,
     best: NDArray[np.int32] | None = None,
-) -> dict[str, Rollout]:
+) -> dict[str, LearnerRun]:
     """Simulate some learners, chunk by chunk; return the rollout of each by name, without the states.
 
     Args:
@@ -185,9 +185,9 @@ def simulate_learners(
         report: called with the rounds of each chunk, of all copies together.
         saves: the folder and the batch of this state.
         counter: searches for the best arms in these records.
-        best: as in ``Rollout``.
+        best: as in ``LearnerRun``.
     """
-    rollouts = [Rollout(source, learner, records, best) for learner in learners]
+    rollouts = [LearnerRun(source, learner, records, best) for learner in learners]
     folder, batch = saves
     trial_records = records if isinstance(records, TrialRecords) else None
     parts = [trial_records, counter, *rollouts]

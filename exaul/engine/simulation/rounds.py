@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Objective
-from exaul.engine.simulation.schedule import BestArmCounter, Chunk, Questions, Saved, TrialRecords
+from exaul.engine.simulation.schedule import AdaptiveGames, BestArmCounter, Chunk, Saved, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.backend import threads
@@ -225,14 +225,14 @@ class JaxSimulation(OnDevice):
     """B copies on a backend that JAX traces."""
 
     def __init__(
-        self, backend: Backend, copies: Copies, start: Start, arms: int, records: TrialRecords | Questions
+        self, backend: Backend, copies: Copies, start: Start, arms: int, records: TrialRecords | AdaptiveGames
     ) -> None:
         self.backend, self.records, count = backend, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
         learner = backend.make(arms)
         first = learner, initial_states(learner, start)
         sums = Sums(np.zeros(count, np.int64), np.zeros(count))
-        if isinstance(records, Questions):
+        if isinstance(records, AdaptiveGames):
             state = records.environment.init(jax.tree.map(jnp.asarray, records.pool))
             initial = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], count, axis=0), state)
             self.now = Carry(first, initial, sums, ())
@@ -247,7 +247,7 @@ class JaxSimulation(OnDevice):
     def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
         """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``now``."""
         records, changing = self.records, (chunk, rates, self.copies)
-        if isinstance(records, Questions):
+        if isinstance(records, AdaptiveGames):
             inputs = records.objective, records.keys, records.pool
             return (records.environment, None), *changing, records.draw_keys, inputs, self.backend.imperfect
         (plan, *streams), draw_keys = records.on_device

@@ -2,7 +2,7 @@
 
 A simulation (``NativeSimulation``, or ``JaxSimulation`` in JAX) is B copies of a learner on a backend; B is a
 multiple of ``machine.TILE``. It is made of the backend, the copies, their start, H, and ``TrialRecords``
-(or ``Questions`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
+(or ``AdaptiveGames`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
 sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
 may invalidate it.
@@ -103,7 +103,7 @@ class TrialRecords(Saved):
         return Streams(self.streams.plan, *streams), keys
 
 
-class Questions(NamedTuple):
+class AdaptiveGames(NamedTuple):
     """An adaptive environment with what it reads, and the keys of all draws."""
 
     environment: Adaptive
@@ -228,7 +228,7 @@ class BestArmCounter(Saved):
             self.best_arm[:] = arms[-1][:, self.record_stream]
 
 
-class AskedRecords(Saved):
+class AskedCounter(Saved):
     """The best arms in hindsight of B copies, and sums by kind over the records that they were asked.
 
     They are counted on the host, since a program of JAX that also counts is many times slower (measured). Every

@@ -78,6 +78,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         folder.write(config.out, {"risk-coverage": table}, drawn)
     numbers = {
         "log": records.name,
+        **({"score": f"column {config.score}"} if score_columns else {}),
         "rows": f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else ""),
         "error rate": f"{errors.mean():.4f}",
         "distinct scores": f"{len(np.unique(scores))}",

@@ -208,7 +208,7 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in columns:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            hint = meant((name,), columns) or hint * (name == "score")
+            hint = hint * (name == "score") + meant((name,), columns)
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 

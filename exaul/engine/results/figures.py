@@ -315,9 +315,13 @@ def traces_by_learner(table: Table) -> Figure:
     """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
 
     A field has the share answered in percent, and is darker the larger it is. It has a mark in its corner where the
-    FDR is above alpha by more than a tolerance (``fdr_within_01``). At most ``MAPPED`` traces are drawn.
+    FDR is above alpha by more than a tolerance (``fdr_within_01``), unless no threshold can hold alpha and answer a
+    share FEASIBLE. At most ``MAPPED`` traces are drawn, first those on which a threshold can answer most.
     """
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
+    table = table.assign(fdr_within_01=table["fdr_within_01"].mask(table["answerable"] < FEASIBLE, 1))
+    best = table.groupby("trace", sort=False)["answerable"].transform("max").fillna(0)
+    table = table.loc[best.sort_values(ascending=False, kind="stable").index]
     traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
     shown = traces[:MAPPED]
     start = shared_start(shown)
@@ -339,7 +343,8 @@ def traces_by_learner(table: Table) -> Figure:
         axes.label_outer()  # all panels have the same traces
     tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     alpha = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    note = f"answered in %{alpha}, mean over trials; orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}{tail}"
+    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}, where a threshold can hold $\\alpha$"
+    note = f"answered in %{alpha}, mean over trials; {corner}{tail}"
     note += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, note)
     return figure

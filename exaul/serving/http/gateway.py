@@ -181,7 +181,9 @@ def checked_request(
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
-    check_known(WITHHELD_HEADER, (mode,), set(WITHHELD) - (set() if flags.withheld_json else {"json"}))
+    check_known(WITHHELD_HEADER, (mode,), WITHHELD)
+    if mode == "json" and not flags.withheld_json:
+        raise BadInput(f"{WITHHELD_HEADER}: 'json' found; this service has no JSON to reply with (--withheld-json)")
     id = PREFIX + secrets.token_hex(16)
     return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
 

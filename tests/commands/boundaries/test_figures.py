@@ -91,20 +91,20 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
 
 
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
-    """At the first lambda; a trace beyond the most is only counted."""
+    """At the first lambda; a trace beyond the most is only counted. Those of which little can be answered come last."""
     rows = [
         {**dict.fromkeys(RATE_COLUMNS, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
-        | {"answered": n / lam, "fdr_within_01": int(name == "ew")}
+        | {"answered": n / lam, "fdr_within_01": int(name == "ew"), "answerable": 0.5 if n >= 30 else 0.04}
         for n in range(figures.MAPPED + 2)
         for name in ("exaul", "ew")
         for lam in (100, 200)
     ]
     figure = figures.traces_by_learner(files.Table(rows))
-    (axes,), numbers = figure.axes, range(figures.MAPPED)
+    (axes,), numbers = figure.axes, [*range(30, figures.MAPPED + 2), *range(28)]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
     assert [text.get_text() for text in axes.texts] == [f"{n}" for n in numbers for _ in range(2)]
-    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[0.38, n - 0.3] for n in numbers]
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[0.38, n - 0.3] for n in range(12)]
     assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 

@@ -14,7 +14,7 @@ from exaul.llm.scores import column_of
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
-SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
+SERVER = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
 BEGUN = "it began with another log or alpha, and keeps what it has learned; exaul journal start begins it anew"
 MOST_KEYS = 20  # keys of the file, at most, whose start is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
@@ -42,11 +42,7 @@ def main(arguments: Mapping[str, Any]) -> int:
             config.state,
             hosts=hosts,
             keys=read_keys(config.keys),
-            **{
-                name.removeprefix("log_"): value
-                for name, value in asdict(config).items()
-                if name not in SERVER_FIELDS
-            },
+            **{name.removeprefix("log_"): value for name, value in asdict(config).items() if name not in SERVER},
             **learner_fields,
         )
         try:

@@ -31,9 +31,7 @@ from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
-BatchResults = Generator[
-    tuple[Batch, Arrays | None], None, None
-]  # batches that were run; None: the memory is too small
+BatchResults = Generator[tuple[Batch, Arrays | None], None, None]  # None: the memory is too small
 
 
 class PreparedSweep(NamedTuple):

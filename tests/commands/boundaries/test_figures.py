@@ -91,7 +91,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
 
 
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
-    """At the first lambda; a trace beyond the most is only counted. Those of which little can be answered come last."""
+    """At the first lambda; traces beyond the most are counted; those of which little can be answered come last."""
     rows = [
         {**dict.fromkeys(RATE_COLUMNS, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
         | {"answered": n / lam, "fdr_within_01": int(name == "ew"), "answerable": 0.5 if n >= 30 else 0.04}

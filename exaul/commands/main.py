@@ -56,6 +56,7 @@ HELP_NAMES = {  # what fills the braces of help texts
     "learners": ", ".join(registry.LEARNERS),
     "backends": ", ".join(registry.BACKENDS),
 }
+SUBPARSERS: Any = {"title": "commands", "required": True, "metavar": "COMMAND"}
 COMMAND_GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
 
 
@@ -70,13 +71,14 @@ def parser(argv: Sequence[str]) -> Parser:
     )
     root.words = [name.partition(" ")[0] for name in COMMANDS]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
-    groups = {"": _commands(root)}
+    groups = {"": root.add_subparsers(**SUBPARSERS)}
     words = [word for word in argv if not word.startswith("-")]
     for name, (module, text) in COMMANDS.items():
         *group, verb = name.split()
         if group and group[0] not in groups:
             help_text = COMMAND_GROUPS[group[0]]
-            groups[group[0]] = _commands(groups[""].add_parser(group[0], help=help_text, description=help_text))
+            of_group = groups[""].add_parser(group[0], help=help_text, description=help_text)
+            groups[group[0]] = of_group.add_subparsers(**SUBPARSERS)
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
@@ -84,10 +86,6 @@ def parser(argv: Sequence[str]) -> Parser:
             root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root
-
-
-def _commands(parser: Parser) -> Any:
-    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
 
 def name_flags(sentence: str, flags: Sequence[str]) -> str:

@@ -46,11 +46,6 @@ class Certificate(NamedTuple):
         """Return whether so few copies part that rounding explains it."""
         return self.parted <= TOLERANCE[precision] * self.decisions
 
-    @property
-    def means_agree(self) -> bool:
-        """Whether no mean change is further from 0 than chance explains."""
-        return all(abs(x.mean()) <= DOUBT * _half_width(x) for x in self.changes.values())
-
 
 def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
     """Compare a learner with ``dense`` in float64, over the first rounds of a sweep."""
@@ -124,7 +119,8 @@ def _verdict(refused: Sequence[Certificate]) -> str:
     if not refused or not all(c.is_rounding for c in refused):
         return f"certified: {'no' if refused else 'yes'}"
     names = ", ".join(f"{c.learner} at eta = {c.eta:.4g}" for c in refused)
-    means = "agree" if all(c.means_agree for c in refused) else "differ, too"
+    changes = [x for c in refused for x in c.changes.values()]
+    means = "agree" if all(abs(x.mean()) <= DOUBT * _half_width(x) for x in changes) else "differ, too"
     return f"certified: no; rounding alone changes decisions of {names}, so they prove nothing; the means {means}"
 
 

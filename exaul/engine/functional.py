@@ -172,10 +172,7 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
     """
     cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
     check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
-    lam = getattr(params, "lam", ())
-    if not isinstance(lam, jax.core.Tracer) and np.isnan(lam).any():
-        raise BadInput("lam: given neither to exaul.make nor by a horizon there; the loss of the regret needs it")
-    _check_range("lam", lam, 0, LARGEST)
+    _check_range("lam (given to exaul.make, or by a horizon there)", getattr(params, "lam", ()), 0, LARGEST)
     return kernel.regret(learner, params, cuts, errors, answers)
 
 
@@ -443,9 +440,7 @@ def environment(
         rounds = INTEGER_LIMIT - 1 if entry.shuffled or entry.sources > 1 else len(scores[0])
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if entry.uses_records_once and horizon is None:
-        raise BadInput(
-            f"horizon: not given; {reference} asks each record once, and needs as many as there are rounds"
-        )
+        raise BadInput(f"horizon: not given; {reference} asks each record once, so it needs as many as rounds")
     records = adaptive.make_pool(entry, values, seed, horizon, grid, scores, errors, [None] * entry.sources)
     choices, pool = adaptive.tunable_choices(entry, values), GamePool(records, values)
     if reference not in registry.ENVIRONMENTS:
@@ -475,8 +470,7 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     check_precision()
     check_count("horizon", horizon)
     _check_params(learner, params, horizon)
-    is_environment = isinstance(environment, ObliviousEnvironment | AdaptiveEnvironment)
-    check_holds("environment", type(environment).__name__, is_environment, "as of exaul.environment")
+    check_holds("environment", type(environment).__name__, hasattr(environment, "play"), "as of exaul.environment")
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
     check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
     check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")

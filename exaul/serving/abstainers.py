@@ -36,7 +36,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLE
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import AbstainerStart, read_start_log
+from exaul.serving.start import AbstainerStart, explain_cold_start, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
@@ -234,21 +234,11 @@ class Abstainers:
         for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
             if not (starts := self._starts_of(key)):
                 config, start = self._start_of_new(key)
-                texts[key] = start.describe(config) or self._why_cold(key, config)
+                source, shadow = self._logs.get(key, self._logs[""]), self._journal.sums(key)
+                texts[key] = start.describe(config) or explain_cold_start(config, source, shadow)
             elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
                 texts[key] = None
         return texts
-
-    def _why_cold(self, key: str, config: AbstainerConfiguration) -> str:
-        """Return why a new key has no log, if shadow mode or the answers of another key should be one; or ""."""
-        log, shadow = self._logs.get(key, self._logs[""]), self._journal.sums(key)
-        if shadow.answers:
-            is_audited = config.audit is not None
-            observed, total = (shadow.judged, shadow.audited) if is_audited else (shadow.observed, shadow.answers)
-            answers, needed = "audits" if is_audited else "answers", math.ceil(SHORT_LOG / config.alpha)
-            sample = f"{observed:,} of the {total:,} {answers} of shadow mode have feedback"
-            return f"without a log: {sample}; {needed} are needed to start from them"
-        return f"without a log: {log} has no answers with feedback" if isinstance(log, str) else ""
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
         log = self._logs.get(key, self._logs[""])

@@ -1,6 +1,7 @@
 """What an Abstainer begins with: nothing, a log of the past, or the answers of a key of a journal."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput, join_lines
 from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, file_hash, load_table, read_log
 from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
+from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import AbstainersConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
@@ -81,6 +83,17 @@ class AbstainerStart(NamedTuple):
         if not self.numbers:
             return f"{config.learner} takes its thresholds from {self.log['name']}, {self.log['records']:,} rows"
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
+
+
+def explain_cold_start(config: AbstainersConfiguration, source: Records | str | None, shadow: Any) -> str:
+    """Return why a new key has no log although it has ``JournalSums`` of shadow mode, or a key as source; or ""."""
+    if shadow.answers:
+        observed, total, name = shadow.judged, shadow.audited, "audits"
+        if config.audit is None:
+            observed, total, name = shadow.observed, shadow.answers, "answers"
+        needed = f"{math.ceil(SHORT_LOG / config.alpha)} are needed to start from them"
+        return f"without a log: {observed:,} of the {total:,} {name} of shadow mode have feedback; {needed}"
+    return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else ""
 
 
 def read_start_log(log: Any, layout: Layout) -> Records:

@@ -320,8 +320,7 @@ def traces_by_learner(table: Table) -> Figure:
     """
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
     table = table.assign(fdr_within_01=table["fdr_within_01"].mask(table["answerable"] < FEASIBLE, 1))
-    best = table.groupby("trace", sort=False)["answerable"].transform("max").fillna(0)
-    table = table.loc[best.sort_values(ascending=False, kind="stable").index]
+    table = table.sort_values("answerable", ascending=False, kind="stable")
     traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
     shown = traces[:MAPPED]
     start = shared_start(shown)
@@ -344,9 +343,8 @@ def traces_by_learner(table: Table) -> Figure:
     tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     alpha = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
     corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}, where a threshold can hold $\\alpha$"
-    note = f"answered in %{alpha}, mean over trials; {corner}{tail}"
-    note += f"\neach name begins with {plain(start)}" * bool(start)
-    add_legend(figure, panels, note)
+    tail += f"\neach name begins with {plain(start)}" * bool(start)
+    add_legend(figure, panels, f"answered in %{alpha}, mean over trials; {corner}{tail}")
     return figure
 
 

@@ -110,8 +110,8 @@ class Result:
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         from_log = bool(played["warm_start"]) or FROM_LOG in best.values()
-        # in an adaptive environment no threshold is the best
-        shares = self._answerable(self.sources[0], played["horizon"]) if self.sources and self.asked is None else {}
+        is_single = not self.advice.empty and self.advice["source"].nunique() == 1
+        shares = dict(self.advice[["alpha", "answerable"]].to_numpy()) if is_single else {}
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
@@ -134,7 +134,10 @@ class Result:
             parts.append(f"on your own log:\n{COMMAND}{shell('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
-            parts.append(summary.summarize_theory(trials, sweep.delta, shares, width))
+            # in an adaptive environment no threshold is the best
+            sources = self.sources if self.asked is None else ()
+            answerable = self._answerable(sources[0], played["horizon"]) if sources else {}
+            parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
         if theory or summary.BROKEN in checks:  # which ends the command with status 1
             parts.append(checks)
         if theory:

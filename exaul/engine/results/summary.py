@@ -101,7 +101,7 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
-        shares: as ``shares_answerable`` returns it.
+        shares: the largest share that a threshold answers with an FDR of at most alpha, by alpha.
         from_log: whether it starts from a log, as the advice says.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.

@@ -58,10 +58,10 @@ def main(arguments: Mapping[str, Any]) -> int:
             for warning in asyncio.run(warnings_of(gateway_flags)) if gateway_flags else ():
                 # clients may ask another model, so serving goes on
                 print(f"exaul: {warning}", file=sys.stderr, flush=True)
-            tokens, address = application.state.tokens, address_of(listener)
+            tokens, alpha = application.state.tokens, service.configuration["alpha"]
             server = BoundedServer(
                 application,
-                on_started=lambda: print(f"serving at {address}", flush=True),
+                on_started=lambda: print(f"serving with alpha = {alpha:g} at {address_of(listener)}", flush=True),
                 on_hangup=lambda: tokens and tokens.reload(),
             )
             server.run(sockets=[listener])

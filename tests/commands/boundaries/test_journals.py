@@ -75,7 +75,7 @@ DAMAGES = {
     "UPDATE meta SET value = replace(value, '0.3', '0.2') WHERE name = 'config'": "changed, or is of another file",
     "UPDATE meta SET value = x'00' WHERE name = 'config'": "the configuration is incomplete",
     "DELETE FROM meta": "version None found",
-    "UPDATE meta SET value = '4' WHERE name = 'version'": "must be 6; begin a new file with --warm-start LOG, a log of all answers",
+    "UPDATE meta SET value = '4' WHERE name = 'version'": "must be 6; begin a new file with --warm-start LOG",
 }
 
 

@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_130,
-    "test lines": 20_673,
+    "test lines": 20_692,
     "product tokens": 194_422,
-    "test tokens": 195_064,
+    "test tokens": 195_281,
     "engine and commands, lines": 9_835,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_476,

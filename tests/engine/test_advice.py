@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, merge, run
+from exaul.engine.logs.diagnosis import answerable
 from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
@@ -179,8 +180,25 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
     assert "on hard at alpha = 0.01" in text
 
 
+def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_programs():
+    """Evenly spaced thresholds cannot tell scores close to 1 apart."""
+    log = made_up(2_000)
+    close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
+    text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
+    assert f"with an FDR of at most alpha: {answerable(log.scores, log.errors, 0.05):.1%}\n" in text
+    assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in text
+    assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
+    for steps, starred in (((0.3, 0.025), "* aci-rank, step 0.025 "), ((0.3,), "aci-rank ")):
+        text = run(Sweep(**sweep, steps=steps), [log]).summary()
+        assert "use aci-rank, step 0.025, started from a log" in text
+        assert f"\n{starred}" in text
+        assert ("\n* " in text) == (len(steps) == 2)
+
+
 def test_an_adaptive_environment_has_no_advice(in_folder):
-    assert run(Sweep(**SMALL, environment="always-wrong", arms=20, out="out")).advice.empty
+    result = run(Sweep(**SMALL, environment="always-wrong", arms=20, out="out"))
+    assert result.advice.empty
+    assert "no advice: the questions of an adaptive environment" in result.summary()
     assert not Path("out/advice.csv").exists()
 
 

@@ -195,7 +195,7 @@ UNSCORED = {  # changes of a choice
         *(("error", True, True), ("abstain", True, True)),
     ],
 )
-def test_what_is_done_without_a_score(stub, gate, rule, shadow, shown):
+def test_what_is_done_without_a_score(stub, gate, rule, shadow, shown, caplog):
     def unscored(asked, before):
         body = completion(f"It is {SECRET}")
         UNSCORED[asked["user"]](body["choices"][0])
@@ -218,6 +218,7 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, shown):
         assert client.questions() == 0
         metric = 'exaul_undecided_replies_total{key="",reason="no_score"}'
         assert client.metric(metric) == len(UNSCORED)
+        assert caplog.messages.count("an answer has no score: the reply has none") == len(UNSCORED)
 
 
 async def sleeping(request, reply, ask):

@@ -38,7 +38,7 @@ class Plan(RatingFlags, Layout):
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
-    warm_start: str | None = setting(None, f"log from which {ACI_RANK} starts, as of '{{exaul}} sweep'", "LOG")
+    warm_start: str | None = setting(None, f"log from which {ACI_RANK} starts, as in '{{exaul}} sweep'", "LOG")
     open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
     audit: float | None = setting(
         None, "probability of auditing an answer, in (0, 1]; then only audited answers are learned", "P"

@@ -108,7 +108,7 @@ class Sweep(FeedbackFlags, Layout):
     eta_scales: tuple[float, ...] = setting(
         (1.0,), "factors of eta and gamma, each a further cell of the learners that have these rates", "X"
     )
-    gamma_scales: tuple[float, ...] = setting((1.0,), "further factors of gamma, as of --eta-scales", "X")
+    gamma_scales: tuple[float, ...] = setting((1.0,), "further factors of gamma alone, as with --eta-scales", "X")
     steps: tuple[float, ...] = setting((), "steps of aci-rank, in (0, 1] (default: 0.025)", "X")
     precision: str = setting(
         "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"

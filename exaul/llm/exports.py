@@ -31,7 +31,7 @@ class Note(NamedTuple):
     """A score of an answer, or feedback on it, from one row of an export."""
 
     where: str  # file and number of the row, for messages
-    id: str  # of the answer: an observation, span, trace or message; "": of none, as of a session
+    id: str  # of the answer: an observation, span, trace or message; "": of no answer, such as a session
     trace: str  # id of the trace that the answer is part of; "" if unknown
     name: str  # of the score, perhaps LIKELIHOOD, or of the feedback
     value: Any  # as in the file; None or empty: there is none

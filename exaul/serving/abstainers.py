@@ -234,8 +234,8 @@ class Abstainers:
         for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
             if not (starts := self._starts_of(key)):
                 config, start = self._start_of_new(key)
-                source, shadow = self._logs.get(key, self._logs[""]), self._journal.sums(key)
-                texts[key] = start.describe(config) or explain_cold_start(config, source, shadow)
+                source = self._logs.get(key, self._logs[""])
+                texts[key] = start.describe(config) or explain_cold_start(config, source, self._journal.sums(key))
             elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
                 texts[key] = None
         return texts

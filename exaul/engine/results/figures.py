@@ -23,6 +23,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import abridge, shared_start, with_rates
+from exaul.kernels.learners.aci_rank import STEP
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -113,7 +114,8 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
     margin = max(0.15 * (high - low), 0.03)
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
-        ringed = next((name for name in rows["learner"] if name.partition(", ")[0] == advised.get(alpha)), None)
+        is_advised = (rows["learner"].str.partition(", ")[0] == advised.get(alpha)) & (rows["step"] == STEP)
+        ringed = next(iter(rows["learner"][is_advised]), None)
         axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()

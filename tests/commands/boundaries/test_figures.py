@@ -17,7 +17,7 @@ from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
-from exaul.engine.results.text_table import RATE_COLUMNS
+from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -36,7 +36,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5))
+    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan))
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
     titles = [axes.get_title() for axes in drawn]
@@ -161,15 +161,28 @@ def test_what_cannot_be_drawn(refused, few_figures):
     refused(["figures", "log.csv"], "log.csv/manifest.json: ")
 
 
+def dots_of(axes):
+    """The dots by name, and the one in the ring."""
+    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    (ringed,) = [dots.pop(label) for label in [*dots] if label.startswith("_")]
+    return dots, ringed
+
+
 def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
-    """At its means of wrong and of answered, with its name. Figures of R_t and regret name who has no bound."""
+    """At its means of wrong and of answered, with its name. Figures of R_t and regret name who has no bound.
+
+    Of several steps, that of programs has the ring.
+    """
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
     drawn = figures.draw(result.trials, result.curves, 1, {0.1: "aci-rank"})
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
-    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
-    (ringed,) = [dots.pop(label) for label in [*dots] if label.startswith("_")]
+    dots, ringed = dots_of(axes)
     assert ringed == dots["aci-rank"]
+    first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
+    steps = with_rates(files.stack([first, result.trials]))
+    several, ringed = dots_of(*figures.answered_against_wrong(steps, {0.1: "aci-rank"}).axes)
+    assert ringed == several["aci-rank, step 0.025"] != several["aci-rank, step 0.3"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1

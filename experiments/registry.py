@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Entry(NamedTuple):
     """An experiment, before it is imported."""
 
-    place: str  # module:name
+    reference: str  # module:name
     title: str
     figures: str = ""  # of the paper that it draws, by number
 

@@ -36,7 +36,7 @@ RECORD = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 def find_experiment(name: str) -> Experiment:
     """Return the experiment of a name."""
-    return registry.load_object(EXPERIMENTS[name].place)
+    return registry.load_object(EXPERIMENTS[name].reference)
 
 
 class Runner:

@@ -22,33 +22,33 @@ VAGUE = {  # variables that say nothing: use the noun of what they hold
     *("others", "wanted", "what", "which", "present", "inside", "seen", "taken", "most", "rest", "usual"),
     *("before", "after"),
 }
-VAGUE_FIELDS = {("experiments/registry.py", "place"), ("exaul/serving/entries.py", "at")}  # a column of the journal
+VAGUE_FIELDS = {("exaul/serving/entries.py", "at")}  # a column of the journal
 
 
-def names(tree: ast.AST) -> tuple[list[str], list[str], list[str]]:
-    """The classes, the functions and the variables (parameters, fields and attributes too) of a module."""
-    classes, functions, variables = [], [], []
+def names(tree: ast.AST) -> tuple[list[str], list[str]]:
+    """The classes and the variables (parameters, fields and attributes too) of a module."""
+    classes, variables = [], []
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(name=name):
                 classes.append(name)
-            case ast.FunctionDef(name=name):
-                functions.append(name)
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 variables.append(name)
-    return classes, functions, variables
+    return classes, variables
 
 
 NAMES = {path: names(tree) for path, tree in TREES.items()}
 
 
 def test_no_class_name_is_defined_twice() -> None:
-    times = Counter(name for classes, _, _ in NAMES.values() for name in classes)
+    times = Counter(name for classes, _ in NAMES.values() for name in classes)
     assert {name for name, count in times.items() if count > 1} == set()
 
 
 def test_no_variable_has_a_vague_name() -> None:
-    vague = {(path, name) for path, (_, _, names) in NAMES.items() for name in names if name.strip("_") in VAGUE}
+    vague = {
+        (path, name) for path, (_, variables) in NAMES.items() for name in variables if name.strip("_") in VAGUE
+    }
     assert vague == VAGUE_FIELDS
 
 
@@ -76,5 +76,5 @@ class A:
         return [x for x in keyword if (walrus := x)]
 """
     found = {"field", "self", "parameter", "keyword", "attribute", "local", "outer", "inner", "_"}
-    classes, functions, variables = names(ast.parse(source))
-    assert (classes, functions, set(variables)) == (["A"], ["f"], found | {"total", "x", "walrus"})
+    classes, variables = names(ast.parse(source))
+    assert (classes, set(variables)) == (["A"], found | {"total", "x", "walrus"})

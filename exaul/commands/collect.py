@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command
-from exaul.engine.checks import shell
+from exaul.engine.checks import as_typed
 from exaul.llm.asker import Answer
 from exaul.llm.collect import Collect, CollectJob, ScoreRows, ScoreRowsJob
 from exaul.llm.folder import LOG, describe_usage
@@ -84,9 +84,9 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
         columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG)
         score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
-        lines += ["", f"inspect the log: {shell('inspect', log, *score, *drop)}"]
+        lines += ["", f"inspect the log: {as_typed('inspect', log, *score, *drop)}"]
         if score:
-            command = shell("sweep", "--logs", log, *score, "--warm-start", "0.5", *drop)
+            command = as_typed("sweep", "--logs", log, *score, "--warm-start", "0.5", *drop)
             lines.append(f"run the learners on it: {command}")
     return lines
 

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST_QUOTE, BadInput, meant, number, shell, shorten
+from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, meant, number, shorten
 
 FLAG_GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials",
@@ -75,7 +75,7 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
     groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
     parser.usage = "%(prog)s [FLAGS]"  # the flags are too many for one line
     for title, f, hint in flags:
-        name, text = f.name, f.metadata["help"].format(exaul=shell(), **names).replace("%", "%%")
+        name, text = f.name, f.metadata["help"].format(exaul=as_typed(), **names).replace("%", "%%")
         is_tuple = get_origin(hint) is tuple
         if f.default is MISSING:
             parser.usage += f" {f.metadata['metavar']}{' ...' * is_tuple}"

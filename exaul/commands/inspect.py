@@ -10,7 +10,7 @@ import numpy as np
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
-from exaul.engine.checks import check_holds, join_lines, setting, shell
+from exaul.engine.checks import as_typed, check_holds, join_lines, setting
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, load_rows, parse_log
@@ -192,10 +192,10 @@ def _compare(config: Inspect, title: str) -> None:
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
     left_out, best = len(lines) - len(shown), order[0]
-    with_numbers = [f"with numbers: {join_lines(shell('inspect', *inspected[best]))}"] if meanings else []
+    with_numbers = [f"with numbers: {join_lines(as_typed('inspect', *inspected[best]))}"] if meanings else []
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        command = shell("sweep", "--logs", *inspected[best], "--warm-start", "0.5")
+        command = as_typed("sweep", "--logs", *inspected[best], "--warm-start", "0.5")
         scored, largest = rows[best]["records"], max(row["records"] for row in rows)
         note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
         advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"

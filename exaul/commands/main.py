@@ -10,7 +10,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, shell
+from exaul.engine.checks import BadInput, as_typed
 
 COMMANDS = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         if not argv:
-            print(QUICK_START.format(exaul=shell()))
+            print(QUICK_START.format(exaul=as_typed()))
             return 0
         root = parser(argv)
         arguments.update(vars(root.parse_args(argv)))

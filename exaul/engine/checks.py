@@ -170,7 +170,7 @@ def number(text: str) -> float:
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-def shell(*arguments: str) -> str:
+def as_typed(*arguments: str) -> str:
     """Return a command of ``exaul``, called like this process, with some arguments, quoted for a shell."""
     program = Path(sys.argv[0])
     if program.parts[-2:] == ("exaul", "__main__.py"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine import machine, registry
-from exaul.engine.checks import BadInput, quote, shell
+from exaul.engine.checks import BadInput, as_typed, quote
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
@@ -182,7 +182,7 @@ def resume_advice(out: str) -> str:
     with suppress(BadInput, LookupError, TypeError):  # no manifest, or one that --resume refuses
         saved = load_json(Path(out) / "manifest.json")["configuration"]
         trust = ["--trust"] * any(map(registry.is_user_code, (saved["environment"], *saved["learners"])))
-    return f"continue with: {shell('sweep', '--resume', out, *trust)}"
+    return f"continue with: {as_typed('sweep', '--resume', out, *trust)}"
 
 
 def timestamp() -> str:

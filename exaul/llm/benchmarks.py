@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, check_legible, quote, shell
+from exaul.engine.checks import BadInput, as_typed, check_legible, quote
 from exaul.engine.logs.log import parse_label, parse_number, parse_score
 from exaul.llm.replies import LOGPROB_ROUNDING, is_logprob, likelihood, normalised
 from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpacked
@@ -66,7 +66,7 @@ def _share(row: Row) -> dict[str, float]:
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
             f"{row.where}: the text was generated once, and lm-eval logs no probability of texts; "
-            f"repeat the task, or use {shell('collect')}, to get a score"
+            f"repeat the task, or use {as_typed('collect')}, to get a score"
         )
     answer = answer[0] if isinstance(answer, list) and answer else answer
     if not all(isinstance(text, str) for text in (answer, *repeats)):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, Configuration, check_holds, check_legible, quote, setting, shell
+from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, check_legible, quote, setting
 from exaul.engine.logs import files
 from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, scale_hint
 
@@ -137,7 +137,7 @@ def require_fields(path: Path, columns: Sequence[str], fields: Iterable[str], hi
 
 def table_hint(path: Path) -> str:
     """Return the clause that says which columns a file has, and how to read any table; "" if it is no table."""
-    command = shell("convert", "table", str(path), "--score", "COL", "--correct", "COL")
+    command = as_typed("convert", "table", str(path), "--score", "COL", "--correct", "COL")
     with suppress(BadInput):
         return f"; {listed(files.columns(path))}; for a table of answers use {command}"
     return ""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import join_lines, shell, shorten
+from exaul.engine.checks import as_typed, join_lines, shorten
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
 from exaul.kernels.game import ARMS, GRIDS
@@ -260,8 +260,8 @@ def diagnose(
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
-        "pools": shell("inspect", *log, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
-        "drift": shell("sweep", "--logs", *log, "--environment", "replay"),
+        "pools": as_typed("inspect", *log, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
+        "drift": as_typed("sweep", "--logs", *log, "--environment", "replay"),
     }
     return [
         Finding(word, join_lines(text), join_lines(commands.get(word, "")))

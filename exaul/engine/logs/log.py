@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from exaul.engine.checks import (
     BadInput,
     Configuration,
+    as_typed,
     check_known,
     join_lines,
     meant,
     name_with_values,
     quote,
     setting,
-    shell,
     shorten,
 )
 from exaul.kernels import uniforms
@@ -186,10 +186,10 @@ def label_of(path: Path, columns: Sequence[str], layout: Layout) -> tuple[str, b
     label_columns = [name for name in (layout.error, layout.correct) if name is not None]
     label_columns = label_columns or [name for name in ("error", "correct") if name in columns]
     if len(label_columns) != 1:
-        problem = "the log has columns error and correct"
-        problem = problem if label_columns else f"no column error or correct; {listed(columns)}"
+        fault = "the log has columns error and correct"
+        fault = fault if label_columns else f"no column error or correct; {listed(columns)}"
         hint = "--error or --correct (in serve --log-error or --log-correct, in Python error= or correct=)"
-        raise BadInput(f"{path}: {problem}; name its label column with {hint}, or use {shell('convert', 'table')}")
+        raise BadInput(f"{path}: {fault}; name its label column with {hint}, or use {as_typed('convert', 'table')}")
     if label_columns[0] == layout.score:
         raise BadInput(f"{path}: {layout.score!r} named as the column of scores and of labels; they must be two")
     return label_columns[0], layout.correct is not None or (layout.error is None and label_columns[0] == "correct")
@@ -301,7 +301,7 @@ def scale_hint(cell: Any) -> str:
     if not (percent or 1 < number <= 100):
         return ""
     scale = [] if percent else ["--scale", f"0:{10 if number <= 10 else 100}"]
-    return f" ({shell('convert', 'table', *scale)} reads such scores)"
+    return f" ({as_typed('convert', 'table', *scale)} reads such scores)"
 
 
 def read_log(log: Any, layout: Layout) -> Records:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import shell
+from exaul.engine.checks import as_typed
 from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records
@@ -170,7 +170,7 @@ def describe_use(sweep: Sweep, alpha: float) -> str:
     pairs = ((f"--log-{name.replace('_', '-')}", value) for name, value in columns.items())
     flags = [word for pair in pairs for word in pair if word is not True]  # drop_missing is True: a flag alone
     program = ", ".join(f"{x}={value!r}" for x, value in ({"alpha": alpha, "warm_start": log} | columns).items())
-    command = shell("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
+    command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
     served = "as a service (--upstream URL puts it in front of a model; --score must be of the kind of this log)"
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 

@@ -114,8 +114,6 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
     margin = max(0.15 * (high - low), 0.03)
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
-        is_advised = (rows["learner"].str.partition(", ")[0] == advised.get(alpha)) & (rows["step"] == STEP)
-        ringed = next(iter(rows["learner"][is_advised]), None)
         axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
@@ -124,7 +122,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
                 hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none"}
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
                 dots[plain(name)] = fdr, answered
-                if name == ringed:
+                if name.partition(", ")[0] == advised.get(alpha) and group["step"].iloc[0] == STEP:
                     axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))

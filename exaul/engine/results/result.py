@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.engine import folder
-from exaul.engine.checks import BadInput, join_lines, shell
+from exaul.engine.checks import BadInput, as_typed, join_lines
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import recommend_grid, shares_by_grid
@@ -131,7 +131,8 @@ class Result:
         if is_log and best:
             parts.append(advice.describe_use(sweep, next(iter(best))))
         elif not is_log and not self.advice.empty:
-            parts.append(f"on your own log:\n{COMMAND}{shell('sweep', '--logs', 'LOG.csv', '--warm-start', '0.5')}")
+            command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
+            parts.append(f"on your own log:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             # in an adaptive environment no threshold is the best
@@ -159,7 +160,7 @@ class Result:
         if total := sum(dropped.values()):
             texts.append(f"{total} rows without score or label left out")
         if self.sweep.out is not None:
-            texts.append(f"figures over time:\n{COMMAND}{shell('figures', self.sweep.out)}")
+            texts.append(f"figures over time:\n{COMMAND}{as_typed('figures', self.sweep.out)}")
         table = summary.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
         return wrap("\n\n".join([table, *texts]), width)
 

@@ -132,8 +132,8 @@ def summarize(
         legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
-    several = len(shares) > 1
-    if known := ", ".join(f"{share:.1%}{f' (alpha = {alpha:g})' * several}" for alpha, share in shares.items()):
+    where = " (alpha = {:g})" * (len(shares) > 1)
+    if known := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
         legend.append(f"the most that a threshold can answer with an FDR of at most alpha: {known}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")

@@ -131,7 +131,7 @@ def _draw(tables: Tables) -> Figures:
 
 
 def _draw_alphas(tables: Tables) -> Figures:
-    return {"fdr-by-alpha": figures.fdr_by(tables.trials, "alpha")}
+    return {"fdr-by-alpha": figures.at_horizon(tables.trials, "alpha", "fdr", figures.FDR)}
 
 
 def _draw_lambdas(tables: Tables) -> Figures:

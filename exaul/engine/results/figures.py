@@ -73,7 +73,7 @@ SWEPT = {
     "gamma_scale": "exploration $\\gamma$ / the learner's own",
     "step": "step",
 }
-BAND = "line: mean over trials; band: 5% to 95% of trials"
+BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
 def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, str] = {}) -> dict[str, Figure]:
@@ -92,7 +92,9 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, s
             drawn[name] = over_time(curves, curve, label, segments, log=log, dotted=bound, linear=linear)
     for swept in (swept for swept in SWEPT if trials[swept].nunique() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
-        drawn[f"fdr-by-{swept.replace('_', '-')}"] = fdr_by(played, swept)
+        played = played.assign(answered=1 - played["inefficiency"])
+        for column, label in ("fdr", FDR), ("answered", ANSWERED):
+            drawn[f"{column}-by-{swept.replace('_', '-')}"] = at_horizon(played, swept, column, label)
     return drawn
 
 
@@ -161,10 +163,18 @@ def in_percent(*axes: Axis) -> None:
 
 
 def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **options: Any) -> None:
-    """Draw the mean of a curve, and the band from its 5% to its 95% quantile."""
+    """Draw the mean of a curve, and the band from its 5% to its 95% quantile; beyond ``BANDS`` lines, no bands."""
     low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(x, mean, **style, **options)
+    for band in axes.collections:
+        band.set_visible(len(axes.collections) <= BANDS)
+
+
+def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
+    """Return what the lines and bands of the panels show."""
+    has_bands = any(band.get_visible() for axes, _ in panels for band in axes.collections)
+    return "line: mean over trials" + "; band: 5% to 95% of trials" * has_bands
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -230,7 +240,7 @@ def over_time(
         if are_shares:
             in_percent(axes.yaxis)
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
-    note = BAND + "".join(f"; {plain(name)} shows nothing" for name in silent)
+    note = _lines_note(panels) + "".join(f"; {plain(name)} shows nothing" for name in silent)
     if dotted:
         names, is_missing = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
         names = names.where(is_missing.groupby(names).transform("all"), drawn["learner"])  # one name for all rates
@@ -264,26 +274,27 @@ def asked_figure(table: Table) -> Figure:
     knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
     prefix = "the first " * (len(first) < len(table))
     cell = f"{prefix}{_named('alpha', alpha)}, {prefix}{_named('lambda', lam)}"
-    add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {BAND}")
+    add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {_lines_note(panels)}")
     return figure
 
 
-def fdr_by(trials: Table, swept: str) -> Figure:
-    """Draw the FDR at T against one of ``SWEPT``: mean, and band from 5% to 95% of trials."""
-    figure, panels = panel_grid(trials, FDR, by=[x for x in _PANEL if x != swept])
+def at_horizon(trials: Table, swept: str, column: str, label: str) -> Figure:
+    """Draw a column of trials at T, ``fdr`` or ``answered``, against one of ``SWEPT``, as in ``over_time``."""
+    figure, panels = panel_grid(trials, label, by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
-        for style, name, line in styled_lines(rows.dropna(subset="fdr")):
-            by_value = line.groupby(swept)["fdr"]
-            quantiles = {f"fdr_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
-            means = by_value.mean().to_frame("fdr_mean").assign(**quantiles)
-            _band(axes, means.index, means, "fdr", style, label=plain(str(name)))
-        ends = [rows[swept].min(), rows[swept].max()]
-        target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
-        axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
+        for style, name, line in styled_lines(rows.dropna(subset=column)):
+            by_value = line.groupby(swept)[column]
+            quantiles = {f"{column}_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
+            means = by_value.mean().to_frame(f"{column}_mean").assign(**quantiles)
+            _band(axes, means.index, means, column, style, label=plain(str(name)))
+        if column == "fdr":
+            ends = [rows[swept].min(), rows[swept].max()]
+            target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
+            axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept], ylim=(0, None))
         in_percent(axes.yaxis)
         _at_values(axes, rows[swept], are_shares=swept == "alpha")
-    add_legend(figure, panels, BAND)
+    add_legend(figure, panels, _lines_note(panels))
     return figure
 
 
@@ -472,7 +483,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
     """Add the legend of the first panel at the top, and a note at the bottom; many rows make the figure higher."""
     handles, labels = panels[0][0].get_legend_handles_labels() if panels else ([], [])
-    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.7 + 0.065 * max(map(len, labels), default=0))))
+    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, labels), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(labels) // columns) - 3))
     figure.legend(
         handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8

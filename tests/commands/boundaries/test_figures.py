@@ -111,11 +111,11 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
 def test_ticks_are_at_the_lambdas_that_were_swept():
     """At most so many; from 0 on, the axis is not logarithmic."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
-    (axes,) = figures.fdr_by(files.Table(rows), "lambda").axes
+    (axes,) = figures.at_horizon(files.Table(rows), "lambda", "fdr", "").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
     assert axes.get_xscale() == "log"
     many = [rows[0] | {"lambda": lam} for lam in range(20)]
-    (axes,) = figures.fdr_by(files.Table(many), "lambda").axes
+    (axes,) = figures.at_horizon(files.Table(many), "lambda", "fdr", "").axes
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
     assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS - 1, "linear")
 

@@ -56,11 +56,12 @@ ABSTAINERS = {
 
 def stamp():
     """What results depend on beside the code."""
-    info = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    info = Path("/proc/cpuinfo")  # processors of one name may differ in the instructions that LLVM may use
+    lines = re.findall(r"^(?:model name|flags)\s*: (.*)", info.read_text(), re.MULTILINE) if info.exists() else []
     versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}
     return {
-        "machine": model[1] if model else platform.processor(),
+        "machine": lines[0] if lines else platform.processor(),
+        "instructions": hashlib.sha256(" ".join(lines[1:2]).encode()).hexdigest(),
         "device": jax.devices()[0].device_kind,
         "python": platform.python_version(),
         **versions,

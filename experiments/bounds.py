@@ -208,8 +208,8 @@ def _figures(tables: Tables) -> Figures:
     audited = tables.derived["audit"].replace({"environment": titles})
     by_horizon = audited[audited["arms"] == USUAL]
     return {
-        "regret-by-horizon": figures.growth(by_horizon, "horizon", "rounds $T$", ["environment"]),
-        "regret-by-arms": figures.growth(across_arms(audited), "arms", "arms $H$", ["environment"]),
+        "regret-by-horizon": figures.against(by_horizon, "horizon", "regret", ["environment"], "mean_bound"),
+        "regret-by-arms": figures.against(across_arms(audited), "arms", "regret", ["environment"], "mean_bound"),
     }
 
 

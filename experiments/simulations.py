@@ -131,7 +131,7 @@ def _draw(tables: Tables) -> Figures:
 
 
 def _draw_alphas(tables: Tables) -> Figures:
-    return {"fdr-by-alpha": figures.at_horizon(tables.trials, "alpha", "fdr", figures.FDR)}
+    return {"fdr-by-alpha": figures.against(tables.trials, "alpha", "fdr")}
 
 
 def _draw_lambdas(tables: Tables) -> Figures:
@@ -144,7 +144,7 @@ def _draw_lambdas(tables: Tables) -> Figures:
 
 def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables.trials["environment"].iloc[0])
-    return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, segments, log=True)}
+    return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, segments)}
 
 
 def _draw_regret(tables: Tables) -> Figures:

@@ -38,7 +38,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--log", f"{log}:model=a", "--alpha", "20%", "0.1", "--lambda", "3", "20"]
     assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
-    figures = {f"{x}-by-{axis}" for x in ("fdr", "answered") for axis in ("alpha", "lambda")}
+    figures = {f"{x}-by-{axis}" for x in ("fdr", "answered", "regret") for axis in ("alpha", "lambda")}
     figures |= {"answered", "fdr", "answered-over-time", "risk", "regret"}
     expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
     expected |= {f"{f}.{e}" for f in figures for e in ("png", "pdf")}

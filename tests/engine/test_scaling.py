@@ -97,14 +97,14 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
         regret_scaling(sweep, [600, 300])
 
 
-def test_a_figure_of_growth_leaves_out_what_is_zero_up_to_rounding():
+def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     rows = [
         {"learner": "ew, slope 0.50", "alpha": 0.1, "horizon": T, "regret": T**0.5, "mean_bound": T}
         for T in (4, 16)
     ]
-    rows += [row | {"learner": "best-fixed", "regret": 1e-14, "mean_bound": 0} for row in rows]
-    (axes,) = figures.growth(Table(rows), "horizon", "T", ["alpha"]).axes
-    line, *bounds = axes.lines
-    assert (line.get_label(), line.get_ydata().tolist(), len(bounds)) == ("ew, slope 0.50", [2, 4], 2)
+    (axes,) = figures.against(Table(rows), "horizon", "regret", ["alpha"], "mean_bound").axes
+    line, bound = axes.lines
+    assert (line.get_label(), line.get_ydata().tolist()) == ("ew, slope 0.50", [2, 4])
+    assert bound.get_ydata().tolist() == [4, 16]
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.diagnosis import FEASIBLE
-from exaul.engine.logs.files import Table
+from exaul.engine.logs.files import Table, stack
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import abridge, shared_start, with_rates
@@ -71,30 +71,34 @@ SWEPT = {
     "lambda": "weight of the FDR $\\lambda$",
     "eta_scale": "learning rate $\\eta$ / the learner's own",
     "gamma_scale": "exploration $\\gamma$ / the learner's own",
-    "step": "step",
+    "step": "step (1/40 unless set)",
+    "horizon": "rounds $T$",
+    "arms": "arms $H$",
 }
+AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
-def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[float, str] = {}) -> dict[str, Figure]:
+def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by alpha.
+    Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by source and
+    alpha.
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
     silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
     curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
-    log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
     for name, (curve, label, bound, linear) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
-            drawn[name] = over_time(curves, curve, label, segments, log=log, dotted=bound, linear=linear)
-    for swept in (swept for swept in SWEPT if trials[swept].nunique() > 1):
+            drawn[name] = over_time(curves, curve, label, segments, dotted=bound, linear=linear)
+    for swept in (swept for swept in SWEPT if swept in trials and trials[swept].nunique() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
         played = played.assign(answered=1 - played["inefficiency"])
-        for column, label in ("fdr", FDR), ("answered", ANSWERED):
-            drawn[f"{column}-by-{swept.replace('_', '-')}"] = at_horizon(played, swept, column, label)
+        for column in (column for column in AT_HORIZON if played[column].notna().any()):
+            bound = "regret_bound" if column == "regret" else ""
+            drawn[f"{column}-by-{swept.replace('_', '-')}"] = against(played, swept, column, bound=bound)
     return drawn
 
 
@@ -104,7 +108,7 @@ def with_answered(curves: Table) -> Table:
     return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
 
-def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> Figure:
+def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.
@@ -116,6 +120,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
     margin = max(0.15 * (high - low), 0.03)
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
+        best = advised.get((rows["source"].iloc[0], alpha))
         axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
@@ -124,7 +129,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[float, str] = {}) -> 
                 hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none"}
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
                 dots[plain(name)] = fdr, answered
-                if name.partition(", ")[0] == advised.get(alpha) and group["step"].iloc[0] == STEP:
+                if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
                     axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
@@ -191,7 +196,6 @@ def over_time(
     label: str,
     segments: int = 1,
     lines: str = "learner",
-    log: bool = False,
     by: Sequence[str] = tuple(_PANEL),
     dotted: str = "",
     linear: float = 0,
@@ -204,13 +208,13 @@ def over_time(
         label: label of the y axis.
         segments: number of segments, as in ``draw``.
         lines: column; one line per value.
-        log: logarithmic x axis.
         by: columns; one panel per combination of values.
         dotted: column to draw dotted beside each line, unless empty.
         linear: for a logarithmic y axis, where it is linear: from minus this number to it.
     """
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
+    log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
     late = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
@@ -227,7 +231,7 @@ def over_time(
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=_named(lines, name), markevery=spacing)
             if dotted and line[dotted].notna().all():
-                axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
+                axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.0)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
@@ -245,7 +249,8 @@ def over_time(
         names, is_missing = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
         names = names.where(is_missing.groupby(names).transform("all"), drawn["learner"])  # one name for all rates
         none = f" (none for {plain(', '.join(names[is_missing].unique()))})" if is_missing.any() else ""
-        note += f"; dotted: {'limit on any sequence' if dotted == 'risk_bound' else 'proven limit at each t'}{none}"
+        kind = "limit on any sequence" if dotted == "risk_bound" else "bound of a trial, with probability 1 - delta"
+        note += f"; dotted: {kind}{none}"
     add_legend(figure, panels, note)
     return figure
 
@@ -278,23 +283,38 @@ def asked_figure(table: Table) -> Figure:
     return figure
 
 
-def at_horizon(trials: Table, swept: str, column: str, label: str) -> Figure:
-    """Draw a column of trials at T, ``fdr`` or ``answered``, against one of ``SWEPT``, as in ``over_time``."""
-    figure, panels = panel_grid(trials, label, by=[x for x in _PANEL if x != swept])
+def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PANEL), bound: str = "") -> Figure:
+    """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
+
+    ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
+    """
+    figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
+    lowest, largest = np.inf, {"fdr": table["alpha"].max(), "answered": 1.0}.get(column, 0.0)
     for axes, rows in panels:
         for style, name, line in styled_lines(rows.dropna(subset=column)):
-            by_value = line.groupby(swept)[column]
-            quantiles = {f"{column}_q{q:02}": by_value.quantile(q / 100) for q in (5, 95)}
-            means = by_value.mean().to_frame(f"{column}_mean").assign(**quantiles)
+            by_value = line.groupby(swept)
+            quantiles = {f"{column}_q{q:02}": by_value[column].quantile(q / 100) for q in (5, 95)}
+            means = by_value[column].mean().to_frame(f"{column}_mean").assign(**quantiles)
             _band(axes, means.index, means, column, style, label=plain(str(name)))
+            lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
+            if bound:
+                dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0, "marker": "_"}
+                axes.plot(means.index, by_value[bound].mean(), **dots)
+                largest = np.fmax(largest, line[bound].max())
         if column == "fdr":
             ends = [rows[swept].min(), rows[swept].max()]
             target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
             axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
-        axes.set(xlabel=SWEPT[swept], ylim=(0, None))
-        in_percent(axes.yaxis)
+        axes.set(xlabel=SWEPT[swept])
         _at_values(axes, rows[swept], are_shares=swept == "alpha")
-    add_legend(figure, panels, _lines_note(panels))
+    for axes, _ in panels:
+        if column == "regret":
+            axes.set_yscale("symlog", linthresh=1)
+            axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
+        else:
+            axes.set_ylim(0, 1.04 * largest)
+            in_percent(axes.yaxis)
+    add_legend(figure, panels, _lines_note(panels) + "; dotted, with bars: mean of its bound" * bool(bound))
     return figure
 
 
@@ -318,21 +338,24 @@ def traces_figure(table: Table) -> Figure:
     feasible = table["answerable"] >= FEASIBLE
     above = (table["fdr"] - table["alpha"]).where(feasible)
     dots = with_rates(table).assign(above=above, of_answerable=table["of_answerable"].where(feasible))
-    note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials"
+    note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials; more answers than are"
+    note += " answerable count as 100%"
     return scatter(dots, "above", note)
 
 
 def traces_by_learner(table: Table) -> Figure:
     """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
 
-    A field has the share answered in percent, and is darker the larger it is. It has a mark in its corner where the
-    FDR is above alpha by more than a tolerance (``fdr_within_01``), unless no threshold can hold alpha and answer a
-    share FEASIBLE. At most ``MAPPED`` traces are drawn, first those on which a threshold can answer most.
+    A field has the share answered in percent, and is darker the larger it is; the first column is what a threshold
+    can answer. A field has a mark in its corner where the FDR is above alpha by more than a tolerance
+    (``fdr_within_01``), and a pale number where no threshold can hold alpha and answer a share FEASIBLE. At most
+    ``MAPPED`` traces are drawn, in the order of ``traces_by_answerable``.
     """
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
-    table = table.assign(fdr_within_01=table["fdr_within_01"].mask(table["answerable"] < FEASIBLE, 1))
-    table = table.sort_values("answerable", ascending=False, kind="stable")
-    traces, learners = (list(dict.fromkeys(table[column])) for column in ("trace", "learner"))
+    best = table.drop_duplicates(["trace", "alpha"]).dropna(subset="answerable")  # unknown between two sources
+    table = stack([best.assign(learner="a threshold", answered=best["answerable"], fdr_within_01=1), table])
+    table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
+    traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
     shown = traces[:MAPPED]
     start = shared_start(shown)
     names = [plain(abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
@@ -340,23 +363,29 @@ def traces_by_learner(table: Table) -> Figure:
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
     figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
     for axes, rows in panels:
-        fields = rows.pivot_table(index="trace", columns="learner", values=["answered", "fdr_within_01"])
-        answered, held = (fields[x].reindex(shown)[learners].to_numpy() for x in ("answered", "fdr_within_01"))
+        columns = ["answered", "fdr_within_01", "feasible"]
+        fields = rows.pivot_table(index="trace", columns="learner", values=columns)
+        answered, held, feasible = (fields[x].reindex(shown)[learners].to_numpy() for x in columns)
         axes.imshow(answered, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
         for (y, x), share in np.ndenumerate(answered):
-            color = "white" if share > 0.8 else "black"
-            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
-            if held[y, x] < 1:
+            color, solid = "white" if share > 0.8 else "black", 1.0 if feasible[y, x] else 0.45
+            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color, alpha=solid)
+            if held[y, x] < 1 and feasible[y, x]:
                 axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.label_outer()  # all panels have the same traces
     tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
     alpha = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}, where a threshold can hold $\\alpha$"
+    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}; pale number: no threshold holds $\\alpha$"
     tail += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, f"answered in %{alpha}, mean over trials; {corner}{tail}")
     return figure
+
+
+def traces_by_answerable(table: Table) -> list[str]:
+    """Return the names of the traces of ``traces.csv``, first those on which a threshold can answer most."""
+    return list(dict.fromkeys(table.sort_values("answerable", ascending=False, kind="stable")["trace"]))
 
 
 def scatter(table: Table, above: str, note: str) -> Figure:
@@ -375,31 +404,8 @@ def scatter(table: Table, above: str, note: str) -> Figure:
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
         axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=9)
-        in_percent(axes.yaxis)
+        in_percent(axes.xaxis, axes.yaxis)
     add_legend(figure, panels, note)
-    return figure
-
-
-def growth(table: Table, x: str, x_label: str, by: Sequence[str]) -> Figure:
-    """Draw positive mean regrets and their bounds against T or H in logarithms.
-
-    Args:
-        table: columns ``learner``, ``x``, those of ``by``, ``regret`` and ``mean_bound``.
-        x: the column of T or H.
-        x_label: label of the x axis.
-        by: columns; one panel per combination of values.
-    """
-    figure, panels = panel_grid(table, "mean regret", by=by)
-    for axes, rows in panels:
-        for style, name, line in styled_lines(rows):
-            positive = line[line["regret"] > 1e-9 * line[x]]  # up to rounding, which best-fixed has
-            if len(positive):
-                axes.plot(positive[x], positive["regret"], label=plain(str(name)), **style)
-            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
-            axes.plot(line[x], line["mean_bound"], marker="_", markersize=5, **dots)
-        axes.set(yscale="log", xlabel=x_label)
-        _at_values(axes, rows[x])
-    add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
     return figure
 
 
@@ -481,13 +487,14 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
-    """Add the legend of the first panel at the top, and a note at the bottom; many rows make the figure higher."""
-    handles, labels = panels[0][0].get_legend_handles_labels() if panels else ([], [])
+    """Add one legend of all panels at the top, and a note at the bottom; many rows make the figure higher."""
+    entries = [pair for axes, _ in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    labels = list(dict.fromkeys(label for _, label in entries))
+    handles = [next(handle for handle, other in entries if other == label) for label in labels]
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, labels), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(labels) // columns) - 3))
     figure.legend(
         handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
     )
-    width = int(20 * figure.get_figwidth())
-    lines = [fill(line, width, break_on_hyphens=False) for line in note.split("\n")]
+    lines = [fill(line, int(20 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")]
     figure.supxlabel("\n".join(lines), fontsize=7, color="#444444")

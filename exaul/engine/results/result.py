@@ -209,8 +209,15 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
-        advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
-        drawn |= figures.draw(trials, curves, segments, advised)
+        if traces is None:
+            advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
+            best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
+        else:  # whole traces, as many as one figure has panels for
+            count = max(1, figures.PANELS // len(trials[["alpha", "lambda"]].drop_duplicates()))
+            chosen = figures.traces_by_answerable(traces)[:count]
+            trials, curves = (files.stack([x[x["source"] == name] for name in chosen]) for x in (trials, curves))
+            best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
+        drawn |= figures.draw(trials, curves, segments, best)
     if (asked := tabled.get("asked")) is not None:
         drawn["asked"] = figures.asked_figure(asked)
     return drawn

@@ -17,6 +17,7 @@ from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
+from exaul.engine.results.result import draw
 from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
@@ -101,21 +102,23 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     ]
     figure = figures.traces_by_learner(files.Table(rows))
     (axes,), numbers = figure.axes, [*range(30, figures.MAPPED + 2), *range(28)]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["exaul", "ew"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a threshold", "exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
-    assert [text.get_text() for text in axes.texts] == [f"{n}" for n in numbers for _ in range(2)]
-    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[0.38, n - 0.3] for n in range(12)]
+    shares = [(50 if n >= 30 else 4, n, n) for n in numbers]
+    assert [text.get_text() for text in axes.texts] == [f"{share}" for row in shares for share in row]
+    assert [text.get_alpha() < 1 for text in axes.texts] == [n < 30 for n in numbers for _ in range(3)]
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[1.38, n - 0.3] for n in range(12)]
     assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 
 def test_ticks_are_at_the_lambdas_that_were_swept():
     """At most so many; from 0 on, the axis is not logarithmic."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
-    (axes,) = figures.at_horizon(files.Table(rows), "lambda", "fdr", "").axes
+    (axes,) = figures.against(files.Table(rows), "lambda", "fdr").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
     assert axes.get_xscale() == "log"
     many = [rows[0] | {"lambda": lam} for lam in range(20)]
-    (axes,) = figures.at_horizon(files.Table(many), "lambda", "fdr", "").axes
+    (axes,) = figures.against(files.Table(many), "lambda", "fdr").axes
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
     assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS - 1, "linear")
 
@@ -168,20 +171,48 @@ def dots_of(axes):
     return dots, ringed
 
 
+def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(monkeypatch):
+    """With a ring where a learner is advised, and all learners in the legend that any panel has."""
+    game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "always-abstain")}
+    result = run(Sweep(**game, alphas=(0.1, 0.2)))
+    answerable = {"a": 0.1, "b": 0.9, "c": 0.5}
+    tables = [files.stack([x.assign(source=name) for name in answerable]) for x in (result.trials, result.curves)]
+    trials, curves = (x[(x["source"] != "b") | (x["learner"] != "no-abstention")] for x in tables)
+    columns = dict.fromkeys(RATE_COLUMNS, np.nan) | {
+        "fdr": 0.1,
+        "answered": 0.5,
+        "of_answerable": 1,
+        "fdr_within_01": 1,
+    }
+    rows = [
+        columns | {"trace": name, "learner": "aci-rank", "alpha": alpha, "answerable": share, "advised": advised}
+        for name, share in answerable.items()
+        for alpha, advised in ((0.1, "none"), (0.2, "aci-rank" if name == "c" else "none"))
+    ]
+    monkeypatch.setattr(figures, "PANELS", 5)
+    drawn = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)
+    panels = drawn["answered"].axes
+    assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
+    assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
+    named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
+    assert sorted(named) == ["aci-rank", "no-abstention", "target $\\alpha$"]
+
+
 def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     """At its means of wrong and of answered, with its name. Figures of R_t and regret name who has no bound.
 
     Of several steps, that of programs has the ring.
     """
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
-    drawn = figures.draw(result.trials, result.curves, 1, {0.1: "aci-rank"})
+    best = {(result.trials["source"].iloc[0], 0.1): "aci-rank"}
+    drawn = figures.draw(result.trials, result.curves, 1, best)
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
     assert ringed == dots["aci-rank"]
     first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
     steps = with_rates(files.stack([first, result.trials]))
-    several, ringed = dots_of(*figures.answered_against_wrong(steps, {0.1: "aci-rank"}).axes)
+    several, ringed = dots_of(*figures.answered_against_wrong(steps, best).axes)
     assert ringed == several["aci-rank, step 0.025"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)

@@ -173,22 +173,22 @@ def conditions(case: GuaranteeCase) -> Iterator[str]:
     """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
     feedback = case.feedback
     yield f"at least a share {case.coverage} of the rounds is answered"
-    yield "rates are the default ones" + (", and lambda is sqrt(T)" if case.perfect else "")
+    yield "rates are the default ones" + (", and lambda is sqrt(T)" if case.is_perfect else "")
     if case.audit is not None:
         yield f"each answer is audited with probability {case.audit}, and each audit has a result"
-    elif not case.always:
+    elif not case.is_certain:
         right, wrong, *_ = feedback.parameters()
         yield f"right answers are rated with probability {right}, wrong ones with {wrong}, whatever happened before"
     elif not feedback.may_be_missing:
         yield "each answer is rated"
     if not any(feedback.flips):
         yield "feedback is correct"
-    elif case.always:
+    elif case.is_certain:
         yield "no wrong answer is rated as right"
     else:
         down, up = feedback.flips
         yield f"rated right answers get a thumb down with probability {down}, wrong ones a thumb up with {up}"
-    if feedback.is_biased and not case.always:
+    if feedback.is_biased and not case.is_certain:
         yield "each answer is right or wrong, and no rating is between"
     if case.imputes:
         yield f"answers without feedback count as {feedback.missing} after {EXPIRES:,} questions (`expires`)"
@@ -199,7 +199,7 @@ def conditions(case: GuaranteeCase) -> Iterator[str]:
             yield f"at most {case.open:,} answers at a time wait for feedback"
         if feedback.missing != "wrong":
             yield f"no feedback comes more than {EXPIRES:,} questions late (`expires`)"
-    yield "no answer is withdrawn" + (" after its feedback" if case.always else "")
+    yield "no answer is withdrawn" + (" after its feedback" if case.is_certain else "")
 
 
 def main(arguments: Mapping[str, Any]) -> int:
@@ -210,7 +210,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     if plan.per_day is not None and plan.audits_per_day is not None:
         show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0
-    shown = {name: x for name, x in learners().items() if plan.setting.perfect or x.risk_bound}
+    shown = {name: x for name, x in learners().items() if plan.setting.is_perfect or x.risk_bound}
     left_out = ", ".join(name for name in learners() if name not in shown)
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
     show(
@@ -230,7 +230,7 @@ def main(arguments: Mapping[str, Any]) -> int:
 
 def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     """Return the guarantee of a learner as a row of the table."""
-    bound, is_certain = guarantee(learner, plan.setting), plan.setting.always and learner.risk_bound is not None
+    bound, is_certain = guarantee(learner, plan.setting), plan.setting.is_certain and learner.risk_bound is not None
     row = {
         "learner": name,
         "holds": "on every sequence" if is_certain else f"with probability 1 - {plan.delta}",

@@ -76,7 +76,7 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
 
 def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
     dense = backend_of(learner.definition, "dense", "float64")
-    backend = with_feedback(learner.name, learner.definition, dense, learner.feedback, rates)
+    backend = with_feedback(learner.name, learner.definition, dense, learner.feedback_model, rates)
     return learner._replace(backend=backend, rates=rates)
 
 

@@ -26,7 +26,7 @@ from jax import lax
 from exaul.kernels.dense import FixedLearner, RankedLearner, RankedState, weights_of
 from exaul.kernels.game import BLOCK, Block, RuleParams, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
-from exaul.kernels.play import Backend, ByBlocks
+from exaul.kernels.play import Backend, BlockLearner
 
 PIECE = 8  # rounds of a piece, which is written out (measured: 16 compile four times longer, and run no faster)
 WORD = 64  # bits
@@ -78,7 +78,7 @@ def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class SidedBlocks(ByBlocks):
+class SidedBlocks(BlockLearner):
     """A learner with two charges, below the cut and above; the state is losses up to a constant, [H] float64."""
 
     definition: Learner[Sided]
@@ -112,8 +112,8 @@ class SidedBlocks(ByBlocks):
             P, Q = low / (low + high), high / (low + high)
             answers.append(answered := (x.draws.decision < P) & x.active)
             error = x.errors if self.definition.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-            under, over = self.definition.rule.charge(jnp.where, P, Q, answered, error, params)
-            gap = jnp.where(x.active, under - over, 0.0)
+            below, above = self.definition.rule.charge(jnp.where, P, Q, answered, error, params)
+            gap = jnp.where(x.active, below - above, 0.0)
             # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other
             # 1: one exponential per round, and no weight grows.
             factor = jnp.exp(-params.eta * jnp.abs(gap)).astype(self.precision)
@@ -128,7 +128,7 @@ class SidedBlocks(ByBlocks):
 
 
 @jax.tree_util.register_static
-class RankedBlocks(RankedLearner, ByBlocks):
+class RankedBlocks(RankedLearner, BlockLearner):
     """A learner that goes by ranks, which follow from counts of the cuts."""
 
     def advance(self, state: RankedState, block: Block, params: RuleParams) -> tuple[RankedState, jax.Array]:
@@ -139,7 +139,7 @@ class RankedBlocks(RankedLearner, ByBlocks):
         self, params: RuleParams, state: RankedState, rounds: Block, cut_groups: jax.Array
     ) -> tuple[RankedState, list[jax.Array]]:
         """Simulate a piece; padding is counted like rounds, since nothing reads the counts after it."""
-        rule, (numbers, counts) = self.definition.rule, state
+        rule, (rule_state, counts) = self.definition.rule, state
         sums, _ = _collapse(counts, rounds.cuts)
         fades = rule.decay ** np.arange(PIECE + 1.0)
         answers = []
@@ -148,21 +148,21 @@ class RankedBlocks(RankedLearner, ByBlocks):
             low = _sum_in_order([jnp.where(g < cut_groups[i], n, 0.0) for g, n in enumerate(sums)])
             repeats = [jnp.where(rounds.cuts[j] == x.cuts, fades[i - 1 - j], 0.0) for j in range(i)]
             high = low + _sum_in_order([counts[x.cuts] * fades[i], *repeats])
-            P = rule.decide(jnp.where, numbers, *(n / _sum_in_order(sums) for n in (high, low)))
+            P = rule.decide(jnp.where, rule_state, *(n / _sum_in_order(sums) for n in (high, low)))
             answers.append(answered := (x.draws.decision < P) & x.active)
-            new_numbers = rule.learn(jnp.where, numbers, answered, x.errors, params)
-            numbers = jax.tree.map(partial(jnp.where, x.active), new_numbers, numbers)
+            new_state = rule.learn(jnp.where, rule_state, answered, x.errors, params)
+            rule_state = jax.tree.map(partial(jnp.where, x.active), new_state, rule_state)
             # the arm of the cut is in the group of the cut, the first that is not below the cut
             sums = [n * rule.decay + jnp.where(g == cut_groups[i], 1.0, 0.0) for g, n in enumerate(sums)]
         # behind the barrier the counts change in place, after the old ones were read
-        counts, numbers = lax.optimization_barrier((counts, numbers))
+        counts, rule_state = lax.optimization_barrier((counts, rule_state))
         arms = jnp.arange(self.arms, dtype=jnp.int32)
         added = [jnp.where(arms == rounds.cuts[i], fades[PIECE - 1 - i], 0.0) for i in range(PIECE)]
-        return RankedState(numbers, _sum_in_order([counts * fades[PIECE], *added])), answers
+        return RankedState(rule_state, _sum_in_order([counts * fades[PIECE], *added])), answers
 
 
 @jax.tree_util.register_static
-class FixedBlocks(FixedLearner, ByBlocks):
+class FixedBlocks(FixedLearner, BlockLearner):
     """A fixed threshold."""
 
     def advance(self, arm: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:

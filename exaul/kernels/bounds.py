@@ -40,7 +40,7 @@ class BoundCase(NamedTuple):
 
     eta: NDArray[np.float64]  # [K]
     gamma: NDArray[np.float64]  # [K]
-    rounds: NDArray[np.float64]  # [K]
+    block_lengths: NDArray[np.float64]  # [K]
     arms: int
     delta: float
     s: Any  # cost of an answer per unit of error, of the shape of alpha and lambda
@@ -82,7 +82,7 @@ def paper_implicit_exploration(case: BoundCase, single: bool = False) -> float:
     if np.any(case.eta > 2 * case.gamma):
         return np.nan
     chance = np.log(2 / case.delta) if case.delta < 1 else 0.0
-    exploration = (case.arms if single else 2) * np.sum((case.eta / 2 + case.gamma) * case.rounds)
+    exploration = (case.arms if single else 2) * np.sum((case.eta / 2 + case.gamma) * case.block_lengths)
     deviation = (np.log(case.arms) + chance) / (2 * case.gamma[-1]) + chance
     return float(exploration + np.log(case.arms) / case.eta[-1] + deviation)
 

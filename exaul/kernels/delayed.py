@@ -46,8 +46,8 @@ def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.
     Each 256 questions use the rates of the block that the number of learned rounds, not of questions, has reached.
     """
-    places = feedback.places(BLOCK * len(feedback_rates.eta))
-    settings = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
+    capacity = feedback.capacity(BLOCK * len(feedback_rates.eta))
+    settings = feedback.delay, capacity, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
     imperfect = ImperfectFeedback(feedback_rates, model)
@@ -71,7 +71,7 @@ class DelayedLearner:
 
     inner: Any
     delay: int  # mean, in questions
-    places: int  # P
+    capacity: int  # P
     reserve: bool  # whether an open answer counts as wrong in every decision
     imputes: bool  # whether an answer that expires is learned
     remembers: bool  # whether an answer without feedback is remembered until it expires
@@ -81,8 +81,8 @@ class DelayedLearner:
         inner, zero, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
         params = RuleParams(zero + 1, zero, zero, zero, zero)
         residuals = jax.eval_shape(lambda: self.inner.decide(inner, params, cut, zero)[1].residuals)
-        # An empty place reads as CLOSED, 0.0, which is never learned.
-        pending = tuple(jnp.zeros(self.places, x.dtype) for x in (zero, zero, cut, *residuals))
+        # An empty slot reads as CLOSED, 0.0, which is never learned.
+        pending = tuple(jnp.zeros(self.capacity, x.dtype) for x in (zero, zero, cut, *residuals))
         sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
         return DelayedState(inner, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
 
@@ -109,13 +109,13 @@ class DelayedLearner:
         """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
         residuals, draws = decision.residuals
         assert params.imperfect is not None
-        delay, model, n = self.delay, params.imperfect.feedback, state.sums.questions.astype(jnp.int32)
+        delay, model, n = self.delay, params.imperfect.model, state.sums.questions.astype(jnp.int32)
         expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
         status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
         # the error of an abstention must not be stored
         status = jnp.where(decision.answer, status, CLOSED)
         feedback_error = jnp.where(decision.answer, feedback_error, 0.0)
-        new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
+        new = tuple(  # in the dtypes of the stored ones, since a scan's carry must keep its types
             jnp.asarray(value).astype(values.dtype)
             for values, value in zip(state.pending, (status, feedback_error, cut, *residuals), strict=True)
         )
@@ -124,7 +124,7 @@ class DelayedLearner:
         # Padding uses the last slot, which is written but never read, so that it changes no open answer.
         slot = jnp.where(active, (draws.delay * (delay + 1)).astype(jnp.int32), delay)
         due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
-        index, due_index = (n % self.places, due % self.places) if self.remembers else (slot, slot)
+        index, due_index = (n % self.capacity, due % self.capacity) if self.remembers else (slot, slot)
         answer = tuple(
             jnp.where(due == n, value, values[due_index]) for values, value in zip(state.pending, new, strict=True)
         )
@@ -139,7 +139,7 @@ class DelayedLearner:
         inner = self.inner.learn(state.inner, _rates(state, params), cut, abstention, error, abstained_weight)
         state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
         if self.remembers:
-            old_index = (n - expires) % self.places
+            old_index = (n - expires) % self.capacity
             expired = tuple(values[old_index] for values in state.pending)
             is_expired = active & (n >= expires) & (expired[0] != CLOSED)
             state = state._replace(pending=_closed(state.pending, old_index, is_expired))
@@ -153,14 +153,14 @@ class DelayedLearner:
         return self._learn_pending(state, params, answer, answer[1], has_feedback, True)
 
     def _learn_pending(
-        self, state: DelayedState, params: RuleParams, answer: tuple[Any, ...], error: Any, now: Any, observed: bool
+        self, state: DelayedState, params: RuleParams, answer: tuple[Any, ...], error: Any, due: Any, observed: bool
     ) -> DelayedState:
-        """Learn a pending answer and close it, if ``now``; ``observed`` says whether its error is feedback."""
+        """Learn a pending answer and close it, if ``due``; ``observed`` says whether its error is feedback."""
         _, _, cut, *residuals = answer
-        sums = close_answer(jnp.where, state.sums, now)
-        decision = Decision(now, jnp.zeros(()), tuple(residuals))
+        sums = close_answer(jnp.where, state.sums, due)
+        decision = Decision(due, jnp.zeros(()), tuple(residuals))
         inner = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
-        return state._replace(inner=inner, sums=add_answer(jnp.where, sums, now, observed, error))
+        return state._replace(inner=inner, sums=add_answer(jnp.where, sums, due, observed, error))
 
     def distribution(self, state: DelayedState, params: RuleParams) -> Any:
         """Return the probabilities of the arms [H]."""

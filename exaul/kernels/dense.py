@@ -88,8 +88,8 @@ class SidedLearner(_WeightedLearner):
         ``error`` [] is not read after an abstention, except with full feedback. ``weight`` [] is the weight of an
         abstention, below 1 if only a share of the answers is learned; 0 changes nothing.
         """
-        under, over = self._charges(decision.residuals, params, decision, error, weight)
-        return self.weights.charge_sides(state, params.eta, cut, under, over)
+        below, above = self._charges(decision.residuals, params, decision, error, weight)
+        return self.weights.charge_sides(state, params.eta, cut, below, above)
 
 
 @jax.tree_util.register_static
@@ -145,9 +145,9 @@ class Dense:
         low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
         return low.astype(jnp.float64), high.astype(jnp.float64)
 
-    def charge_sides(self, losses: jax.Array, eta: Any, cut: Any, under: Any, over: Any) -> jax.Array:
+    def charge_sides(self, losses: jax.Array, eta: Any, cut: Any, below: Any, above: Any) -> jax.Array:
         """Charge every arm of a side the charge of its side (eq. 8 for ``exaul``)."""
-        return losses + jnp.where(self._answers(cut), under, over)
+        return losses + jnp.where(self._answers(cut), below, above)
 
     def draw(self, losses: jax.Array, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
         """Draw an arm from u; return it, its probability, and P."""
@@ -180,7 +180,7 @@ def weights_of(losses: jax.Array, eta: Any, prior: float | None, precision: str)
 class RankedState(NamedTuple):
     """The state of a rule on ranks."""
 
-    rule: Any  # a NamedTuple of numbers
+    rule_state: Any  # a NamedTuple of numbers
     counts: Any  # [H]
 
 
@@ -190,8 +190,8 @@ class RankedLearner(GameLearner):
 
     def init(self, params: RankedParams) -> RankedState:
         """Return the state before round 1."""
-        rule = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params.state)
-        return RankedState(rule, jnp.asarray(params.counts, jnp.float64))
+        rule_state = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), params.state)
+        return RankedState(rule_state, jnp.asarray(params.counts, jnp.float64))
 
     def decide(
         self, state: RankedState, params: RankedParams, cut: Any, u: Any, waiting: Any = None
@@ -205,28 +205,28 @@ class RankedLearner(GameLearner):
         total = jnp.sum(state.counts)
         high = jnp.sum(jnp.where(arms <= cut, state.counts, 0.0)) / total
         low = jnp.sum(jnp.where(arms < cut, state.counts, 0.0)) / total
-        numbers = state.rule
+        rule_state = state.rule_state
         if waiting is not None:
             assert rule.reserve is not None
-            numbers = rule.reserve(jnp.where, numbers, waiting, self.arms, _rule_params(params, 1.0))
-        P = rule.decide(jnp.where, numbers, high, low)
+            rule_state = rule.reserve(jnp.where, rule_state, waiting, self.arms, _rule_params(params, 1.0))
+        P = rule.decide(jnp.where, rule_state, high, low)
         counts = state.counts * rule.decay + jnp.where(arms == cut, 1.0, 0.0)
-        return RankedState(state.rule, counts), Decision(u < P, P)
+        return RankedState(state.rule_state, counts), Decision(u < P, P)
 
     def learn(
         self, state: RankedState, params: RankedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> RankedState:
         """Return the state after a round, as in ``SidedLearner``."""
         arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, weight)
-        new_numbers = self.definition.rule.learn(jnp.where, state.rule, *arguments)
+        new_state = self.definition.rule.learn(jnp.where, state.rule_state, *arguments)
         learns = decision.answer | (weight > 0)
-        return RankedState(jax.tree.map(partial(jnp.where, learns), new_numbers, state.rule), state.counts)
+        return RankedState(jax.tree.map(partial(jnp.where, learns), new_state, state.rule_state), state.counts)
 
     def distribution(self, state: RankedState, params: RankedParams) -> Any:
         """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
         below = jnp.cumsum(state.counts)
         ranks = below / below[-1]
-        P = self.definition.rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1])
+        P = self.definition.rule.decide(jnp.where, state.rule_state, ranks[1:], ranks[:-1])
         return jnp.diff(P, prepend=0.0, append=1.0)
 
 

@@ -77,7 +77,7 @@ class Feedback(NamedTuple):
         """Return the largest number of open answers when a question is decided, D (``docs/proofs.md``, D1)."""
         return min(self.expires if self.may_be_missing else self.delay, self.expires, horizon)
 
-    def places(self, horizon: int) -> int:
+    def capacity(self, horizon: int) -> int:
         """Return how many answers a simulation stores: those that wait, or all that may be open."""
         return min(self.expires + 1, horizon) if self.remembers_questions else self.delay + 1
 

@@ -41,7 +41,7 @@ class ImperfectFeedback(NamedTuple):
     """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
 
     rates: Rates  # [K] each, for all blocks of the horizon
-    feedback: Any  # ``FeedbackParameters``
+    model: Any  # ``FeedbackParameters``
 
 
 class RuleParams(NamedTuple):

@@ -33,12 +33,12 @@ class GuaranteeCase(NamedTuple):
         return self.coverage * self.horizon
 
     @property
-    def perfect(self) -> bool:
+    def is_perfect(self) -> bool:
         """Whether each answer gets correct feedback before the next question."""
         return self.feedback == PERFECT_FEEDBACK and self.open == 0
 
     @property
-    def always(self) -> bool:
+    def is_certain(self) -> bool:
         """Whether bounds of R_T hold on every sequence, whoever gives feedback."""
         return self.feedback.bounds_risk(self.horizon)
 
@@ -80,14 +80,14 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
         return FdrBound(fdr, 1 / lam, fdr - case.alpha - 1 / lam)
     assert learner.rates is not None
     rates = Rates(*np.array(learner.rates(case.horizon, case.arms), np.float64)[:, None])  # NaN in place of None
-    start, _ = start_of(learner.rule, 2, [case.alpha])  # without a log; the state does not depend on H
-    if case.start is not None and fitted_share(learner.rule, start) is not None:
-        start = start._replace(share=np.array([case.start]))
+    state, _ = start_of(learner.rule, 2, [case.alpha])  # without a log; the state does not depend on H
+    if case.start is not None and fitted_share(learner.rule, state) is not None:
+        state = state._replace(share=np.array([case.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are
     # audited; otherwise it is an estimate, which may be 1.
     rounds = case.answered + (1.0 if case.audit is None else case.audit) * (case.horizon - case.answered)
     aim = case.feedback.aim(case.alpha)
-    bound = bound_risk(learner, rates, np.array([case.horizon]), rounds, case.answered, case.arms, aim, start)
+    bound = bound_risk(learner, rates, np.array([case.horizon]), rounds, case.answered, case.arms, aim, state)
     risk = risk_of_all(case, float(np.ravel(bound)[0]))
     return FdrBound(case.alpha + risk / case.answered, 0.0, risk / case.answered)
 
@@ -97,7 +97,7 @@ def risk_of_all(case: GuaranteeCase, bound: float) -> float:
     # open answers, whose feedback or imputed error is still to be learned, add at most 1 - alpha each
     open_answers = case.feedback.most_open(case.horizon) if case.imputes else case.open
     pending = 0 if case.feedback.reserve else min(open_answers, case.answered)
-    if case.always:
+    if case.is_certain:
         return bound + pending * (1 - case.alpha)
     if case.imputes or (case.feedback.uncorrected and case.feedback.is_biased):
         return math.inf

@@ -21,9 +21,9 @@ LARGE = 2.0**64  # at this increment (chosen), all counts are divided by it; a p
 class OnlineDecision(NamedTuple):
     """The decision on one question."""
 
-    answered: bool
-    probability: float  # P, of answering, before the draw
-    Q: float = math.nan  # of abstaining, summed separately; no rule reads it after an answer
+    answer: bool
+    P: float  # probability of answering, before the draw
+    Q: float = math.nan  # that of abstaining, summed separately; no rule reads it after an answer
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
@@ -81,9 +81,9 @@ class SidedCopy:
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
         """Charge both sides (eq. 8) with P and Q of the decision: weights may have changed if feedback was late."""
         answered, P, Q = decision
-        under, over = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, params)
-        self._charges[:cut] += params.weight * under
-        self._charges[cut:] += params.weight * over
+        below, above = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, params)
+        self._charges[:cut] += params.weight * below
+        self._charges[cut:] += params.weight * above
 
 
 class RankedCopy:
@@ -156,7 +156,7 @@ class RankedCopy:
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
         """Replace the rule's state by that after the round."""
-        self._state = self._rule.learn(choose, self._state, decision.answered, error, params)
+        self._state = self._rule.learn(choose, self._state, decision.answer, error, params)
 
 
 OnlineCopy = SidedCopy | RankedCopy

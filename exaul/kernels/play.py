@@ -70,7 +70,7 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
     return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
 
 
-class ByBlocks:
+class BlockLearner:
     """A learner that computes whole blocks of rounds."""
 
     advance: Any  # ``advance(state, block, params)``, as in the function of this name
@@ -81,7 +81,7 @@ def reweigh(learner: Any, state: Any, params: Any) -> Any:
     return learner.reweigh(state, params) if hasattr(learner, "reweigh") else state
 
 
-def step(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
+def advance_round(learner: Any, state: Any, params: Any, x: Block) -> tuple[Any, Any]:
     """Play a round with its feedback at once: decide, then learn. Return the state, and whether it was answered.
 
     A round that is not active answers nothing. With imperfect feedback, ``decide`` takes all draws of the round and
@@ -120,7 +120,7 @@ def play_round(
         objective: an ``Objective``, alpha, the costs and the tunables.
         draws: [], the learner's, which the environment never receives.
         environment_draws: uniforms [``environment.draws``].
-        active: [] bool, as in ``step``.
+        active: [] bool, as in ``advance_round``.
 
     Returns:
         The states after the round; and the answer, the cut and the error [].
@@ -128,7 +128,7 @@ def play_round(
     state, environment_state = states
     distribution = learner.distribution(state, params) if environment.sees_distribution else None
     question = environment.ask(environment_state, pool, objective, environment_draws, distribution)
-    state, answered = step(learner, state, params, Block(question.cut, question.error, draws, active))
+    state, answered = advance_round(learner, state, params, Block(question.cut, question.error, draws, active))
     environment_state = environment.see(environment_state, question, answered)
     return (state, environment_state), (answered, question.cut, question.error)
 
@@ -139,7 +139,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     def one_round(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
         current, state = at_block(learner, params, state, t)
-        return step(learner, state, current, Block(cut, error, Draws(u), True))
+        return advance_round(learner, state, current, Block(cut, error, Draws(u), True))
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
     return jax.lax.scan(one_round, first_carry(learner.init(params), params, rounds), rounds)[1]
@@ -179,16 +179,17 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
 class Backend(NamedTuple):
     """A learner in JAX."""
 
-    make: Callable[[int], Any]  # ``make(arms)`` returns it as functions of one game, perhaps ``ByBlocks``
+    make: Callable[[int], Any]  # ``make(arms)`` returns it as functions of one game, perhaps ``BlockLearner``
     imperfect: ImperfectFeedback | None = None  # as in ``RuleParams``
 
 
 def advance(learner: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:
     """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
-    if isinstance(learner, ByBlocks):
+    if isinstance(learner, BlockLearner):
         return learner.advance(state, block, params)
-    return jax.lax.scan(lambda state, x: step(learner, state, params, x), reweigh(learner, state, params), block)
+    state = reweigh(learner, state, params)
+    return jax.lax.scan(lambda state, x: advance_round(learner, state, params, x), state, block)
 
 
 # vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.

@@ -138,17 +138,17 @@ class Streams(NamedTuple):
     cuts: NDArray[np.int32]  # [sum of N], pool after pool
     errors: NDArray[np.float64]  # [sum of N]
     horizon: NDArray[np.int64]  # []
-    keys: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [R] each: keys of the environment's uniforms
-    orders: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [P, R] each: keys of the orders
+    uniform_keys: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [R] each, of the environment's uniforms
+    order_keys: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [P, R] each
 
     @property
     def stream_count(self) -> int:
         """The number R."""
-        return len(self.keys[0])
+        return len(self.uniform_keys[0])
 
     def no_records_read(self) -> NDArray[np.uint32]:
         """Return the number of records read before round 1: zeros [P, R]."""
-        return np.zeros(self.orders[0].shape, np.uint32)
+        return np.zeros(self.order_keys[0].shape, np.uint32)
 
 
 def make_streams(
@@ -194,7 +194,7 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
     plan, number = streams.plan, jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * BLOCK + number.astype(jnp.int64) + 1
-    u = uniforms.uniform((streams.keys[0][None], streams.keys[1][None]), block, number)
+    u = uniforms.uniform((streams.uniform_keys[0][None], streams.uniform_keys[1][None]), block, number)
     # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
     # would need seconds for [C, R].
     chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)
@@ -214,7 +214,7 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
             constants = np.uint32(shape.size), np.uint32(shape.shift)
             lap, index, size, shift = lax.optimization_barrier((lap, index, *constants))
             hidden = shape._replace(size=size, shift=shift)
-            index = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, hidden, index)
+            index = order((streams.order_keys[0][p][None], streams.order_keys[1][p][None]), lap, hidden, index)
         end = start + shape.size
         # In rounds of other pools ``index`` is valid, and its record is discarded.
         cuts = jnp.where(is_chosen, streams.cuts[start:end][index], cuts)

@@ -101,11 +101,11 @@ class Rows:
         mass = state.mass.at[row].set(self._log_sum(bias - eta * losses))
         return RowState(state.losses.at[row].set(losses), offset, mass)
 
-    def charge_sides(self, state: RowState, eta: Any, cut: Any, under: Any, over: Any) -> RowState:
+    def charge_sides(self, state: RowState, eta: Any, cut: Any, below: Any, above: Any) -> RowState:
         """Charge the arms below the cut and those above it."""
         row, rows = cut // ROW, numbers(len(state.mass))
-        charges = jnp.where(numbers(ROW) < cut % ROW, under, over)
-        return self._charge(state, eta, row, charges, jnp.where(rows < row, under, over))
+        charges = jnp.where(numbers(ROW) < cut % ROW, below, above)
+        return self._charge(state, eta, row, charges, jnp.where(rows < row, below, above))
 
     def draw(self, state: RowState, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
         """Draw an arm from u; return it, its probability, and P."""

@@ -101,9 +101,9 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
     return threefry((words[:1], words[1:]), (np.full_like(number, stream), number))
 
 
-def draw_keys(seed: int, trials: NDArray[np.integer], imperfect: bool) -> Draws:
-    """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``imperfect``."""
-    streams = (LEARNER, FEEDBACK, DELAYS) if imperfect else (LEARNER,)
+def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> Draws:
+    """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``is_imperfect``."""
+    streams = (LEARNER, FEEDBACK, DELAYS) if is_imperfect else (LEARNER,)
     return Draws(*(trial_keys(seed, stream, trials) for stream in streams))
 
 

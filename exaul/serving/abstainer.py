@@ -169,11 +169,11 @@ class Abstainer:
             n, cut, rate, sums = int(self._sums.questions), self.cut_of(score), self.config.audit, self._sums
             waiting = sums.open if self.config.reserve else 0.0
             decision = self._copy.decide(cut, partial(self._draws.at, n), self._params, waiting)
-            sums, audit = add_decision(choose, sums, decision.answered), False
-            if decision.answered:
+            sums, audit = add_decision(choose, sums, decision.answer), False
+            if decision.answer:
                 audit = rate is not None and self._coins.at(n) < rate
                 if audit or rate is None:
-                    self._open[id] = OpenAnswer(n, self._answers, cut, decision.probability)
+                    self._open[id] = OpenAnswer(n, self._answers, cut, decision.P)
                 else:
                     sums = close_answer(choose, sums, True)
                     self._close(id, "unaudited")
@@ -185,7 +185,7 @@ class Abstainer:
                 sums = add_abstention(choose, sums, True, weight)
                 self._close(id, "withheld")
             self._sums = sums
-            return AbstainerDecision(id, decision.answered, decision.probability, audit)
+            return AbstainerDecision(id, decision.answer, decision.P, audit)
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from the feedback on an answer.

@@ -37,7 +37,7 @@ def test_a_small_probability_of_abstaining_keeps_its_digits():
     copy = start_copy(exaul.rule, (), [0.0, 35.0])
     decision = copy.decide(1, lambda: 1 - 2.0**-53, numbers)
     copy.learn(1, decision, 0.0, numbers)
-    assert not decision.answered
+    assert not decision.answer
     assert copy.table[1] - 35 == pytest.approx(1e-9 * (1 + math.exp(35)), rel=1e-9)
 
 

@@ -42,11 +42,11 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     order, *_ = compile_orders(lambda function: function, np.where, np.uint32)
     expected, count = np.zeros((horizon, records.stream_count, 2), int), records.no_records_read().astype(int)
     rounds = np.arange(horizon, dtype=np.uint32)[:, None]
-    drawn = uniforms.uniform(records.keys, *np.divmod(rounds, np.uint32(BLOCK)))
+    drawn = uniforms.uniform(records.uniform_keys, *np.divmod(rounds, np.uint32(BLOCK)))
     places = []  # of the records of each pool in the orders of a stream, [laps, N, streams]
     for p, n in enumerate(sizes):
         laps, at = (np.arange(x, dtype=np.uint32) for x in (-(-horizon // n), n))
-        places.append(order([x[p] for x in records.orders], laps[:, None, None], order_shape(n), at[:, None]))
+        places.append(order([x[p] for x in records.order_keys], laps[:, None, None], order_shape(n), at[:, None]))
     for t, r in product(range(horizon), range(records.stream_count)):
         p = int(OBLIVIOUS[name].choose_pool(np.where, t + 1, horizon, drawn[t, r]))
         lap, place = divmod(count[p, r], sizes[p])
@@ -110,7 +110,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
     counter = new(stream, ARMS, CHECKPOINTS, *COSTS)
     for chunk in schedule.make_chunks(CHECKPOINTS, TRIALS):
         made = stream.make(chunk)
-        seen.append([x[:, : made.rounds] for x in (made.cuts, made.errors)])
+        seen.append([x[:, : made.round_count] for x in (made.cuts, made.errors)])
         with jax.enable_x64(True):
             counter.start(chunk, made)
             counter.collect(chunk)

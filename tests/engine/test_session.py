@@ -346,6 +346,6 @@ def test_threads_of_another_machine_do_not_matter(monkeypatch, small_chunks, few
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out="whole"))
     stop_at_first_save(sweep, "parts")
-    monkeypatch.setattr("exaul.kernels.native.backend.available", lambda: 3)
+    monkeypatch.setattr("exaul.kernels.native.backend.processor_count", lambda: 3)
     resume("parts")
     assert files_in("parts")[0] == files_in("whole")[0]

@@ -30,7 +30,7 @@ def test_tiles_change_no_bit(monkeypatch):
     expected = run(Sweep(**game)).trials
     monkeypatch.setattr(backend, "WIDEST", (5, 3))
     for threads in (1, 3, 7):
-        monkeypatch.setattr(backend, "available", lambda threads=threads: threads)
+        monkeypatch.setattr(backend, "processor_count", lambda threads=threads: threads)
         pd.testing.assert_frame_equal(run(Sweep(**game)).trials, expected, check_exact=True)
 
 

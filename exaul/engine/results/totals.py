@@ -63,10 +63,10 @@ def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArm
             losses, arms = rollout.asked.counter.best()
             parts |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
-        if is_bounded and learner.feedback.bounds_risk(horizon):
-            t, waiting = source.checkpoints[:, None, None], learner.feedback.most_open(horizon)
+        if is_bounded and learner.feedback_model.bounds_risk(horizon):
+            t, waiting = source.checkpoints[:, None, None], learner.feedback_model.most_open(horizon)
             parts["risk_bound"] = _risk_bound(source, learner, t, parts["answered"], waiting, cells.alpha[:, None])
-        if learner.feedback != PERFECT_FEEDBACK:
+        if learner.feedback_model != PERFECT_FEEDBACK:
             aim = parts["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
             parts["feedback_risk_bound"] = np.full(aim.shape, np.nan)
             if is_bounded:
@@ -81,7 +81,7 @@ def _risk_bound(
 ) -> Floats:
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
     bound = learner.risk_bound(len(source.grid), source.horizon, rounds, answered, aim)
-    return bound + (0 if learner.feedback.reserve else waiting * (1 - aim))
+    return bound + (0 if learner.feedback_model.reserve else waiting * (1 - aim))
 
 
 def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:

@@ -85,7 +85,7 @@ class LearnerRun(Saved):
             values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
-            draw_keys = uniforms.draw_keys(seed, trials, learner.feedback != PERFECT_FEEDBACK)
+            draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
             records = AdaptiveGames(environment, record_source, Objective(*objective), keys, draw_keys)
         if learner.on_host:
             self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, records)
@@ -111,7 +111,7 @@ class LearnerRun(Saved):
             from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
             check_finite(self.learner, self.simulation.state)
-        if self.learner.feedback != PERFECT_FEEDBACK:
+        if self.learner.feedback_model != PERFECT_FEEDBACK:
             of_copies = self.simulation.state.sums._asdict()
             self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
         is_checkpoint, rows = chunk.checkpoint_rounds > 0, chunk.rows(self.checkpoints)
@@ -294,7 +294,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
 
 def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
     """Return the bytes of a copy's state: for each arm 8 of losses and 1 of sums, and the open answers."""
-    state, feedback = 9 * len(source.grid), learner.feedback
+    state, feedback = 9 * len(source.grid), learner.feedback_model
     if isinstance(source.environment, Adaptive):  # draws of a block, and a distribution
         state += 8 * (BLOCK * source.environment.draws + 2 * len(source.grid))
     if isinstance(learner.definition.rule, Own):
@@ -310,7 +310,7 @@ def _state_bytes(source: PreparedSource, learner: PreparedLearner) -> int:
         return state + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     if feedback == PERFECT_FEEDBACK:
         return state
-    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(source.horizon)
+    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.capacity(source.horizon)
 
 
 def describe_needs(source: PreparedSource) -> str:

@@ -147,7 +147,7 @@ class PreparedLearner(NamedTuple):
     cells: Cells
     # by field of ``RegretBounds``, NaN if not proved: ``best`` [P, cells] at the checkpoints, the others [1, cells]
     regret_bounds: dict[str, Floats]
-    feedback: Feedback = PERFECT_FEEDBACK
+    feedback_model: Feedback = PERFECT_FEEDBACK
     start: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
 
     def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
@@ -189,7 +189,7 @@ class PreparedLearner(NamedTuple):
 
     def with_aim(self, copies: Copies) -> Copies:
         """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""
-        aim = self.feedback.aim(copies.alpha)
+        aim = self.feedback_model.aim(copies.alpha)
         # (1 + lam aim) / (1 + lam), eq. 4 at the aim
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)

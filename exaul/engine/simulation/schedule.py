@@ -91,7 +91,7 @@ class TrialRecords(Saved):
         shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
         blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block))
-        native.fill(self.streams, self.records_read, chunk.first_round, blocks.rounds, blocks.cuts, blocks.errors)
+        native.fill(self.streams, self.records_read, chunk.first_round, chunk.rounds, blocks.cuts, blocks.errors)
         return blocks
 
     @cached_property

@@ -45,7 +45,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         BadInput: its feedback is unknown, a rate or charge is negative or not finite, its state is not finite, or
             its bound of R_T is no number.
     """
-    name, definition = learner.name, learner.definition
+    name, definition, is_imperfect = learner.name, learner.definition, learner.feedback_model != PERFECT_FEEDBACK
     check_known(f"learners: the feedback of {name}", (definition.feedback,), FEEDBACKS)
     if has_weights(definition) and np.isnan(learner.rates.eta).any():
         raise BadInput(f"learners: {name} has weights and no rates; its Learner needs rates=, or the sweep eta=")
@@ -64,7 +64,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
             learner.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
-    check_finite(learner, simulate_briefly(definition, learner.backend, learner.feedback != PERFECT_FEEDBACK)[1])
+    check_finite(learner, simulate_briefly(definition, learner.backend, is_imperfect)[1])
 
 
 def _check_rule(learner: PreparedLearner, arms: int) -> None:

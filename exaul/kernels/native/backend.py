@@ -23,7 +23,7 @@ PART = 32  # streams of a task for one thread (chosen)
 PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
 
 
-def available() -> int:
+def processor_count() -> int:
     """Return the number of usable processors, at most OMP_NUM_THREADS, which clusters set; at least 1."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
@@ -33,7 +33,7 @@ def available() -> int:
 @cache
 def threads() -> ThreadPoolExecutor:
     """Return the threads of this process, started at the first call: compiled loops release Python's lock."""
-    return ThreadPoolExecutor(available())
+    return ThreadPoolExecutor(processor_count())
 
 
 def run_in_parts(count: int, size: int, part: Callable[[int, int], object]) -> None:
@@ -44,7 +44,7 @@ def run_in_parts(count: int, size: int, part: Callable[[int, int], object]) -> N
 class RecordBlocks(NamedTuple):
     """K blocks of rounds of R streams; N = K C + 16 columns, of which the last 16 are padding."""
 
-    rounds: int  # number of rounds to simulate, the first columns
+    round_count: int  # number of rounds to simulate, the first columns
     cuts: NDArray[np.int32]  # [R, N] in 1..H-1, as in ``Block``
     errors: NDArray[np.float64]  # [R, N] in [0, 1]
     draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1)
@@ -56,7 +56,7 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, a tree of arrays, of B copies
             from their ``Start``. ``streams`` is the number of streams of records.
-        simulate: ``simulate(state, records, rates, copies, tally)`` starts to simulate the K blocks of
+        simulate: ``simulate(state, records, rates, copies, sums)`` starts to simulate the K blocks of
             ``records``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
             the ``CheckpointSums`` are updated in place.
     """
@@ -111,15 +111,15 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
     """
 
     @outermost
-    def simulate(state, records, rates, copies, tally, periods, inputs, arrays, block_arrays):
-        rounds, cuts, errors, uniforms = records
+    def simulate(state, records, rates, copies, sums, periods, inputs, arrays, block_arrays):
+        round_count, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
-        total, wrong = tally.so_far
-        totals, wrongs = tally.at_checkpoints
+        total, wrong = sums.so_far
+        totals, wrongs = sums.at_checkpoints
         copy_count = total.size
         for block in range(periods.size):
             first = block * BLOCK
-            count = min(BLOCK, rounds - first)
+            count = min(BLOCK, round_count - first)
             read_rounds(cuts, copies.record_stream, first, count, cut)
             read_rounds(errors, copies.record_stream, first, count, error)
             read_rounds(uniforms, copies.draw_stream, first, count, u)
@@ -127,9 +127,9 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
                 *(first, count, periods[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
                 *(inputs, arrays, answered),
             )
-            done, checkpoints = 0, tally.checkpoint_rounds.shape[1]
+            done, checkpoints = 0, sums.checkpoint_rounds.shape[1]
             for s in range(checkpoints + 1):
-                end = min(count, tally.checkpoint_rounds[block, s]) if s < checkpoints else count
+                end = min(count, sums.checkpoint_rounds[block, s]) if s < checkpoints else count
                 for i in range(done, end):
                     for c in range(copy_count):
                         total[c] += answered[i, c]
@@ -182,11 +182,11 @@ def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: S
         stream = record_stream[copies]
         is_shared = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
         separate, shared = copies[~is_shared], copies[is_shared]
-        width = min(widest[0], max(NARROWEST, -(-len(separate) // available())))
+        width = min(widest[0], max(NARROWEST, -(-len(separate) // processor_count())))
         result += [Tile(separate[n : n + width], False, int(number)) for n in range(0, len(separate), width)]
         streams = np.split(shared, np.flatnonzero(np.diff(record_stream[shared])) + 1) if shared.size else []
         for members in streams:
-            width = min(widest[-1], -(-len(members) // (available() if len(streams) == 1 else 1)))
+            width = min(widest[-1], -(-len(members) // (processor_count() if len(streams) == 1 else 1)))
             result += [Tile(members[n : n + width], True, int(number)) for n in range(0, len(members), width)]
     return result
 
@@ -199,7 +199,7 @@ def simulate_tiles(
     records: RecordBlocks,
     rates: Rates,
     copies: Copies,
-    tally: CheckpointSums,
+    sums: CheckpointSums,
 ) -> list[Future[Any]]:
     """Start to simulate B copies with states [B, width], as in ``NativeBackend.simulate``.
 
@@ -207,21 +207,21 @@ def simulate_tiles(
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
         inputs: those of ``simulate_block``, as in ``compile_loop``.
-        state, records, rates, copies, tally: as in ``NativeBackend.simulate``.
+        state, records, rates, copies, sums: as in ``NativeBackend.simulate``.
     """
     periods, group = rounds_between(rates, copies.eta_scale, precision)
 
     def run(tile: Tile) -> None:
         numbers, loop = tile.numbers, loops[tile.is_shared]
         tile_state = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
-        sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in tally.so_far)), tally.checkpoint_rounds)
+        tile_sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in sums.so_far)), sums.checkpoint_rounds)
         loop_arrays, shape = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
         block_arrays = tuple(np.zeros(shape, dtype) for dtype in (np.int32, float, float, bool))
-        arguments = copies.take(numbers), sums, periods[tile.group], inputs
+        arguments = copies.take(numbers), tile_sums, periods[tile.group], inputs
         loop.simulate(tile_state, records, rates, *arguments, loop_arrays, block_arrays)
         state[numbers] = tile_state.T if loop.by_arm else tile_state
         for total, part in zip(
-            (*tally.so_far, *tally.at_checkpoints), (*sums.so_far, *sums.at_checkpoints), strict=True
+            (*sums.so_far, *sums.at_checkpoints), (*tile_sums.so_far, *tile_sums.at_checkpoints), strict=True
         ):
             total[..., numbers] = part
 

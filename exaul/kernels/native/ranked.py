@@ -114,7 +114,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         numbers, counts = state
         streams, arms = counts.shape
         high, low = np.empty((2, *records.cuts.shape))
-        inputs = counts, records.cuts, records.rounds, rule.decay, period, high, low
+        inputs = counts, records.cuts, records.round_count, rule.decay, period, high, low
 
         def rank(first: int, last: int) -> None:
             _rank_streams(first, last, *inputs, (np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)))

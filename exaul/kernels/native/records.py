@@ -121,8 +121,8 @@ def _compile(choose_pool: Callable[..., Any]) -> Callable[..., Any]:
 def fill(
     streams: Streams,
     records_read: NDArray[np.int64],
-    start: int,
-    rounds: int,
+    first_round: int,
+    round_count: int,
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
 ) -> None:
@@ -131,14 +131,14 @@ def fill(
     Args:
         streams: R streams.
         records_read: [P, R] int64, number of records read so far from each pool; updated.
-        start: number of rounds before the first.
-        rounds: number of rounds to fill.
-        cuts, errors: [R, at least ``rounds``] int32 and float64, filled.
+        first_round: its number, from 0.
+        round_count: number of rounds to fill.
+        cuts, errors: [R, at least ``round_count``] int32 and float64, filled.
     """
-    loop = _compile(streams.plan.choose_pool)
-    pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
-    keys = *streams.keys, *streams.orders
-    arguments = start, rounds, int(streams.horizon), streams.plan.shuffled, pools, keys, records_read, cuts, errors
+    loop, plan, horizon = _compile(streams.plan.choose_pool), streams.plan, int(streams.horizon)
+    pools = streams.cuts, streams.errors, *np.array(plan.shapes, np.int64).T.copy()
+    keys = *streams.uniform_keys, *streams.order_keys
+    arguments = first_round, round_count, horizon, plan.shuffled, pools, keys, records_read, cuts, errors
 
     def fill_part(first: int, last: int) -> None:
         dtypes = np.int32, np.int32, np.uint32, np.uint32
@@ -168,21 +168,21 @@ def _count_cuts(first, last, cuts, errors, ends, checkpoint_count, costs, counts
                 above += wrong[r, arms - 1 - k]
                 below += counts[r, k]
                 abstained[k] = below
-            for cell in range(losses.shape[1]):
+            for pair in range(losses.shape[1]):
                 lowest, arm = np.inf, 0
                 for k in range(arms):
-                    loss = costs[0][cell, r] * missed[k] + costs[1][cell, r] * abstained[k]
+                    loss = costs[0][pair, r] * missed[k] + costs[1][pair, r] * abstained[k]
                     # Strictly less, so that the lowest arm wins a tie.
                     if loss < lowest:
                         lowest, arm = loss, k
-                losses[m, cell, r], best[m, cell, r] = lowest, arm
+                losses[m, pair, r], best[m, pair, r] = lowest, arm
 
 
 def find_best_arms(
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
     checkpoint_rounds: NDArray[np.int64],
-    rounds: int,
+    round_count: int,
     costs: tuple[NDArray[np.float64], NDArray[np.float64]],
     counts: NDArray[np.int64],
     wrong: NDArray[np.float64],
@@ -195,8 +195,8 @@ def find_best_arms(
 
     Args:
         cuts, errors: as in ``RecordBlocks``.
-        checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..rounds.
-        rounds: number of rounds to count, at most N.
+        checkpoint_rounds: [P], rounds after which arms are found, increasing, in 1..round_count.
+        round_count: number of rounds to count, at most N.
         costs: of an answer per unit of error, and of an abstention, [pairs, 1 or R] each.
         counts: [R, H], number of rounds by cut; added to.
         wrong: [R, H], sum of their errors in the order of rounds; added to.
@@ -206,7 +206,7 @@ def find_best_arms(
     """
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)
-    ends = np.array([*checkpoint_rounds, rounds], np.int64)
+    ends = np.array([*checkpoint_rounds, round_count], np.int64)
     stream_costs = tuple(np.broadcast_to(cost, shape[1:]).copy() for cost in costs)
     arrays = cuts, errors, ends, len(checkpoint_rounds), stream_costs, counts, wrong, losses, best
     run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))

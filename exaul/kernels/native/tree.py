@@ -78,7 +78,7 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     @compiled
     def step(inputs, low, high, u, error, eta, gamma, copies, factors, gap, answered):
         rule_number, is_full, _ = inputs  # the number of the rule's charges, and whether it sees all errors
-        above, below = factors[0], factors[1]
+        factor_above, factor_below = factors[0], factors[1]
         for c in range(gap.size):
             total = np.float64(low[c]) + np.float64(high[c])
             # Q has a separate sum: 1 - P would lose the digits of a small Q, by which losses are divided (eq. 8).
@@ -86,13 +86,13 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
             answers = u[c] < P
             feedback = error[c] if answers or is_full else 0.0
             params = parameters_of(copies, c, eta, gamma)
-            under, over = charge(rule_number, where, P, Q, answers, feedback, params)
-            gap[c] = under - over
+            below, above = charge(rule_number, where, P, Q, answers, feedback, params)
+            gap[c] = below - above
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
             factor = exp(-params.eta * abs(gap[c]))
-            below[c] = factor if gap[c] > 0 else 1.0
-            above[c] = 1.0 if gap[c] > 0 else factor
+            factor_below[c] = factor if gap[c] > 0 else 1.0
+            factor_above[c] = 1.0 if gap[c] > 0 else factor
             answered[c] = answers
 
     return step
@@ -102,7 +102,7 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 @exact
-def _plant_own(losses, eta, copies, inputs, arrays):
+def _build_own(losses, eta, copies, inputs, arrays):
     """Compute the weights from the differences of the losses [L, H], and the sums from them."""
     tree, _, _, cumulative, weights, _ = arrays
     arms, leaves, (_, _, last_factor) = cumulative.size, tree.shape[1] // 2, inputs
@@ -123,7 +123,7 @@ def _plant_own(losses, eta, copies, inputs, arrays):
 
 
 @exact
-def _look(tree, cut, path, low, high):
+def _sum_path(tree, cut, path, low, high):
     """Sum the weights below and above each cut, from the leaf up; keep both sums of every node of the path."""
     for c in range(cut.size):
         node = tree.shape[1] // 2 + cut[c]
@@ -139,7 +139,7 @@ def _look(tree, cut, path, low, high):
 
 
 @exact
-def _update(tree, cut, path, factors):
+def _update_path(tree, cut, path, factors):
     """Compute the new sums of the path, and multiply each sibling by its factor."""
     for c in range(cut.size):
         node = tree.shape[1] // 2 + cut[c]
@@ -170,10 +170,10 @@ def _compile_own(step: Callable[..., Any]) -> Loop:
         tree, path, factors, _, _, (low, high, gap) = arrays
         for i in range(count):
             if (first + i) % period == 0:
-                _plant_own(losses, eta, copies, inputs, arrays)
-            _look(tree, cut[i], path, low, high)
+                _build_own(losses, eta, copies, inputs, arrays)
+            _sum_path(tree, cut[i], path, low, high)
             step(inputs, low, high, u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
-            _update(tree, cut[i], path, factors)
+            _update_path(tree, cut[i], path, factors)
             for c in range(gap.size):
                 losses[c, cut[i, c]] -= gap[c]
 
@@ -184,8 +184,8 @@ def _compile_own(step: Callable[..., Any]) -> Loop:
 
 
 @exact
-def _plant_shared(losses, eta, copies, inputs, arrays):
-    """Compute weights and sums, as ``_plant_own`` does, from losses [H, L]."""
+def _build_shared(losses, eta, copies, inputs, arrays):
+    """Compute weights and sums, as ``_build_own`` does, from losses [H, L]."""
     tree, missing, _, _, _, (_, cumulative, minimum, rate) = arrays
     (arms, count), leaves, (_, _, last_factor) = losses.shape, tree.shape[0] // 2, inputs
     for c in range(count):
@@ -213,8 +213,8 @@ def _weigh_arm(step, cumulative, minimum, eta, factor, weight):
 
 
 @exact
-def _up(below, above, sibling, factor, low, high, is_right):
-    """Compute a parent's sums below and above the cut from those of its child, as in ``_look``."""
+def _combine(below, above, sibling, factor, low, high, is_right):
+    """Compute a parent's sums below and above the cut from those of its child, as in ``_sum_path``."""
     if is_right:
         for c in range(below.size):
             low[c] = (below[c] + np.float64(sibling[c])) * np.float64(factor[c])
@@ -226,8 +226,8 @@ def _up(below, above, sibling, factor, low, high, is_right):
 
 
 @exact
-def _down(node, sibling, missing, low, high, below, above, scale):
-    """Compute a node's new sum, and multiply its sibling by its factor, as in ``_update``."""
+def _scale_sibling(node, sibling, missing, low, high, below, above, scale):
+    """Compute a node's new sum, and multiply its sibling by its factor, as in ``_update_path``."""
     for c in range(node.size):
         node[c] = low[c] * below[c] + high[c] * above[c]
         sibling[c] *= scale[c]
@@ -250,22 +250,22 @@ def _compile_shared(step: Callable[..., Any]) -> Loop:
     @compiled
     def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
-        depth, leaves = lows.shape[0] - 1, tree.shape[0] // 2
+        depth, leaves, above, below = lows.shape[0] - 1, tree.shape[0] // 2, factors[0], factors[1]
         for i in range(count):
             if (first + i) % period == 0:
-                _plant_shared(losses, eta, copies, inputs, arrays)
+                _build_shared(losses, eta, copies, inputs, arrays)
             leaf = leaves + np.int64(cut[i, 0])
             node = leaf
             for c in range(gap.size):
                 lows[0, c], highs[0, c] = 0.0, np.float64(tree[node, c])
             for d in range(depth):
-                _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
+                _combine(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
                 node >>= 1
             step(inputs, lows[depth], highs[depth], u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
             node = leaf
             for d in range(depth):
                 scale, sibling = factors[node & 1], node ^ 1
-                _down(tree[node], tree[sibling], missing[sibling], lows[d], highs[d], factors[1], factors[0], scale)
+                _scale_sibling(tree[node], tree[sibling], missing[sibling], lows[d], highs[d], below, above, scale)
                 node >>= 1
             for c in range(gap.size):
                 losses[leaf - leaves, c] -= gap[c]
@@ -298,7 +298,7 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
 
 
 @exact
-def _plant_drawn(losses, eta, copies, inputs, arrays):
+def _build_drawn(losses, eta, copies, inputs, arrays):
     tree, weights, _, _, _, _, _ = arrays
     arms, leaves = losses.shape[1], tree.shape[1] // 2
     for c in range(losses.shape[0]):
@@ -324,7 +324,7 @@ def _descend(tree, node, start, target):
 
 
 @exact
-def _repair(tree, arm, factor):
+def _update_drawn(tree, arm, factor):
     """Multiply the weights of the drawn arms, and compute the sums above them anew."""
     for c in range(arm.size):
         node = tree.shape[1] // 2 + arm[c]
@@ -356,7 +356,7 @@ def _compile_drawn(rule: Drawn) -> Loop:
         leaves = tree.shape[1] // 2
         for i in range(count):
             if (first + i) % period == 0:
-                _plant_drawn(losses, eta, copies, inputs, arrays)
+                _build_drawn(losses, eta, copies, inputs, arrays)
             for c in range(arm.size):
                 target[c] = u[i, c] * np.float64(tree[c, 1])
                 start[c], arm[c] = 0.0, 1
@@ -366,7 +366,7 @@ def _compile_drawn(rule: Drawn) -> Loop:
                 # rounding can leave the last cumulative weight at or below the target
                 arm[c] = min(arm[c] - leaves, losses.shape[1] - 1)
             step(arm, cut[i], tree, error[i], eta, gamma, copies, factor, charged, answered[i])
-            _repair(tree, arm, factor)
+            _update_drawn(tree, arm, factor)
             for c in range(arm.size):
                 losses[c, arm[c]] += charged[c]
 

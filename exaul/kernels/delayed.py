@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,7 +97,6 @@ class DelayedLearner:
         self, state: DelayedState, params: RuleParams, cut: Any, draws: Draws
     ) -> tuple[DelayedState, Decision]:
         """Decide like the inner learner; ``draws`` include those of the feedback."""
-        chex.assert_rank([cut, *draws], 0)
         waiting = state.sums.open if self.reserve else None
         inner, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
         return state._replace(inner=inner), decision._replace(residuals=(decision.residuals, draws))
@@ -138,6 +136,7 @@ class DelayedLearner:
         abstained_weight = jnp.where(abstained, share, 0.0)
         inner = self.inner.learn(state.inner, _rates(state, params), cut, abstention, error, abstained_weight)
         state = state._replace(inner=inner, sums=add_abstention(jnp.where, sums, abstained, share))
+        has_feedback = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
         if self.remembers:
             old_index = (n - expires) % self.capacity
             expired = tuple(values[old_index] for values in state.pending)
@@ -147,8 +146,6 @@ class DelayedLearner:
                 state = self._learn_pending(state, params, expired, model.imputed, is_expired, False)
             else:
                 state = state._replace(sums=close_answer(jnp.where, state.sums, is_expired))
-        has_feedback = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
-        if self.remembers:
             state = state._replace(pending=_closed(state.pending, due_index, has_feedback))
         return self._learn_pending(state, params, answer, answer[1], has_feedback, True)
 

@@ -33,9 +33,10 @@ class GameLearner:
     definition: Learner[Any]
     arms: int
 
-    def _visible_error(self, decision: Decision, error: Any) -> Any:
-        """Return the error that the learner may see: 0 after an abstention, unless feedback is full."""
-        return error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
+    def _rule_arguments(self, params: Any, decision: Decision, error: Any, weight: Any) -> tuple[Any, ...]:
+        """Return the decision, the error that the learner may see, and the numbers that its rule reads."""
+        visible_error = error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
+        return decision.answer, visible_error, _rule_params(params, weight)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class _WeightedLearner(GameLearner):
 
     def _charges(self, masses: tuple[Any, ...], params: Params, decision: Decision, error: Any, weight: Any) -> Any:
         """Return the rule's charges for a round, from the probabilities that it reads."""
-        arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, 1.0)
+        arguments = self._rule_arguments(params, decision, error, 1.0)
         charges = self.definition.rule.charge(jnp.where, *masses, *arguments)
 
         def weighted(charge: Any) -> Any:
@@ -217,7 +218,7 @@ class RankedLearner(GameLearner):
         self, state: RankedState, params: RankedParams, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
     ) -> RankedState:
         """Return the state after a round, as in ``SidedLearner``."""
-        arguments = decision.answer, self._visible_error(decision, error), _rule_params(params, weight)
+        arguments = self._rule_arguments(params, decision, error, weight)
         new_state = self.definition.rule.learn(jnp.where, state.rule_state, *arguments)
         learns = decision.answer | (weight > 0)
         return RankedState(jax.tree.map(partial(jnp.where, learns), new_state, state.rule_state), state.counts)

@@ -162,19 +162,18 @@ def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int
     return np.clip(cuts, 1, len(grid) - 1).astype(np.int32)
 
 
-def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def compute_costs(alpha: Array, lam: Array) -> tuple[Array, Array]:
     """Compute the two costs in the loss ``l = (a + lam d) / (1 + lam)`` (eq. 4).
 
     With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs
     ``lam e / (1 + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, for every arm.
 
     Args:
-        alpha: target FDR in (0, 1), any shape.
+        alpha: target FDR in (0, 1), a number or an array.
         lam: weight of the FDR against abstaining, >= 0, broadcasts.
 
     Returns:
         The cost of an answer per unit of error, and that of an abstention, in [0, 1] and of the broadcast shape.
     """
-    alpha, lam = np.asarray(alpha, np.float64), np.asarray(lam, np.float64)
-    # eq. 4; ``0 * alpha`` broadcasts the first cost.
+    # eq. 4; ``0 * alpha`` broadcasts the first cost
     return lam / (1 + lam) + 0 * alpha, (1 + lam * alpha) / (1 + lam)

@@ -79,9 +79,8 @@ class SidedCopy:
         return OnlineDecision(draw() < P, P, Q)
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
-        """Charge both sides (eq. 8) with P and Q of the decision: weights may have changed if feedback was late."""
-        answered, P, Q = decision
-        below, above = self._rule.charge(choose, P, Q, answered, error if answered else 0.0, params)
+        """Charge both sides (eq. 8) with P and Q of the decision; ``error`` is 0 after an abstention."""
+        below, above = self._rule.charge(choose, decision.P, decision.Q, decision.answer, error, params)
         self._charges[:cut] += params.weight * below
         self._charges[cut:] += params.weight * above
 

@@ -24,7 +24,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import BLOCK, Array, Block, ImperfectFeedback, RuleParams, Start
+from exaul.kernels.game import BLOCK, Array, Block, ImperfectFeedback, RuleParams, Start, compute_costs
 from exaul.kernels.uniforms import Draws
 
 
@@ -64,10 +64,10 @@ class Decision(NamedTuple):
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:
-    """Return the loss of an answer per unit of error, and of an abstention (eq. 4)."""
+    """Return the costs of ``compute_costs`` for the numbers of a copy."""
     if isinstance(params, RuleParams):
         return params.answer_cost, params.abstain_cost
-    return params.lam / (1 + params.lam), (1 + params.lam * params.alpha) / (1 + params.lam)
+    return compute_costs(params.alpha, params.lam)
 
 
 class BlockLearner:

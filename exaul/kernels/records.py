@@ -34,7 +34,10 @@ SMALL = 1024  # records: smaller pools need more passes until their orders look 
 PASSES, MORE_PASSES = 6, 24  # ``tests/kernels/test_orders.py`` rejects 1 to 4 passes at some sizes
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
-_FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of C. Wellons' hash "lowbias32", which is ``mixed``
+_FACTOR_1, _FACTOR_2 = (
+    0x7FEB352D,
+    0x846CA68B,
+)  # multipliers of C. Wellons' hash "lowbias32", which is ``mix``
 
 
 class OrderShape(NamedTuple):
@@ -69,24 +72,24 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
     # result is cast back with ``word``.
 
     @compiled
-    def mixed(x: Any) -> Any:
-        x = word(word(x ^ (x >> word(16))) * word(_FIRST))
-        x = word(word(x ^ (x >> word(15))) * word(_SECOND))
+    def mix(x: Any) -> Any:
+        x = word(word(x ^ (x >> word(16))) * word(_FACTOR_1))
+        x = word(word(x ^ (x >> word(15))) * word(_FACTOR_2))
         return word(x ^ (x >> word(16)))
 
     @compiled
-    def moved(index: Any, line: Any, length: Any, first: Any, second: Any) -> Any:
+    def rotate(index: Any, line: Any, length: Any, first: Any, second: Any) -> Any:
         """Rotate indices 0..length-1 of a line by an amount that depends on the line and on two words."""
-        x = word(word(line + first) * word(_FIRST))
-        x = word(word(word(x ^ (x >> word(15))) + second) * word(_SECOND))
+        x = word(word(line + first) * word(_FACTOR_1))
+        x = word(word(word(x ^ (x >> word(15))) + second) * word(_FACTOR_2))
         # Multiply-shift maps the upper 16 bits to 0..length-1 without a division. length <= 2**16: no overflow.
         index = word(index + word(word(word(x >> word(16)) * length) >> word(16)))
         return where(index < length, index, word(index - length))  # index < 2 length, so this is the remainder
 
     @compiled
     def lap_key(key: tuple[Any, Any], lap: Any) -> tuple[Any, Any]:
-        first = mixed(word(mixed(word(key[0] ^ word(lap * word(_GOLDEN)))) + key[1]))
-        return first, mixed(word(key[1] + first))
+        first = mix(word(mix(word(key[0] ^ word(lap * word(_GOLDEN)))) + key[1]))
+        return first, mix(word(key[1] + first))
 
     @compiled
     def one_pass(cell: tuple[Any, Any], key: tuple[Any, Any], number: int, size: Any, shift: Any) -> Any:
@@ -95,10 +98,10 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
         width = word(size - word(last << shift))  # cells of the last row, 1..full
         # Each half of a pass adds another multiple of _GOLDEN to the key: even ones for rows, odd ones for columns.
         first, golden = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
-        column = moved(column, row, where(row == last, width, full), first, key[1])
+        column = rotate(column, row, where(row == last, width, full), first, key[1])
         # The column rotation must use the height of the new column, to which the row rotation has moved the cell.
         height = where(column < width, word(last + word(1)), last)
-        return moved(row, column, height, word(first + golden), key[1]), column
+        return rotate(row, column, height, word(first + golden), key[1]), column
 
     @compiled
     def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, index: Any) -> Any:

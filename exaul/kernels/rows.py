@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -69,15 +68,11 @@ class Rows:
 
     def distribution(self, state: RowState, eta: Any) -> Any:
         """Return the probabilities of the arms [H]."""
-        return jax.nn.softmax(self._bias().ravel()[: self.arms] - eta * self.losses(state))
-
-    def losses(self, state: RowState) -> Any:
-        """Return the cumulative charges of the arms [H]."""
-        return (state.losses + state.offset[:, None]).ravel()[: self.arms]
+        losses = state.losses + state.offset[:, None]
+        return jax.nn.softmax((self._bias() - eta * losses).ravel()[: self.arms])
 
     def _weights(self, state: RowState, eta: Any, row: Any) -> tuple[Any, Any]:
         """Return the sums of all rows [R], and the weights of one row [32], up to a common factor."""
-        chex.assert_shape(state.losses, (*state.mass.shape, ROW))
         logits = state.mass - eta * state.offset
         largest = jnp.max(logits)
         row_logits = self._bias()[row] - eta * (state.losses[row] + state.offset[row])

@@ -18,11 +18,19 @@ Function = Callable[..., Any]
 
 
 class Draws(NamedTuple):
-    """The draws of a round, one array per stream: uniforms, or their keys (two uint32 arrays)."""
+    """A learner's uniforms in [0, 1), one array per stream."""
 
     decision: Any  # of the stream ``LEARNER``
     feedback: Any = None  # of ``FEEDBACK``; None if feedback is perfect
     delay: Any = None  # of ``DELAYS``, likewise
+
+
+class DrawKeys(NamedTuple):
+    """The keys of ``Draws``, two uint32 arrays per stream."""
+
+    decision: Any
+    feedback: Any = None
+    delay: Any = None
 
 
 def compile_for(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
@@ -39,32 +47,32 @@ def compile_for(compiled: Function, word: Function, real: Function) -> tuple[Fun
     # Numba widens uint32 to 64 bits in every operation, so each result is cast back with ``word``.
 
     @compiled
-    def mixed(pair: Any, rotation: int) -> Any:
+    def mix(pair: Any, rotation: int) -> Any:
         x, y = pair
         x = word(x + y)
         # rotate y to the left, then xor: one round of Threefry
         return x, word(word(word(y << word(rotation)) | (y >> word(32 - rotation))) ^ x)
 
     @compiled
-    def even(pair: Any) -> Any:
-        return mixed(mixed(mixed(mixed(pair, 13), 15), 26), 6)
+    def mix_even(pair: Any) -> Any:
+        return mix(mix(mix(mix(pair, 13), 15), 26), 6)
 
     @compiled
-    def odd(pair: Any) -> Any:
-        return mixed(mixed(mixed(mixed(pair, 17), 29), 16), 24)
+    def mix_odd(pair: Any) -> Any:
+        return mix(mix(mix(mix(pair, 17), 29), 16), 24)
 
     @compiled
-    def added(pair: Any, first: Any, second: Any, number: int) -> Any:
+    def add_key(pair: Any, first: Any, second: Any, number: int) -> Any:
         return word(pair[0] + first), word(pair[1] + word(second + word(number)))
 
-    # 20 rounds: four rounds with the rotations of ``even`` or ``odd`` in turn, and a key injection after each four.
+    # 20 rounds: four rounds of ``mix_even`` or ``mix_odd`` in turn, and a key injection after each four.
     @compiled
     def threefry(key: Any, counter: Any) -> Any:
         a, b = key
         c = word(word(a ^ b) ^ word(0x1BD11BDA))  # the third key word; the constant is that of Skein, for 32 bits
-        pair = added(even(added(counter, a, b, 0)), b, c, 1)
-        pair = added(even(added(odd(pair), c, a, 2)), a, b, 3)
-        return added(even(added(odd(pair), b, c, 4)), c, a, 5)
+        pair = add_key(mix_even(add_key(counter, a, b, 0)), b, c, 1)
+        pair = add_key(mix_even(add_key(mix_odd(pair), c, a, 2)), a, b, 3)
+        return add_key(mix_even(add_key(mix_odd(pair), b, c, 4)), c, a, 5)
 
     @compiled
     def uniform(key: Any, block: Any, number: Any) -> Any:
@@ -101,12 +109,12 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
     return threefry((words[:1], words[1:]), (np.full_like(number, stream), number))
 
 
-def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> Draws:
+def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> DrawKeys:
     """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``is_imperfect``."""
     streams = (LEARNER, FEEDBACK, DELAYS) if is_imperfect else (LEARNER,)
-    return Draws(*(trial_keys(seed, stream, trials) for stream in streams))
+    return DrawKeys(*(trial_keys(seed, stream, trials) for stream in streams))
 
 
-def draws(keys: Draws, block: Any, rounds: Any) -> Draws:
+def draws(keys: DrawKeys, block: Any, rounds: Any) -> Draws:
     """Draw the uniforms of some rounds of one block from each stream that has keys; see ``uniform``."""
     return Draws(*(None if key is None else uniform(key, block, rounds) for key in keys))

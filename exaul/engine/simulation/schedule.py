@@ -95,7 +95,7 @@ class TrialRecords(Saved):
         return blocks
 
     @cached_property
-    def on_device(self) -> tuple[Streams, uniforms.Draws]:
+    def on_device(self) -> tuple[Streams, uniforms.DrawKeys]:
         """The records and the keys of the draws on the device, copied once for all simulations there."""
         import jax
 
@@ -110,7 +110,7 @@ class AdaptiveGames(NamedTuple):
     pool: AdaptivePool
     objective: Objective  # [B, ...], but ``choices`` [tunables]
     keys: Any  # of the environment's draws, two uint32 [trials]
-    draw_keys: uniforms.Draws  # of the learner's draws
+    draw_keys: uniforms.DrawKeys  # of the learner's draws
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:

@@ -19,7 +19,7 @@ SHARED = 4  # copies of one stream from which a shared path is faster than separ
 NARROWEST = 8  # smallest number of copies of a tile with own records (chosen)
 WIDEST = 32, 64  # largest number of copies of a tile, if ``by_arm`` is False and if it is True (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
-PART = 32  # streams of a task for one thread (chosen)
+TASK_STREAMS = 8  # streams of a task for one thread (chosen)
 PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
 
 
@@ -36,9 +36,10 @@ def threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(processor_count())
 
 
-def run_in_parts(count: int, size: int, part: Callable[[int, int], object]) -> None:
-    """Call ``part(first, last)`` on threads for parts of at most ``size`` of the numbers 0..``count`` - 1."""
-    list(threads().map(lambda first: part(first, min(first + size, count)), range(0, count, size)))
+def run_in_tasks(count: int, task: Callable[[int, int], object]) -> None:
+    """Call ``task(first, last)`` on threads, each for some of the streams 0..``count`` - 1."""
+    firsts = range(0, count, TASK_STREAMS)
+    list(threads().map(lambda first: task(first, min(first + TASK_STREAMS, count)), firsts))
 
 
 class RecordBlocks(NamedTuple):

@@ -136,7 +136,7 @@ def accessors(kind: Any) -> tuple[Any, Any]:
         pass
 
     for number in range(len(kind._fields)):
-        values, write = _one_more(values, write, number)
+        values, write = _extend_accessors(values, write, number)
 
     @compiled
     def read(array, copy):
@@ -145,7 +145,7 @@ def accessors(kind: Any) -> tuple[Any, Any]:
     return read, write
 
 
-def _one_more(values: Any, write: Any, number: int) -> tuple[Any, Any]:
+def _extend_accessors(values: Any, write: Any, number: int) -> tuple[Any, Any]:
     """Extend the functions for the first numbers by one number."""
 
     @compiled

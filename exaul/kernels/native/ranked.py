@@ -16,14 +16,13 @@ from exaul.kernels.game import BLOCK, SPAN, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
-    PART,
     Loop,
     NativeBackend,
     RecordBlocks,
     compile_loop,
     parameters_of,
     read_rounds,
-    run_in_parts,
+    run_in_tasks,
     simulate_tiles,
     tree_sizes,
 )
@@ -119,7 +118,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         def rank(first: int, last: int) -> None:
             _rank_streams(first, last, *inputs, (np.zeros(2 * tree_sizes(arms)[0]), np.zeros(SPAN)))
 
-        run_in_parts(streams, PART, rank)
+        run_in_tasks(streams, rank)
         return simulate_tiles([loop], "float64", (high, low), numbers, records, *arguments)
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -140,8 +139,5 @@ FIXED = Loop(compile_loop(_answer_below), lambda *sizes: ())
 
 def make_fixed(learner: Learner[Fixed], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Fixed`` rule, as ``FixedLearner``; its state is the arms [B, 1]."""
-
-    def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
-        return start.arm[:, None]
-
-    return NativeBackend(init, partial(simulate_tiles, [FIXED], "float64", ()))
+    simulate = partial(simulate_tiles, [FIXED], "float64", ())
+    return NativeBackend(lambda arms, start, streams: start.arm[:, None], simulate)

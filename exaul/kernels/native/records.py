@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import BLOCK
-from exaul.kernels.native.backend import PADDING, PART, run_in_parts
+from exaul.kernels.native.backend import PADDING, run_in_tasks
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
 from exaul.kernels.uniforms import compile_for
-
-TASK_STREAMS = 8  # streams of a task for one thread (chosen)
 
 _, uniform = compile_for(compiled, word, real)
 
@@ -38,7 +36,7 @@ def draw(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
     out = np.zeros((len(key[0]), len(blocks) * BLOCK + PADDING))
-    run_in_parts(len(out), TASK_STREAMS, lambda first, last: _draw(first, last, *key, blocks, out))
+    run_in_tasks(len(out), lambda first, last: _draw(first, last, *key, blocks, out))
     return out
 
 
@@ -144,7 +142,7 @@ def fill(
         dtypes = np.int32, np.int32, np.uint32, np.uint32
         loop(first, last, *arguments, tuple(np.empty(PIECE, dtype) for dtype in dtypes))
 
-    run_in_parts(streams.stream_count, TASK_STREAMS, fill_part)
+    run_in_tasks(streams.stream_count, fill_part)
 
 
 @outermost
@@ -209,5 +207,5 @@ def find_best_arms(
     ends = np.array([*checkpoint_rounds, round_count], np.int64)
     stream_costs = tuple(np.broadcast_to(cost, shape[1:]).copy() for cost in costs)
     arrays = cuts, errors, ends, len(checkpoint_rounds), stream_costs, counts, wrong, losses, best
-    run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays))
+    run_in_tasks(len(cuts), lambda first, last: _count_cuts(first, last, *arrays))
     return losses, best

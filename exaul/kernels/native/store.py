@@ -30,7 +30,7 @@ PACKAGE = "exaul"
 VERSIONS = 4  # versions of the sources whose machine code stays on disk (chosen)
 
 
-def _reads(function: Callable[..., Any]) -> Iterator[str]:
+def _key_parts(function: Callable[..., Any]) -> Iterator[str]:
     """Yield the code of a function, each name and value that it reads, and the same for the functions it calls.
 
     The code is included besides the sources, because a file may be edited after a process has imported it, and
@@ -46,7 +46,7 @@ def _reads(function: Callable[..., Any]) -> Iterator[str]:
     for name, value in sorted({**variables.nonlocals, **variables.globals}.items()):
         yield name
         if hasattr(value, "py_func"):
-            yield from _reads(value.py_func)
+            yield from _key_parts(value.py_func)
         else:
             yield _text_of(value)
 
@@ -106,7 +106,7 @@ class Store(NullCache):
         folder = _folder()
         if folder is None:
             return None
-        key = str(signature), codegen.magic_tuple(), *_reads(self._function)
+        key = str(signature), codegen.magic_tuple(), *_key_parts(self._function)
         return folder / hashlib.sha256(repr(key).encode()).hexdigest()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

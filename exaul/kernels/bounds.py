@@ -266,15 +266,15 @@ def risk_from_feedback(
         delta: in (0, 1).
         model: the model of the feedback.
     """
-    right, wrong, false_negative, false_positive, *_ = model.parameters()
+    right, wrong, right_flip, wrong_flip, *_ = model.parameters()
     alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)
     goal = aim(alpha, model.bias, model.flips)
     S = np.asarray(bound) + waiting * (1 - goal)
     # each fixed x gives a bound; the first axis has the candidates
     x = TILTS.reshape(-1, *[1] * np.broadcast(S, answered, alpha).ndim)
     down, up = np.expm1(-x * (1 - goal)), np.expm1(x * goal)
-    if_right = np.log1p(right * (false_negative * down + (1 - false_negative) * up))  # A_0 and A_1
-    if_wrong = np.log1p(wrong * ((1 - false_positive) * down + false_positive * up))
+    if_right = np.log1p(right * (right_flip * down + (1 - right_flip) * up))  # A_0 and A_1
+    if_wrong = np.log1p(wrong * ((1 - wrong_flip) * down + wrong_flip * up))
     with np.errstate(divide="ignore", invalid="ignore"):
         total = x * S + answered * ((1 - alpha) * if_right + alpha * if_wrong) + np.log(1 / delta)
         bounds = np.where(if_right > if_wrong, total / (if_right - if_wrong), np.inf)

@@ -46,11 +46,11 @@ def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
         flips: r_0, the probability that a right answer is found wrong, and r_1, that a wrong one is found right;
             their sum is below 1.
     """
-    down, up = flips
-    x, s = min(share * (1 - down - up), LARGEST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
+    right_flip, wrong_flip = flips
+    x, s = min(share * (1 - right_flip - wrong_flip), LARGEST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
     rates = np.log1p(x * s / (1 - x)) - np.log1p(-s)
     k = -np.expm1(-rates)
-    return Mixture(rates, -np.log1p(-share * down * k), -np.log1p(-share * (1 - up) * k))
+    return Mixture(rates, -np.log1p(-share * right_flip * k), -np.log1p(-share * (1 - wrong_flip) * k))
 
 
 def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[float, ...], delta: float) -> float:

@@ -116,8 +116,8 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     ``(alpha kappa (1 - r_1) + (1 - alpha) r_0) / (alpha kappa + 1 - alpha)``, where kappa is the bias and r_0, r_1
     the flips of ``Feedback``, with a sum below 1. It is in (0, 1) and of the shape of alpha.
     """
-    (down, up), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
-    return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
+    (right_flip, wrong_flip), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
+    return (wrong * (1 - wrong_flip) + (1 - alpha) * right_flip) / (wrong + 1 - alpha)
 
 
 def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters) -> tuple[Any, Any]:

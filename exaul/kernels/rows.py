@@ -30,7 +30,7 @@ class RowState(NamedTuple):
     mass: Any
 
 
-def numbers(count: int) -> Any:
+def indices(count: int) -> Any:
     """Return 0 to ``count`` - 1, int32 as cuts are."""
     return jnp.arange(count, dtype=jnp.int32)
 
@@ -47,8 +47,8 @@ class Rows:
     def _bias(self) -> Any:
         """Return the logarithms of the first weights, [R, 32]; -inf at places without an arm."""
         last = 0.0 if self.prior is None else jnp.log(weight_of_last(self.prior, self.arms))
-        number = numbers(-(-self.arms // ROW) * ROW)
-        bias = jnp.where(number < self.arms, jnp.where(number == self.arms - 1, last, 0.0), -jnp.inf)
+        index = indices(-(-self.arms // ROW) * ROW)
+        bias = jnp.where(index < self.arms, jnp.where(index == self.arms - 1, last, 0.0), -jnp.inf)
         return bias.reshape(-1, ROW)
 
     def init(self) -> RowState:
@@ -80,8 +80,8 @@ class Rows:
 
     def sums(self, state: RowState, eta: Any, cut: Any) -> tuple[Any, Any]:
         """Return the sums of the weights below the cut and above it."""
-        row, below = cut // ROW, numbers(ROW) < cut % ROW
-        rows, (row_sums, weights) = numbers(len(state.mass)), self._weights(state, eta, row)
+        row, below = cut // ROW, indices(ROW) < cut % ROW
+        rows, (row_sums, weights) = indices(len(state.mass)), self._weights(state, eta, row)
         low = jnp.sum(jnp.where(rows < row, row_sums, 0.0)) + jnp.sum(jnp.where(below, weights, 0.0))
         high = jnp.sum(jnp.where(rows > row, row_sums, 0.0)) + jnp.sum(jnp.where(below, 0.0, weights))
         return low.astype(jnp.float64), high.astype(jnp.float64)
@@ -92,14 +92,14 @@ class Rows:
         losses = state.losses[row] + charges
         lowest = jnp.min(jnp.where(jnp.isfinite(bias), losses, jnp.inf))
         losses -= lowest
-        offset = state.offset + jnp.where(numbers(len(state.mass)) == row, lowest, offset)
+        offset = state.offset + jnp.where(indices(len(state.mass)) == row, lowest, offset)
         mass = state.mass.at[row].set(self._log_sum(bias - eta * losses))
         return RowState(state.losses.at[row].set(losses), offset, mass)
 
     def charge_sides(self, state: RowState, eta: Any, cut: Any, below: Any, above: Any) -> RowState:
         """Charge the arms below the cut and those above it."""
-        row, rows = cut // ROW, numbers(len(state.mass))
-        charges = jnp.where(numbers(ROW) < cut % ROW, below, above)
+        row, rows = cut // ROW, indices(len(state.mass))
+        charges = jnp.where(indices(ROW) < cut % ROW, below, above)
         return self._charge(state, eta, row, charges, jnp.where(rows < row, below, above))
 
     def draw(self, state: RowState, eta: Any, cut: Any, u: Any) -> tuple[Any, Any, Any]:
@@ -117,7 +117,7 @@ class Rows:
 
     def charge_arm(self, state: RowState, eta: Any, arm: Any, charge: Any) -> RowState:
         """Charge one arm."""
-        charges = jnp.where(numbers(ROW) == arm % ROW, charge, 0.0)
+        charges = jnp.where(indices(ROW) == arm % ROW, charge, 0.0)
         return self._charge(state, eta, arm // ROW, charges, jnp.zeros(len(state.mass)))
 
 

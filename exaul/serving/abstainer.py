@@ -29,7 +29,7 @@ from exaul.kernels.game import RuleParams, compute_costs
 from exaul.kernels.learners.learner import block_rates, bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
-from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, learner_of
+from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
 from exaul.serving.entries import digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
 
@@ -99,7 +99,7 @@ class Abstainer:
         Raises:
             BadInput: a field is out of its range, or the log cannot be read.
         """
-        check_known("abstainer", configuration, [*OF_LOG, *(f.name for f in fields(AbstainerConfiguration))])
+        check_known("abstainer", configuration, [*LOG_FIELDS, *(f.name for f in fields(AbstainerConfiguration))])
         config = AbstainerConfiguration(**configuration)
         layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         layout.check_used(warm_start)
@@ -403,16 +403,16 @@ def as_text(name: str, value: Any) -> str:
 
 def as_score(value: Any) -> float:
     """Return a score as a number. Raise BadInput if it is not one in [0, 1]."""
-    return _number("score", value, "")
+    return _as_share("score", value, "")
 
 
 def as_error(value: Any) -> float:
     """Return feedback as a number, where 1 is wrong. Raise BadInput unless it is as in ``Abstainer.feedback``."""
     value = FEEDBACK_WORDS.get(value, value) if isinstance(value, str) else value
-    return _number("error", value, "up, down, true (wrong), false (right) or ")
+    return _as_share("error", value, "up, down, true (wrong), false (right) or ")
 
 
-def _number(name: str, value: Any, words: str) -> float:
+def _as_share(name: str, value: Any, words: str) -> float:
     """Return a value as a number in [0, 1]. Booleans count only with ``words``; texts never do."""
     number = value
     if type(value) is not float:

@@ -31,7 +31,7 @@ from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
-from exaul.serving.configuration import OF_LOG, AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, AbstainersConfiguration
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
@@ -40,8 +40,8 @@ from exaul.serving.start import AbstainerStart, explain_cold_start, read_start_l
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
-SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 30 ms
-KEY = "key:"  # prefix of the name of a key whose answers are the log of another
+SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 40 ms
+KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
 SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -106,10 +106,10 @@ class Abstainers:
         """
         check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
-        check_known("abstainers", configuration, [*OF_LOG, *(f.name for f in fields(AbstainersConfiguration))])
+        check_known("abstainers", configuration, [*LOG_FIELDS, *(f.name for f in fields(AbstainersConfiguration))])
         AbstainersConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        self._logs: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
+        self._sources: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
         self._alphas = dict[str, float]()
         check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
         for key, settings in (keys or {}).items():
@@ -117,12 +117,12 @@ class Abstainers:
             if "alpha" in settings:
                 self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": settings["alpha"]}).alpha
             if "warm_start" in settings:
-                self._logs[key] = _read_source(settings["warm_start"], layout)
+                self._sources[key] = _read_source(settings["warm_start"], layout)
         self._lock = threading.RLock()
         self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
-        self._starts = dict[tuple[str, float], AbstainerStart]()
+        self._start_cache = dict[tuple[str, float], AbstainerStart]()
         assert self._config.seed is not None
         self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, SHADOW_START)
 
@@ -149,7 +149,7 @@ class Abstainers:
             OSError: the journal cannot be written; do not show the answer. In both cases the state is unchanged.
         """
         score, key = as_score(score), as_text("key", key)
-        id, ref = self._new("id", id), self._new("ref", ref)
+        id, ref = self._check_new("id", id), self._check_new("ref", ref)
         abstainer = self._take(key)
         decision = abstainer.decide(score, id)
         ref = ref if decision.answer or not only_shown else None
@@ -171,14 +171,14 @@ class Abstainers:
             A decision to answer. Feedback on it is kept, and moves no learner.
         """
         score, key = as_score(score), as_text("key", key)
-        id, ref = self._new("id", id) or secrets.token_hex(16), self._new("ref", ref)
+        id, ref = self._check_new("id", id) or secrets.token_hex(16), self._check_new("ref", ref)
         audit, coin = self._config.audit, self._coins.at(self._journal.last_seq())
         is_audited = audit is not None and coin < audit
         self._journal.append(key=key, kind=SHOWN, id=id, ref=ref, score=score, audit=int(is_audited))
         self._journal.commit()
         return AbstainerDecision(id, True, 1.0, is_audited)
 
-    def _new(self, name: str, value: str | None) -> str | None:
+    def _check_new(self, name: str, value: str | None) -> str | None:
         """Return an id or a ref. Raise BadInput if it is empty or was used before."""
         if value is None:
             return None
@@ -212,9 +212,9 @@ class Abstainers:
         """
         key = as_text("key", key)
         config = self._configuration_of(key, alpha)
-        for latest_start in self._starts_of(key)[-1:] if alpha is None else ():
-            config = replace(config, alpha=self._journal.start_of(latest_start)[0])
-        source = self._logs.get(key, self._logs[""])
+        for latest_start in self._start_entries(key)[-1:] if alpha is None else ():
+            config = replace(config, alpha=self._journal.read_start(latest_start)[0])
+        source = self._sources.get(key, self._sources[""])
         if warm_start is not None:
             source = _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
@@ -231,18 +231,18 @@ class Abstainers:
     def beginnings(self, limit: int) -> dict[str, str | None]:
         """Return by key what it will start with; None: it began otherwise than configured; ``""`` is a new key."""
         texts = dict[str, str | None]()
-        for key in dict.fromkeys([*self._logs, *self._alphas, *self._journal.all_keys(limit)]):
-            if not (starts := self._starts_of(key)):
+        for key in dict.fromkeys([*self._sources, *self._alphas, *self._journal.all_keys(limit)]):
+            if not (starts := self._start_entries(key)):
                 config, start = self._start_of_new(key)
-                source = self._logs.get(key, self._logs[""])
+                source = self._sources.get(key, self._sources[""])
                 texts[key] = start.describe(config) or explain_cold_start(config, source, self._journal.sums(key))
-            elif self._began_otherwise(key, *self._journal.start_of(starts[-1])):
+            elif self._began_otherwise(key, *self._journal.read_start(starts[-1])):
                 texts[key] = None
         return texts
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
-        log = self._logs.get(key, self._logs[""])
-        is_other = isinstance(log, Records) and (not start or start["log"]["content"] != log.content())
+        source = self._sources.get(key, self._sources[""])
+        is_other = isinstance(source, Records) and (not start or start["log"]["content"] != source.content())
         return is_other or alpha != self._alphas.get(key, alpha)
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
@@ -304,7 +304,7 @@ class Abstainers:
         if sums.answers:  # in shadow mode
             shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
             shadow["shadow_fdr_limit"] = limit_of(self._config, sums.unproven, sums.answers, 0)
-        if key in self._loaded or self._starts_of(key):
+        if key in self._loaded or self._start_entries(key):
             abstainer = self._take(key)
             figures = abstainer.figures()
             self._keep(key, abstainer)
@@ -411,8 +411,8 @@ class Abstainers:
         self._journal.commit()
         if abstainer is None:
             return
-        abstainer.unsaved += 1
-        if abstainer.unsaved % SNAPSHOT_EVERY == 0:
+        abstainer.unsaved_count += 1
+        if abstainer.unsaved_count % SNAPSHOT_EVERY == 0:
             # After the commit of the entry: if it fails, as on a full disk, the next restart takes longer.
             with suppress(OSError, UnreadableJournal, *FILE_ERRORS):
                 self._journal.append(key=key, kind=SNAPSHOT, data=json.dumps(abstainer.summary()))
@@ -425,35 +425,36 @@ class Abstainers:
 
     def _start_of_new(self, key: str) -> tuple[AbstainerConfiguration, AbstainerStart]:
         """Return the configuration of a new key, and what it begins with."""
-        config, name = self._configuration_of(key), key if key in self._logs else ""
-        start, log, cache_key = self._start_after(config, f"{KEY}{key}"), self._logs[name], (name, config.alpha)
+        config, name = self._configuration_of(key), key if key in self._sources else ""
+        start, source = self._start_after(config, f"{KEY_PREFIX}{key}"), self._sources[name]
         # the log is used if the answers of shadow mode are missing, or too few for a start to trust
-        uses_log = start.log is None or (log is not None and start.log["records"] * config.alpha < SHORT_LOG)
-        if uses_log and isinstance(log, str):
-            start = self._start_after(config, log)
+        uses_log = start.log is None or (source is not None and start.log["records"] * config.alpha < SHORT_LOG)
+        if uses_log and isinstance(source, str):
+            start = self._start_after(config, source)
         elif uses_log:
-            if cache_key not in self._starts:  # thousands of keys may share it
-                self._starts[cache_key] = self._start_after(config, log)
-            start = self._starts[cache_key]
+            cache_key = name, config.alpha  # thousands of keys may share a log
+            if cache_key not in self._start_cache:
+                self._start_cache[cache_key] = self._start_after(config, source)
+            start = self._start_cache[cache_key]
         return config, start
 
     def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> AbstainerStart:
         """Return what a learner begins with after a log, or after the answers of ``key:NAME``."""
         if not isinstance(source, str):
             return AbstainerStart.after(config, source)
-        key = source.removeprefix(KEY)
+        key = source.removeprefix(KEY_PREFIX)
         return AbstainerStart.after_answers(config, self._journal.answers(key), f"answers of key {quote(key)}")
 
-    def _starts_of(self, key: str) -> list[JournalEntry]:
+    def _start_entries(self, key: str) -> list[JournalEntry]:
         return list(self._journal.entries(START, key=key))
 
     def _restore(self, key: str) -> KeyAbstainer:
         """Return the Abstainer of a key: its latest snapshot, and the later entries of the journal repeated."""
-        journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._starts_of(key)
+        journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._start_entries(key)
         if not starts:  # in the transaction of its first decision
             config, start = self._start_of_new(key)
             journal.add_start(key, config.alpha, start.as_json())
-            starts = self._starts_of(key)
+            starts = self._start_entries(key)
         if not starts:
             raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
         first_seq, base_seq = starts[0].seq, starts[-1].seq
@@ -461,7 +462,6 @@ class Abstainers:
             abstainer.repeat(entry)
         for snapshot in islice(journal.entries(SNAPSHOT, key=key, since=base_seq, latest_first=True), 1):
             base_seq = snapshot.seq
-            journal.check_chain(base_seq, base_seq)
             abstainer.resume(snapshot)
         for entry in journal.entries(key=key, since=base_seq + 1):
             if not abstainer.repeat(entry):
@@ -471,6 +471,6 @@ class Abstainers:
 
 def _read_source(warm_start: Any, layout: Layout) -> Records | str | None:
     """Return a log, ``key:NAME``, or None."""
-    if isinstance(warm_start, str) and warm_start.startswith(KEY):
+    if isinstance(warm_start, str) and warm_start.startswith(KEY_PREFIX):
         return warm_start
     return None if warm_start is None else read_start_log(warm_start, layout)

@@ -11,7 +11,7 @@ from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
 
 ONLINE_LEARNERS = "aci-rank", "exaul"  # learners that a program can use
-OF_LOG = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
+LOG_FIELDS = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
 class AbstainersConfiguration(Configuration):

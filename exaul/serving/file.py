@@ -44,8 +44,12 @@ _SCHEMA = (  # files of all versions have the first table
     "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown', 'verdict')",
 )
 _LAST = "coalesce((SELECT seq || ' ' || chain FROM journal ORDER BY seq DESC LIMIT 1), '0')"
-COLUMNS = ", ".join(JournalEntry._fields)
-_APPEND = f"INSERT INTO journal ({COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
+_COLUMNS = ", ".join(JournalEntry._fields)
+_ENTRIES = (
+    f"SELECT {_COLUMNS}, chain, (SELECT chain FROM journal AS earlier WHERE earlier.seq = journal.seq - 1)"
+    " FROM journal "
+)
+_APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
 _ENCODER = json.JSONEncoder(default=repr)  # of an entry, for its digest; repr is for bytes in an edited file
 
 
@@ -73,10 +77,10 @@ class JournalFile:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
                 self._absolute = path.resolve()  # the process may change its folder
-                self._note(self._absolute)
+                self._remember(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
                 # Check it before any change: SQLite would move an unchecked FILE-wal into it.
-                config = self._look(accept_loss)
+                config = self._check_file(accept_loss)
                 if config is not None:
                     _check_same(path, configuration or {}, config)
                     self.config = config
@@ -89,11 +93,11 @@ class JournalFile:
 
     def _connect(self, mode: str) -> None:
         # threads share the connection
-        self._file = sqlite3.connect(
+        self._connection = sqlite3.connect(
             f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
         )
 
-    def _look(self, accept_loss: bool) -> AbstainerConfiguration | None:
+    def _check_file(self, accept_loss: bool) -> AbstainerConfiguration | None:
         """Check the file without changing it, and return its configuration, or None if it is to be created.
 
         A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
@@ -113,21 +117,21 @@ class JournalFile:
         if not (is_alone or is_in_use):
             self._connect("mode=ro&immutable=1")  # the file without FILE-wal
             try:
-                ending = self._last_words()
+                ending = self._read_ending()
             finally:
-                self._file.close()
+                self._connection.close()
         is_writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
         mode = "mode=rw" if reads_only and is_writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(mode if is_alone else "mode=ro")
         try:
-            self._file.execute("PRAGMA query_only = TRUE")
-            self._file.execute("BEGIN")  # all reads see one state, also if the file is in use
+            self._connection.execute("PRAGMA query_only = TRUE")
+            self._connection.execute("BEGIN")  # all reads see one state, also if the file is in use
             config = self._checked(is_bare, ending, accept_loss) if reads_only or self._schema() else None
         except BaseException:
-            self._file.close()
+            self._connection.close()
             raise
         if not reads_only:
-            self._file.close()
+            self._connection.close()
         return config
 
     def _is_hot(self) -> bool:
@@ -139,13 +143,13 @@ class JournalFile:
         query = (
             "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND NOT (type = 'table' AND name GLOB 'sqlite_stat?')"
         )
-        return {sql for (sql,) in self._file.execute(query)}
+        return {sql for (sql,) in self._connection.execute(query)}
 
-    def _last_words(self) -> tuple[Any, Any] | None:
+    def _read_ending(self) -> tuple[Any, Any] | None:
         """Return the configuration and the latest entry, if they can be read: a kill may tear the file itself."""
         with suppress(*FILE_ERRORS):
-            text = self._file.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
-            entry = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+            text = self._connection.execute("SELECT value FROM meta WHERE name = 'config'").fetchone()
+            entry = self._connection.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
             return text, entry
         return None
 
@@ -160,7 +164,7 @@ class JournalFile:
         schema = self._schema()
         if _SCHEMA[0] not in schema:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
-        meta = dict(self._file.execute("SELECT name, value FROM meta"))
+        meta = dict(self._connection.execute("SELECT name, value FROM meta"))
         if (version := meta.get("version")) != str(FILE_VERSION):
             hint = _EXPORT.format(RELEASES[version]) if version in RELEASES else ""
             raise BadInput(f"{self.path}: version {quote(version)} found; it must be {FILE_VERSION}{hint}")
@@ -176,7 +180,7 @@ class JournalFile:
             )
         text, entry = ending or (None, None)
         query = "SELECT seq, chain FROM journal WHERE seq = ?"
-        is_same = entry is None or self._file.execute(query, entry[:1]).fetchone() == entry
+        is_same = entry is None or self._connection.execute(query, entry[:1]).fetchone() == entry
         if text not in (None, (meta["config"],)) or not is_same:
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = digest_of(str(FILE_VERSION), meta["config"])
@@ -187,11 +191,11 @@ class JournalFile:
                 "by another program after a crash: the latest entries may be missing; accept_loss (of exaul serve: "
                 "--accept-loss) goes on with those that are there"
             )
-        if closed and self._file.execute(f"SELECT {_LAST}").fetchone() != (closed,):
+        if closed and self._connection.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")
         if closed and is_bare and self._lock is not None:  # the file is used soon after a service has ended
-            self.check_chain(1, 1)  # its digest covers the configuration
-            self.check_chain(self.last_seq())
+            # the first entry covers the configuration
+            list(self._entries("WHERE seq IN (1, ?)", self.last_seq()))
         else:
             self._check_all()
         return config
@@ -203,32 +207,32 @@ class JournalFile:
             # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system,
             # and only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power
             # failure may lose the last ones without damaging the file.
-            self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
             if is_new:
                 self.config = AbstainerConfiguration(**configuration).with_seed()
                 text = json.dumps(asdict(self.config))
                 self._first_link = digest_of(str(FILE_VERSION), text)
-                self._begin()  # a file has all or nothing, whenever the process ends
+                self.begin_transaction()  # a file has all or nothing, whenever the process ends
                 for sql in _SCHEMA:
-                    self._file.execute(sql)
+                    self._connection.execute(sql)
                 rows = ("version", str(FILE_VERSION)), ("config", text), ("closed", "0")
-                self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+                self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
                 self.commit()
-            _set_in_use(self._file, True)
-            self._note(self._wal)
+            _set_in_use(self._connection, True)
+            self._remember(self._wal)
         except BaseException:
-            _leave(self._file, os.getpid())
+            _mark_closed(self._connection, os.getpid())
             raise
         # Also if nobody calls ``close``, SQLite closes the file, at the latest when the process ends.
-        self._leave = finalize(self, _leave, self._file, os.getpid())
+        self._finalizer = finalize(self, _mark_closed, self._connection, os.getpid())
 
     def close(self) -> None:
         """Close the file and release its lock."""
         try:
             if self._lock is not None:
-                self._leave()
-            self._file.close()
+                self._finalizer()
+            self._connection.close()
         finally:
             if self._lock is not None:
                 self._lock.close()  # last: nobody else may open the file earlier
@@ -239,26 +243,26 @@ class JournalFile:
             reason = "is closed, or was opened before a fork; open it in this process"
             raise OSError(errno.EBADF, reason, str(self.path))
 
-    def _begin(self) -> None:
+    def begin_transaction(self) -> None:
         """Begin a transaction.
 
         It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
         later process reads.
         """
         self._check_files(self._absolute, self._wal)
-        self._file.execute("BEGIN")
+        self._connection.execute("BEGIN")
 
     def commit(self) -> None:
         """Commit what was written since the last commit, if anything."""
-        if self._file.in_transaction:
-            self._file.execute("COMMIT")
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
             self._check_files(self._wal)
 
     def roll_back(self) -> None:
         """Undo what was written since the last commit, if anything."""
-        self._file.rollback()
+        self._connection.rollback()
 
-    def _note(self, path: Path) -> None:
+    def _remember(self, path: Path) -> None:
         """Note which file is at a path; its size is noted when it is first checked."""
         status = os.stat(path)
         self._identities[path] = status.st_dev, status.st_ino, 0
@@ -274,7 +278,7 @@ class JournalFile:
 
     def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
         """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""
-        page = self._file.execute("SELECT key FROM keys ORDER BY number LIMIT ? OFFSET ?", (limit, offset))
+        page = self._connection.execute("SELECT key FROM keys ORDER BY number LIMIT ? OFFSET ?", (limit, offset))
         keys = [key for (key,) in page]
         for key in keys:
             if not isinstance(key, str):
@@ -287,70 +291,69 @@ class JournalFile:
 
     def last_seq(self) -> int:
         """Return the number of the latest entry, 0 if there is none."""
-        return int(self._file.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+        return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
 
-    def check_chain(self, since: int, until: int = 2**62) -> None:
-        """Raise UnreadableJournal unless the entries from ``since`` to ``until`` are those that were appended."""
-        row = self._file.execute("SELECT chain FROM journal WHERE seq = ?", (since - 1,)).fetchone()
-        link, expected = self._first_link if row is None else row[0], max(since, 1)
-        query = f"SELECT {COLUMNS}, chain FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq"
-        with closing(self._file.execute(query, (since, until))) as rows:  # else an error would keep the file open
-            for *entry, digest in rows:
-                if entry[0] != expected:
-                    raise UnreadableJournal(f"{self.path}: entry {expected} is missing")
-                link = digest_of(link, _ENCODER.encode(entry))
-                if link != digest:
+    def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
+        """Yield entries. Raise UnreadableJournal unless each is as it was appended, after the one before it."""
+        # closed at once: else an error, which refers to them, would keep the file open
+        with closing(self._connection.execute(_ENTRIES + condition, values)) as rows:
+            for *row, digest, link in rows:
+                entry = JournalEntry._make(row)
+                if link is None and entry.seq > 1:
+                    raise UnreadableJournal(f"{self.path}: entry {entry.seq - 1} is missing")
+                if digest_of(self._first_link if link is None else link, _ENCODER.encode(row)) != digest:
                     raise UnreadableJournal(
-                        f"{self.path}: entry {expected} or one before it was changed, or is of another file"
+                        f"{self.path}: entry {entry.seq} or one before it was changed, or is of another file"
                     )
-                expected += 1
+                yield entry
 
     def _check_all(self) -> None:
         """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
-        (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
+        (message,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         if message != "ok":
             raise UnreadableJournal(f"{self.path}: is damaged ({message})")
-        self.check_chain(1)
+        for _ in self._entries("ORDER BY seq"):
+            pass
         query = "SELECT key FROM journal GROUP BY key ORDER BY min(seq)"
-        if [key for (key,) in self._file.execute(query)] != self.all_keys():
+        if [key for (key,) in self._connection.execute(query)] != self.all_keys():
             raise UnreadableJournal(f"{self.path}: the keys are not those of the journal")
 
     def append(self, **columns: Any) -> None:
         """Append an entry with the given fields of ``JournalEntry``, for the next commit."""
-        if not self._file.in_transaction:
-            self._begin()
-        row = self._file.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+        if not self._connection.in_transaction:
+            self.begin_transaction()
+        row = self._connection.execute("SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
         seq, link = row or (0, self._first_link)  # always from the file: a copy in memory could be ahead of it
         entry = JournalEntry(seq=seq + 1, at=time.time(), **columns)
-        self._file.execute(_APPEND, (*entry, digest_of(link, _ENCODER.encode(entry))))
+        self._connection.execute(_APPEND, (*entry, digest_of(link, _ENCODER.encode(entry))))
         if entry.kind in (START, SHOWN):  # what a key begins with
-            self._file.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (entry.key,))
+            self._connection.execute("INSERT OR IGNORE INTO keys (key) VALUES (?)", (entry.key,))
 
 
-def _set_in_use(file: sqlite3.Connection, in_use: bool) -> None:
+def _set_in_use(connection: sqlite3.Connection, is_in_use: bool) -> None:
     """Write into the file itself that it is in use, or with which entry it was closed.
 
     A copy of a file in use, without FILE-wal, lacks the latest entries. FILE-wal is not emptied here, as
     TRUNCATE would: whoever finds it empty beside a file in use knows that entries may be missing.
     """
-    value = "''" if in_use else _LAST
-    file.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
-    file.execute("PRAGMA wal_checkpoint(FULL)")
+    value = "''" if is_in_use else _LAST
+    connection.execute(f"INSERT OR REPLACE INTO meta SELECT 'closed', {value}")
+    connection.execute("PRAGMA wal_checkpoint(FULL)")
 
 
-def _leave(file: sqlite3.Connection, process_id: int) -> None:
+def _mark_closed(connection: sqlite3.Connection, process_id: int) -> None:
     """Mark a file as closed, and close it, in the process that opened it."""
     if os.getpid() != process_id:  # a fork must not use the connection of its parent
         return
     with suppress(*FILE_ERRORS):  # as after a kill: whoever opens it next checks more
-        if file.in_transaction:
-            file.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         try:
-            _set_in_use(file, False)
+            _set_in_use(connection, False)
         except KeyboardInterrupt:
-            _set_in_use(file, False)
+            _set_in_use(connection, False)
             raise
-    file.close()
+    connection.close()
 
 
 @contextmanager

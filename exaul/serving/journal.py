@@ -7,9 +7,8 @@
               feedback that no learner learns from, in order; entries never change
 
 Each entry has a digest of itself and of the digest before it, so that an edited, missing or foreign entry is
-found. The chain is checked from its beginning if the file was not closed, and by ``exaul journal``. A
-snapshot is the state of a key after the entries before it; it only saves the time to replay them. This
-module returns checked entries alone, so that no other code gets an unusable entry of an edited file.
+found when it or the next one is read. All are read if the file was not closed, and by ``exaul journal``. A
+snapshot is the state of a key after the entries before it; it only saves the time to replay them.
 """
 
 import json
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, JournalEntry, digest_of, is_valid
-from exaul.serving.file import COLUMNS, JournalFile, readable
+from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, JournalEntry, digest_of
+from exaul.serving.file import JournalFile, readable
 
 _BY_KIND = {START, SNAPSHOT, SHOWN, UNLEARNED}  # the kinds in the index of this name
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
@@ -39,8 +38,8 @@ _SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind 
         ) END AS audited
         FROM journal WHERE seq > :since AND {}
     )"""
-_OF_GATE = "kind NOT IN ('shown', 'verdict')"
-_OF_SHADOW = f"key = :key AND kind IN ('shown', 'verdict') AND {_IS_BY_KIND}"
+_GATE_ENTRIES = "kind NOT IN ('shown', 'verdict')"
+_SHADOW_ENTRIES = f"key = :key AND kind IN ('shown', 'verdict') AND {_IS_BY_KIND}"
 
 
 class JournalSums(NamedTuple):
@@ -74,7 +73,7 @@ class Journal(JournalFile):
 
     def count_keys(self) -> int:
         """Return the number of keys."""
-        return int(self._file.execute("SELECT count(*) FROM keys").fetchone()[0])
+        return int(self._connection.execute("SELECT count(*) FROM keys").fetchone()[0])
 
     def add_start(self, key: str, alpha: float, start: dict[str, Any] | None) -> None:
         """Let a key begin, or begin anew, with a target and what ``AbstainerStart.as_json`` returned.
@@ -85,16 +84,16 @@ class Journal(JournalFile):
         digest = None if start is None else digest_of(text)
         self.append(key=key, kind=START, data=json.dumps({"alpha": alpha, "start": digest}))
         if digest is not None:  # thousands of keys may begin with the same log
-            self._file.execute("INSERT OR IGNORE INTO starts VALUES (?, ?)", (digest, text))
+            self._connection.execute("INSERT OR IGNORE INTO starts VALUES (?, ?)", (digest, text))
 
-    def start_of(self, entry: JournalEntry) -> tuple[float, Any]:
+    def read_start(self, entry: JournalEntry) -> tuple[float, Any]:
         """Return the target of a start, and its ``AbstainerStart.as_json``."""
         with suppress(ValueError, LookupError, TypeError, RecursionError):
             data = json.loads(entry.data or "")
             alpha, digest = float(data["alpha"]), data["start"]
             if digest is None:
                 return alpha, None
-            (text,) = self._file.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
+            (text,) = self._connection.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
             if digest_of(text) == digest:
                 return alpha, json.loads(text)
         raise self.unreadable(entry, "a start that was never written")
@@ -128,7 +127,7 @@ class Journal(JournalFile):
         """Return the entries of an answer, its decision first. ``id`` may be its ref."""
         entries = list(self._entries("WHERE id = ? AND id <> '' ORDER BY seq", id))  # so that by_id is used
         if not entries:
-            row = self._file.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
+            row = self._connection.execute("SELECT id FROM journal WHERE ref = ?", (id,)).fetchone()
             return [] if row is None else self.entries_of(row[0])
         kinds = [entry.kind for entry in entries]
         if kinds[0] not in (DECIDE, SHOWN) or len(set(kinds)) < len(kinds):
@@ -137,15 +136,15 @@ class Journal(JournalFile):
 
     def open_audits(self, limit: int, offset: int) -> tuple[int, list[JournalEntry]]:
         """Return how many audited answers have neither feedback nor a withdrawal, and some, oldest first."""
-        (total,) = self._file.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
+        (total,) = self._connection.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
         return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
 
     def note(self, name: str, value: str) -> str | None:
         """Store a value in ``meta`` under a name, and return the previous one, or None."""
-        row = self._file.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         if row != (value,):
-            self._begin()
-            self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+            self.begin_transaction()
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
             self.commit()
         return row and str(row[0])
 
@@ -154,17 +153,10 @@ class Journal(JournalFile):
 
         A change of a page that the file already has would succeed on a full disk.
         """
-        self._begin()
-        self._file.execute("INSERT INTO meta VALUES ('room', zeroblob(65536))")
-        self._file.execute("DELETE FROM meta WHERE name = 'room'")
+        self.begin_transaction()
+        self._connection.execute("INSERT INTO meta VALUES ('room', zeroblob(65536))")
+        self._connection.execute("DELETE FROM meta WHERE name = 'room'")
         self.commit()
-
-    def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
-        for row in self._file.execute(f"SELECT {COLUMNS} FROM journal {condition}", values):
-            entry = JournalEntry._make(row)
-            if not is_valid(entry):
-                raise self.unreadable(entry, f"{quote(row)} found, which was never written")
-            yield entry
 
     def sums(self, key: str | None = None) -> JournalSums:
         """Return the sums over all answers that were decided on; or, with a key, those it showed in shadow mode.
@@ -173,8 +165,8 @@ class Journal(JournalFile):
         """
         sums, latest = self._sums.get(key, JournalSums()), self.last_seq()
         if latest > sums.seq:
-            query = _SUMS.format(_OF_GATE if key is None else _OF_SHADOW)
-            added = self._file.execute(query, {"since": sums.seq, "key": key}).fetchone()
+            query = _SUMS.format(_GATE_ENTRIES if key is None else _SHADOW_ENTRIES)
+            added = self._connection.execute(query, {"since": sums.seq, "key": key}).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None
             sums = JournalSums(latest, *map(operator.add, sums[1:], added))
             if sums.answers or key is None:  # clients may ask for any number of keys that do not exist

@@ -15,7 +15,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLE
 from exaul.serving.journal import Journal, read_journal
 from exaul.serving.start import AbstainerStart
 
-ADDED = (  # figures of the starts of a key that add up
+SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
@@ -33,12 +33,12 @@ class KeyAbstainer(Abstainer):
         """Prepare; the first entry of a start sets the state."""
         self._journal, self._has_begun = journal, False
         self._earlier_figures = list[dict[str, float]]()
-        self.unsaved = 0  # entries since the last snapshot
+        self.unsaved_count = 0  # entries since the last snapshot
 
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""
         spans = [*self._earlier_figures, super().figures()]
-        figures = spans[-1] | {name: sum(span[name] for span in spans) for name in ADDED}
+        figures = spans[-1] | {name: sum(span[name] for span in spans) for name in SUMMED_FIGURES}
         observed = figures["observed"]
         figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
         unproven = figures["wrong"] + figures["audited"] - observed
@@ -52,17 +52,17 @@ class KeyAbstainer(Abstainer):
         if entry.kind == START:
             if self._has_begun:
                 self._earlier_figures.append(super().figures() | {"open": 0})  # its open answers are late
-            self._has_begun, self.unsaved = True, 0
-            alpha, start = self._journal.start_of(entry)
+            self._has_begun, self.unsaved_count = True, 0
+            alpha, start = self._journal.read_start(entry)
             config = replace(self._journal.config, alpha=alpha, key=entry.seq % 2**32)
             self._begin(config, AbstainerStart.of(config, start))
             return True
         if not self._has_begun:
             raise self._journal.unreadable(entry, f"key {quote(entry.key)} has no start")
         if entry.kind == SNAPSHOT:
-            self.unsaved = 0
+            self.unsaved_count = 0
             return _is_same(entry.data or "", self.summary())
-        self.unsaved += 1
+        self.unsaved_count += 1
         if entry.kind == DECIDE:
             assert entry.score is not None
             assert entry.probability is not None

@@ -5,7 +5,6 @@ import logging
 import math
 import shutil
 import sqlite3
-import threading
 import time
 from collections import OrderedDict
 from contextlib import suppress
@@ -17,7 +16,7 @@ from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry
-from exaul.serving.metrics import MOST_KEYS, ServiceMetrics
+from exaul.serving.prometheus import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
 LATEST, LATEST_KEYS = 100, 20  # decisions, and keys, that ``overview`` shows
@@ -28,11 +27,11 @@ TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
 
 
-log = logging.getLogger("exaul.serving")
+logger = logging.getLogger("exaul.serving")
 
 
 class Service(Abstainers):
-    """The Abstainers of one file, as a service needs them. All methods are thread-safe."""
+    """The Abstainers of one file, as a service needs them. One thread calls it, that of ``app``."""
 
     def __init__(
         self,
@@ -57,17 +56,18 @@ class Service(Abstainers):
         super().__init__(path, **configuration)
         self._folder = self.path.resolve().parent  # now: the process may change its folder
         self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
-        self.shadow, self._to_keep = shadow, texts or "audited"
-        keeps = self._to_keep == "all" or (self._to_keep == "audited" and self.configuration["audit"] is not None)
+        self.shadow, self._text_rule = shadow, texts or "audited"
+        keeps = self._text_rule == "all" or (
+            self._text_rule == "audited" and self.configuration["audit"] is not None
+        )
         has_old_texts = Path(f"{self.path}.texts").exists()  # which are still deleted in time
         self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old_texts else None
         self._ready_at = -math.inf  # when the file was last found usable
-        self.changes = 0  # decisions, feedback and withdrawals since the start
-        self._service_lock = threading.RLock()  # guards the fields of this class; taken before the lock of the file
+        self.change_count = 0  # decisions, feedback and withdrawals since the start
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
             self._note_use(entry.key)
-        self._latest = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
+        self._recent_texts = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
 
     def decide(
         self,
@@ -83,32 +83,32 @@ class Service(Abstainers):
 
         ``question`` and ``text``, the answer, are for the latest decisions, in memory, and for audits.
         """
-        with self._service_lock:
-            arguments = score, key, id, ref
-            decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
-            if text is not None:
-                self._keep_text(decision, AnswerText(question or "", text))
-            self.metrics.count_decision(key, score, decision.answer)
-            self._note_use(key)
-            self.changes += 1
+        arguments = score, key, id, ref
+        decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
+        if text is not None:
+            self._keep_text(decision, AnswerText(question or "", text))
+        self.metrics.count_decision(key, score, decision.answer)
+        self._note_use(key)
+        self.change_count += 1
         return decision
 
     def _keep_text(self, decision: AbstainerDecision, text: AnswerText) -> None:
-        if self._texts is not None and (self._to_keep == "all" or (decision.audit and self._to_keep == "audited")):
+        if self._texts is not None and (
+            self._text_rule == "all" or (decision.audit and self._text_rule == "audited")
+        ):
             try:
                 self._texts.add(decision.id, text)
             except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
-                log.error("a text for an audit cannot be kept: %s", error)
-        self._latest[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
-        if len(self._latest) > LATEST:
-            self._latest.popitem(last=False)
+                logger.error("a text for an audit cannot be kept: %s", error)
+        self._recent_texts[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
+        if len(self._recent_texts) > LATEST:
+            self._recent_texts.popitem(last=False)
 
     def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """Return how many audited answers have no verdict, and some, oldest first, as rows of ``overview``."""
-        with self._service_lock:
-            total, entries = self.open_audits(limit, offset)
-            texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
-            return total, list(map(self._row_of, entries, texts))
+        total, entries = self.open_audits(limit, offset)
+        texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
+        return total, list(map(self._row_of, entries, texts))
 
     def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
         """Return a decision, with its text and its outcome."""
@@ -132,18 +132,19 @@ class Service(Abstainers):
         for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
         ``decide``.
         """
-        with self._service_lock:
-            latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
-            keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
-            for row in keys:
-                row["fdr_interval"] = wilson_interval(row["fdr_observed"], row["observed"])
-            return {
-                "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
-                "fdr_limit": self.fdr_limit(),
-                "total": self.count_keys(),
-                "keys": keys,
-                "latest": [self._row_of(entry, self._latest.get(entry.id) if texts else None) for entry in latest],
-            }
+        latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
+        keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
+        for row in keys:
+            row["fdr_interval"] = wilson_interval(row["fdr_observed"], row["observed"])
+        return {
+            "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
+            "fdr_limit": self.fdr_limit(),
+            "total": self.count_keys(),
+            "keys": keys,
+            "latest": [
+                self._row_of(entry, self._recent_texts.get(entry.id) if texts else None) for entry in latest
+            ],
+        }
 
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
@@ -161,21 +162,20 @@ class Service(Abstainers):
         self, id: str, error: float | None, judges: bool = True
     ) -> tuple[str, JournalEntry | None, bool]:
         """Learn from feedback or a withdrawal, as ``Abstainers.record_outcome``, and count it."""
-        with self._service_lock:
-            outcome, decision, changed = result = super().record_outcome(id, error, judges)
-            if error is not None:
-                self.metrics.count_feedback(decision and decision.key, outcome, error)
-            if decision is not None and changed:
-                if self._texts is not None:
-                    with suppress(sqlite3.Error):  # as in ``_keep_text``
-                        self._texts.close_text(decision.id)
-                self._note_use(decision.key)
-                self.changes += 1
+        outcome, decision, changed = result = super().record_outcome(id, error, judges)
+        if error is not None:
+            self.metrics.count_feedback(decision and decision.key, outcome, error)
+        if decision is not None and changed:
+            if self._texts is not None:
+                with suppress(sqlite3.Error):  # as in ``_keep_text``
+                    self._texts.close_text(decision.id)
+            self._note_use(decision.key)
+            self.change_count += 1
         return result
 
     def delete_old_texts(self) -> None:
         """Delete old texts, as each new text and each verdict does."""
-        with self._service_lock, suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):
             if self._texts is not None:
                 self._texts.delete_old()
 

@@ -38,14 +38,14 @@ class AnswerTexts:
         file = path.with_name(f"{path.name}.texts")
         try:
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-            self._file = sqlite3.connect(file, timeout=0.1, check_same_thread=False, isolation_level=None)
-            self._file.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten
-            self._file.execute("PRAGMA journal_mode = TRUNCATE")  # and are in no other file either
-            self._file.execute(
+            self._connection = sqlite3.connect(file, timeout=0.1, check_same_thread=False, isolation_level=None)
+            self._connection.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten
+            self._connection.execute("PRAGMA journal_mode = TRUNCATE")  # and are in no other file either
+            self._connection.execute(
                 "CREATE TABLE IF NOT EXISTS texts"
                 " (id TEXT PRIMARY KEY, question TEXT NOT NULL, answer TEXT NOT NULL, judged REAL)"
             )
-            self._file.execute("CREATE INDEX IF NOT EXISTS by_time ON texts (judged)")
+            self._connection.execute("CREATE INDEX IF NOT EXISTS by_time ON texts (judged)")
             self.delete_old()
         except (OSError, sqlite3.Error) as error:
             raise BadInput(f"{file}: cannot be used ({error})") from error
@@ -53,28 +53,28 @@ class AnswerTexts:
     def add(self, id: str, text: AnswerText) -> None:
         """Keep the text of a decision, cut after LONGEST_KEPT characters each, and delete old texts."""
         query = "INSERT OR REPLACE INTO texts VALUES (?, ?, ?, NULL)"
-        self._file.execute(query, (id, *map(_storable, text)))
+        self._connection.execute(query, (id, *map(_storable, text)))
         self.delete_old()
 
     def of(self, id: str) -> AnswerText | None:
         """Return the text of a decision; None if it is not kept, or another program has the file."""
         with suppress(sqlite3.Error):
-            for row in self._file.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)):
+            for row in self._connection.execute("SELECT question, answer FROM texts WHERE id = ?", (id,)):
                 return AnswerText(*row)
         return None
 
     def close_text(self, id: str) -> None:
         """Note that a decision has its verdict, and delete old texts."""
-        self._file.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
+        self._connection.execute("UPDATE texts SET judged = ? WHERE id = ? AND judged IS NULL", (time.time(), id))
         self.delete_old()
 
     def delete_old(self) -> None:
         """Delete the texts whose verdicts are older than ``retain_days``."""
-        self._file.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain_seconds,))
+        self._connection.execute("DELETE FROM texts WHERE judged <= ?", (time.time() - self._retain_seconds,))
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._connection.close()
 
 
 def _storable(text: str) -> str:

@@ -129,8 +129,8 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(monkeypat
     used("state")
     with Abstainers("state") as abstainers:
         journal = abstainers._journal
-        pages = journal._file.execute("PRAGMA page_count").fetchone()[0]
-        journal._file.execute(f"PRAGMA max_page_count = {pages + 2}")
+        pages = journal._connection.execute("PRAGMA page_count").fetchone()[0]
+        journal._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         figures = []
         with pytest.raises(OSError, match="full"):  # noqa: PT012
             while len(figures) < 10_000:
@@ -280,7 +280,7 @@ def test_a_secret_seed_stays_secret():
 def test_a_new_file_is_for_its_owner():
     with Abstainers("state", **SMALL) as abstainers:
         abstainers.decide(0.5)
-        assert abstainers._journal._file.execute("PRAGMA synchronous").fetchone() == (1,)  # NORMAL
+        assert abstainers._journal._connection.execute("PRAGMA synchronous").fetchone() == (1,)  # NORMAL
         assert {file.name: file.stat().st_mode & 0o777 for file in Path().iterdir()} == dict.fromkeys(
             ("state", "state-wal", "state-shm"), 0o600
         )
@@ -371,7 +371,7 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(monkeypatch):
             if n % 20 == 0:
                 abstainers = Abstainers(learner, learner=learner, horizon=400, expires=25, audit=0.7, **SMALL)
                 abstainers.figures() if n else None
-                assert n == 0 or abstainers._loaded[""].unsaved < 3  # the snapshot was used
+                assert n == 0 or abstainers._loaded[""].unsaved_count < 3  # the snapshot was used
             score, which, chance = float(rng.random()), str(int(rng.integers(n + 1))), rng.random()
             assert abstainers.decide(score, id=str(n)) == alone.decide(score, id=str(n))
             if chance < 0.3:
@@ -392,7 +392,7 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(monkeypatch):
 def test_neither_a_new_key_nor_a_snapshot_takes_longer_in_a_large_file():
     """Count SQLite's instructions and the bytes of a snapshot, which depend on no machine."""
     with Abstainers("state", learner="answers", **SMALL) as abstainers:
-        file, steps = abstainers._journal._file, [0]
+        file, steps = abstainers._journal._connection, [0]
         file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
         instructions = []
         for key in range(1000):

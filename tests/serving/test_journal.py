@@ -293,7 +293,7 @@ exec(sys.argv[2])
 FORK = """
 os.fork() or sys.exit()
 os.wait()
-abstainers._journal._file.execute("SELECT * FROM meta WHERE value = ''").fetchone() or os._exit(1)
+abstainers._journal._connection.execute("SELECT * FROM meta WHERE value = ''").fetchone() or os._exit(1)
 """
 
 
@@ -469,7 +469,7 @@ def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
 
 def test_a_start_that_an_index_has_lost_is_an_error_of_the_file(tmp_path, monkeypatch):
     with Abstainers(tmp_path / "state") as abstainers:
-        monkeypatch.setattr("exaul.serving.abstainers.Abstainers._starts_of", lambda abstainers, key: [])
+        monkeypatch.setattr("exaul.serving.abstainers.Abstainers._start_entries", lambda abstainers, key: [])
         with pytest.raises(OSError, match="the start of key 'a' is not found; an index is damaged"):
             abstainers.decide(0.5, "a")
         monkeypatch.undo()

@@ -102,7 +102,7 @@ def test_a_text_that_cannot_be_kept_costs_no_decision(tmp_path, monkeypatch):
         half = service.decide(0.5, question="half a pair: \ud800", text="x" * 30_000).id
         _, (row,) = service.audits(1)
         assert (row["question"], row["text"][-7:], len(row["text"])) == ("half a pair: ?", "x [cut]", 20_000)
-        monkeypatch.setattr(service._texts, "add", lambda *_: service._texts._file.execute("no SQL"))
+        monkeypatch.setattr(service._texts, "add", lambda *_: service._texts._connection.execute("no SQL"))
         assert service.decide(0.5, question="", text="").audit
         assert service.open_audits(0)[0] == 2
         assert service.feedback(half, "up", judges=False) == "unaudited"  # whoever rates first gives no verdict

@@ -27,7 +27,7 @@ from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, Feedbac
 from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.settings import FALLBACK, Tokens
-from exaul.serving.metrics import ON_ERROR
+from exaul.serving.prometheus import ON_ERROR
 from exaul.serving.service import Service, decision_of, for_json
 
 PAGE = 100  # keys, or audits, in one reply
@@ -36,7 +36,7 @@ Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
 TEXT_SECONDS = 3600.0  # between deletions of old texts
 TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is not JSON
 
-log = logging.getLogger("exaul.serving")
+logger = logging.getLogger("exaul.serving")
 
 
 class TextConvertor(PathConvertor):
@@ -112,8 +112,8 @@ def app(
     state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     for kind in HANDLED:
         application.add_exception_handler(kind, reply_to_error)
-    _add_decisions(application, service)
-    _add_figures(application, service)
+    _add_deciding_routes(application, service)
+    _add_reading_routes(application, service)
     return application
 
 
@@ -132,7 +132,7 @@ def _accepted(outcome: str, success: str = "counted") -> Accepted:
     return Accepted(accepted=outcome == success, reason=outcome)
 
 
-def _add_decisions(application: FastAPI, service: Service) -> None:
+def _add_deciding_routes(application: FastAPI, service: Service) -> None:
     state = application.state
 
     def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
@@ -154,7 +154,7 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
         except OSError as error:
             if state.on_error == "refuse":
                 raise
-            log.error("decided without the journal: %s", error.strerror)
+            logger.error("decided without the journal: %s", error.strerror)
             state.metrics.failures.labels(state.on_error).inc()
             answer = state.on_error == "answer"
             return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")
@@ -182,9 +182,9 @@ def _add_decisions(application: FastAPI, service: Service) -> None:
         return _accepted(await state.call(service.withdraw, body.id), "withdrawn")
 
 
-def _add_figures(application: FastAPI, service: Service) -> None:
+def _add_reading_routes(application: FastAPI, service: Service) -> None:
     state, (page, policy) = application.state, read_page()
-    prefix, latest, lock = secrets.token_hex(8), ("", ""), asyncio.Lock()
+    tag_prefix, latest_overview, lock = secrets.token_hex(8), ("", ""), asyncio.Lock()
 
     @application.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
@@ -194,8 +194,8 @@ def _add_figures(application: FastAPI, service: Service) -> None:
     @application.get("/v1/keys", dependencies=[require("read")])
     async def keys(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        page = await state.call(service.all_keys, limit, offset)
-        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        listed_keys = await state.call(service.all_keys, limit, offset)
+        figures = [{"key": key} | await state.call(service.figures, key) for key in listed_keys]
         return {"total": await state.call(service.count_keys), "keys": for_json(figures)}
 
     @application.get("/v1/keys/{key:text}", dependencies=[require("read")], responses=error_responses(404))
@@ -220,15 +220,15 @@ def _add_figures(application: FastAPI, service: Service) -> None:
     @application.get("/v1/overview", dependencies=[require("read")])
     async def overview(request: Request) -> Response:
         """Return what the page shows: the keys used last, and the latest decisions. Its ETag changes with it."""
-        nonlocal latest
+        nonlocal latest_overview
         async with lock:  # once for all that wait for it
             texts = "audit" in request.state.scopes
-            tag = f'"{prefix}-{service.changes}-{int(texts)}"'
+            tag = f'"{tag_prefix}-{service.change_count}-{int(texts)}"'
             if tag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers={"ETag": tag})
-            if latest[0] != tag:
-                latest = tag, json.dumps(for_json(await state.call(service.overview, texts)))
-            return Response(latest[1], media_type="application/json", headers={"ETag": tag})
+            if latest_overview[0] != tag:
+                latest_overview = tag, json.dumps(for_json(await state.call(service.overview, texts)))
+            return Response(latest_overview[1], media_type="application/json", headers={"ETag": tag})
 
     @application.get("/metrics", dependencies=[require("metrics", "read")], responses={200: TEXT_REPLY})
     async def metrics() -> Response:

@@ -23,7 +23,9 @@ CONCURRENT = 8  # calls to the model
 
 
 @contextmanager
-def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], Any], Callable[[str, float], str]]]:
+def open_queue(
+    where: str, token_variable: str | None
+) -> Iterator[tuple[Callable[[int], Any], Callable[[str, float], str]]]:
     """Yield two functions for the open audits of a running service, or of the file of one that is stopped.
 
     ``page(offset)`` is ``Service.audits``, PAGE at a time; ``judge(id, error)`` gives a verdict, 1 if wrong, and
@@ -31,7 +33,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
 
     Args:
         where: address of the service, or its file.
-        token: environment variable that holds a token with the scope ``audit``, or None.
+        token_variable: environment variable that holds a token with the scope ``audit``, or None.
 
     Raises:
         BadInput: the service or the file cannot be used.
@@ -42,7 +44,7 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
             yield partial(service.audits, PAGE), service.feedback
         return
     address = as_address("where", where).removesuffix("/v1")  # as in the base URL of OpenAI's clients
-    headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token)) else {}
+    headers = {"Authorization": f"Bearer {key}"} if (key := read_key(token_variable)) else {}
     with httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS) as client:
 
         def exchange(method: str, *names: str, **options: Any) -> list[Any]:
@@ -64,19 +66,21 @@ def open_queue(where: str, token: str | None) -> Iterator[tuple[Callable[[int], 
         )
 
 
-async def errors_by_model(model: str, endpoint: str, key: str | None, rows: list[dict[str, Any]]) -> list[float]:
+async def errors_by_model(
+    model: str, endpoint: str, key_variable: str | None, rows: list[dict[str, Any]]
+) -> list[float]:
     """Return 1 for each answer that a model calls wrong, 0 for right, NaN if it does not say, fails or has no text.
 
     Args:
         model: that judges.
         endpoint: its address, up to ``/v1``.
-        key: environment variable that holds the endpoint's key, or None.
+        key_variable: environment variable that holds the endpoint's key, or None.
         rows: as in ``Service.audits``.
 
     Raises:
         BadInput: the endpoint cannot be asked, or fails for all rows with a text.
     """
-    upstream, limit = Upstream(endpoint, key, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
+    upstream, limit = Upstream(endpoint, key_variable, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
     failures = list[CompletionFailed]()
 
     async def judged(row: Mapping[str, Any]) -> float:

@@ -19,7 +19,7 @@ from exaul.serving.abstainer import as_error, as_score, as_text
 
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
-PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
+COMPLETION_PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 LONGEST_TEXT = 256  # characters of an id or a key
 
 
@@ -33,8 +33,8 @@ def _check_text(name: str, minimum: int, value: Any) -> str:
 def _check_new_id(value: Any) -> str:
     # else a client could decide on an answer of the gateway that is on its way
     id = _check_text("id", 1, value)
-    allowed = f"an id that does not begin as those of the gateway, {PREFIX}"
-    check_holds("id", value, not id.startswith(PREFIX), allowed)
+    allowed = f"an id that does not begin as those of the gateway, {COMPLETION_PREFIX}"
+    check_holds("id", value, not id.startswith(COMPLETION_PREFIX), allowed)
     return id
 
 

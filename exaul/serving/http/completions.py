@@ -41,13 +41,13 @@ def answer_of(completion: Body) -> tuple[str, str | None]:
     return "", "thoughts" if any(thought.strip() for thought in thoughts if isinstance(thought, str)) else "no_text"
 
 
-def form_of(mode: str, request: Body, fixed: Any) -> str:
+def form_of(mode: str, request: Body, value: Any) -> str:
     """Return how an answer to a request is withheld: text, refusal, json or error.
 
     Args:
-        mode: one of WITHHELD; ``auto`` is a refusal where the client parses JSON, else a text.
+        mode: one of WITHHELD_FORMS; ``auto`` is a refusal where the client parses JSON, else a text.
         request: of the client.
-        fixed: what ``json`` sends; where the client's schema refuses it, a refusal is sent.
+        value: what ``json`` sends; where the client's schema refuses it, a refusal is sent.
     """
     response_format: Any = request.get("response_format")
     kind = response_format.get("type") if isinstance(response_format, dict) else None
@@ -56,7 +56,7 @@ def form_of(mode: str, request: Body, fixed: Any) -> str:
     if mode == "json" and kind == "json_schema":
         with suppress(TypeError, LookupError, AttributeError, RecursionError):  # of an invalid schema
             schema = response_format["json_schema"]["schema"]
-            return "json" if len(json.dumps(schema)) <= LONGEST_SCHEMA and fits(fixed, schema) else "refusal"
+            return "json" if len(json.dumps(schema)) <= LONGEST_SCHEMA and fits(value, schema) else "refusal"
         return "refusal"
     return mode
 
@@ -83,18 +83,18 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def withheld(completion: Body, form: str, abstention: str, fixed: Any) -> dict[str, Any]:
+def withheld(completion: Body, form: str, abstention: str, value: Any) -> dict[str, Any]:
     """Return a completion with an abstention instead. Nothing but names, the time and counts is kept.
 
     Args:
         completion: of the model.
         form: text, refusal or json.
         abstention: the text or the refusal.
-        fixed: the value that ``json`` sends.
+        value: the value that ``json`` sends.
     """
     usage = completion.get("usage")
     counts = usage if isinstance(usage, dict) else {}
-    content = {"text": abstention, "json": json.dumps(fixed, ensure_ascii=False), "refusal": None}[form]
+    content = {"text": abstention, "json": json.dumps(value, ensure_ascii=False), "refusal": None}[form]
     message = {"role": "assistant", "content": content, "refusal": abstention if form == "refusal" else None}
     head = {name: completion[name] for name, kind in KEPT_FIELDS.items() if isinstance(completion.get(name), kind)}
     return head | {

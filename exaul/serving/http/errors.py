@@ -38,7 +38,7 @@ SECURITY_HEADERS = {  # of every reply; one that the application sets stays as i
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
-log = logging.getLogger("exaul.serving")
+logger = logging.getLogger("exaul.serving")
 
 
 class ErrorDetail(BaseModel):
@@ -83,7 +83,7 @@ class CompletionFailed(Exception):
     """A request without a completion for the client."""
 
     def __init__(
-        self, status: int, message: str, wait: float = 0, final: bool = True, /, exaul: Any = None, **fields: Any
+        self, status: int, message: str, wait: float = 0, final: bool = True, /, report: Any = None, **fields: Any
     ) -> None:
         """Store the reply.
 
@@ -92,13 +92,13 @@ class CompletionFailed(Exception):
             message: one sentence.
             wait: seconds of the header Retry-After; there is none if it is 0 or not finite.
             final: a retry would only ask the upstream again, so the reply advises against it.
-            exaul: field beside the error; there is none if it is None.
+            report: the field ``exaul`` beside the error; there is none if it is None.
             fields: replace those of ``error_body``.
         """
         super().__init__(message)
         self.status, self.body = status, error_body(status, message)
         self.body["error"] |= fields
-        self.body |= {} if exaul is None else {"exaul": exaul}
+        self.body |= {} if report is None else {"exaul": report}
         self.headers = {"Retry-After": str(math.ceil(wait))} if 0 < wait < math.inf else {}
         self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
 
@@ -121,7 +121,7 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
             return Response(json.dumps(error.body), error.status, error.headers, "application/json")
         case RecursionError():
             return error_reply(400, "the body is nested too deeply")
-    log.error("the journal cannot be used: %s", getattr(error, "strerror", error))
+    logger.error("the journal cannot be used: %s", getattr(error, "strerror", error))
     request.app.state.metrics.failures.labels("refuse").inc()
     return error_reply(503, "the journal cannot be used; repeat the request later")
 

@@ -25,10 +25,10 @@ from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
-from exaul.serving.http.bodies import LONGEST_TEXT, PREFIX
+from exaul.serving.http.bodies import COMPLETION_PREFIX, LONGEST_TEXT
 from exaul.serving.http.errors import CompletionFailed, error_reply
 from exaul.serving.http.handover import Handover
-from exaul.serving.http.settings import FALLBACK, WITHHELD, GatewayFlags
+from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
@@ -45,7 +45,7 @@ prompt_cache_options prompt_cache_retention reasoning_effort response_format saf
 stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity
 web_search_options"""
 
-log = logging.getLogger("exaul.serving")
+logger = logging.getLogger("exaul.serving")
 
 
 # a completion of a model, and what the client is told of the decision: at least ``answer``, whether it is shown
@@ -110,11 +110,11 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
 async def warnings_of(flags: GatewayFlags) -> list[str]:
     """Ask each model a question. Return a sentence for each that does not answer, or whose answer has no score."""
-    second, address = flags.second
+    second_model, address = flags.fallback_target
     endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
-    if second:
+    if second_model:
         fallback = address, flags.fallback_key_variable
-        endpoints.append((*(fallback if address else endpoints[0][:2]), second))
+        endpoints.append((*(fallback if address else endpoints[0][:2]), second_model))
     return [text for endpoint in endpoints if (text := await _warning_of(flags, *endpoint))]
 
 
@@ -167,7 +167,7 @@ def checked_request(
     count = len(messages) if isinstance(messages := body.get("messages"), list) else 0
     check_holds("messages", count, count <= MOST_MESSAGES, f"at most {MOST_MESSAGES}")
     check_holds("metadata", metadata, metadata is None or isinstance(metadata, dict), "an object")
-    key, ref = _text_of(headers, KEY_HEADER, ""), _text_of(headers, REF_HEADER, (metadata or {}).get(REF))
+    key, ref = _header_text(headers, KEY_HEADER, ""), _header_text(headers, REF_HEADER, (metadata or {}).get(REF))
     if flags.key == "header":
         check_holds(KEY_HEADER, key, as_text(KEY_HEADER, key) in keys, "a header with one of the service's keys")
     elif key:
@@ -181,14 +181,14 @@ def checked_request(
     if ref is not None:
         check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
-    check_known(WITHHELD_HEADER, (mode,), WITHHELD)
+    check_known(WITHHELD_HEADER, (mode,), WITHHELD_FORMS)
     if mode == "json" and not flags.withheld_json:
         raise BadInput(f"{WITHHELD_HEADER}: 'json' found; this service has no JSON to reply with (--withheld-json)")
-    id = PREFIX + secrets.token_hex(16)
-    return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.fixed))
+    id = COMPLETION_PREFIX + secrets.token_hex(16)
+    return ChatRequest(body, headers, key, id, ref, completions.form_of(mode, body, flags.withheld_value))
 
 
-def _text_of(headers: ClientHeaders, name: str, default: Any) -> Any:
+def _header_text(headers: ClientHeaders, name: str, default: Any) -> Any:
     try:
         return headers[name].encode("latin-1").decode() if name in headers else default  # as Starlette decoded it
     except UnicodeDecodeError:
@@ -204,15 +204,15 @@ class Gateway:
 
     def __init__(self, state: State, flags: GatewayFlags) -> None:
         """Take the state of the application, whose service decides. ``BadInput`` as in ``add_gateway``."""
-        self._flags, self._state, secured = flags, state, state.tokens is not None
-        self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, secured)
+        self._flags, self._state, is_secured = flags, state, state.tokens is not None
+        self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, is_secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = state.service.shadow
-        self._refs = set[str]()  # refs of requests in progress
-        self.second, address = flags.second  # a second model
+        self._refs_in_progress = set[str]()
+        self.second_model, address = flags.fallback_target
         self._fallback, self._handover = self.upstream, None
         state.closing.append(self.upstream.close)
-        if address and self.second:  # which has a key apart from the clients'
+        if address and self.second_model:  # which has a key apart from the clients'
             self._fallback = Upstream(address, flags.fallback_key_variable, flags.upstream_timeout, True)
             state.closing.append(self._fallback.close)
         elif address:
@@ -223,39 +223,39 @@ class Gateway:
         """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
         if chat.ref is None:
             return await self._complete(chat)
-        if chat.ref in self._refs:
+        if chat.ref in self._refs_in_progress:
             raise _refused_ref()
-        self._refs.add(chat.ref)
+        self._refs_in_progress.add(chat.ref)
         try:
             with suppress(OSError):  # then the decision will fail, too
                 if await self._state.call(self._state.service.entries_of, chat.ref):
                     raise _refused_ref()
             return await self._complete(chat)
         finally:
-            self._refs.remove(chat.ref)
+            self._refs_in_progress.remove(chat.ref)
 
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion: the second model's if the first model's answer alone is withheld."""
         flags = self._flags
-        completion, exaul = await self._ask(chat, self.upstream)
-        hands_over = not exaul["answer"] and exaul.get("decided", True)
-        if self.second and hands_over:
-            body, key = chat.body | {"model": self.second}, f"{chat.key}{FALLBACK}"
-            second_chat = chat._replace(body=body, key=key, id=PREFIX + secrets.token_hex(16))
+        completion, report = await self._ask(chat, self.upstream)
+        hands_over = not report["answer"] and report.get("decided", True)
+        if self.second_model and hands_over:
+            body, key = chat.body | {"model": self.second_model}, f"{chat.key}{FALLBACK}"
+            second_chat = chat._replace(body=body, key=key, id=COMPLETION_PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
                 reply, decision = await self._ask(second_chat, self._fallback)
                 if decision["answer"]:
-                    chat, completion, exaul = second_chat, reply, decision | {"fallback": self.second}
-        exaul = {"id": chat.id, "ref": chat.ref} | exaul
+                    chat, completion, report = second_chat, reply, decision | {"fallback": self.second_model}
+        report = {"id": chat.id, "ref": chat.ref} | report
         if self._handover and hands_over:
-            answer = completion["choices"][0]["message"]["content"]
-            fields = {"question": completions.conversation_of(chat.body), "answer": answer, "score": exaul["score"]}
-            exaul["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | fields)
-        if not exaul["answer"]:
+            text = completion["choices"][0]["message"]["content"]
+            fields = {"question": completions.conversation_of(chat.body), "answer": text, "score": report["score"]}
+            report["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | fields)
+        if not report["answer"]:
             if chat.form == "error":
-                raise CompletionFailed(400, flags.abstention, exaul=exaul, code="content_policy_violation")
-            completion = completions.withheld(completion, chat.form, flags.abstention, flags.fixed)
-        return completion | {"id": chat.id, "exaul": exaul}
+                raise CompletionFailed(400, flags.abstention, report=report, code="content_policy_violation")
+            completion = completions.withheld(completion, chat.form, flags.abstention, flags.withheld_value)
+        return completion | {"id": chat.id, "exaul": report}
 
     async def _ask(self, chat: ChatRequest, upstream: Upstream) -> Gated:
         """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
@@ -270,7 +270,7 @@ class Gateway:
         except CompletionFailed as failure:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
             if not isinstance(failure, BodyRefused):  # else it is the client's request
-                log.warning("model %s: %s", shorten(join_lines(str(request["model"]))), failure)
+                logger.warning("model %s: %s", shorten(join_lines(str(request["model"]))), failure)
             raise
         text, reason = completions.answer_of(completion)
         if not reason:  # the shown text is the scored one, without thoughts
@@ -287,14 +287,14 @@ class Gateway:
         except BadInput:  # somebody used the id or the ref while the model was asked
             raise _refused_ref() from None
         except OSError as error:
-            log.error("the journal cannot be used: %s", error.strerror)
+            logger.error("the journal cannot be used: %s", error.strerror)
             on_error = "answer" if self._shadow else self._state.on_error
             self._state.metrics.failures.labels(on_error).inc()
             if on_error == "refuse":
                 raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
-        exaul = {"score": score} | decision._asdict()
-        return completion, exaul | ({"shadow": True} if self._shadow else {})
+        report = {"score": score} | decision._asdict()
+        return completion, report | ({"shadow": True} if self._shadow else {})
 
     async def _score(
         self, chat: ChatRequest, request: Any, completion: Any, upstream: Upstream
@@ -316,12 +316,13 @@ class Gateway:
             reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer
             reason, trouble = "score_failed", type(error).__name__
-        log.warning("an answer has no score: %s", trouble)
+        logger.warning("an answer has no score: %s", trouble)
         return math.nan, reason
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision, and withdraw it on cancellation: nobody will read the answer."""
-        arguments = score, chat.key, chat.id, chat.ref, bool(self.second)  # of two answers, ref names the shown one
+        only_shown = bool(self.second_model)  # of two answers, ref names the shown one
+        arguments = score, chat.key, chat.id, chat.ref, only_shown
         question = completions.conversation_of(chat.body)
         task = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))
         try:
@@ -337,18 +338,18 @@ class Gateway:
         try:
             await self._state.call(self._state.service.withdraw, id)
         except OSError as error:
-            log.error("a decision could not be withdrawn: %s", error.strerror)
+            logger.error("a decision could not be withdrawn: %s", error.strerror)
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> Gated:
         self._state.metrics.undecided.labels(chat.key, reason).inc()
         is_shown = self._shadow or rule == "answer"
-        exaul = {"decided": False, "answer": is_shown, "reason": reason}
+        report = {"decided": False, "answer": is_shown, "reason": reason}
         if rule == "error" and not is_shown:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")
             message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
-            details = {"id": chat.id, "ref": chat.ref} | exaul
-            raise CompletionFailed(status, message, exaul=details, code="undecided")
-        return completion, exaul
+            details = {"id": chat.id, "ref": chat.ref} | report
+            raise CompletionFailed(status, message, report=details, code="undecided")
+        return completion, report
 
 
 class GatedReply(Response):
@@ -356,7 +357,7 @@ class GatedReply(Response):
 
     def __init__(self, gateway: Gateway, chat: ChatRequest) -> None:
         super().__init__()
-        self._gateway, self._chat, self._started = gateway, chat, False
+        self._gateway, self._chat, self._has_started = gateway, chat, False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reply with the completion, or with an error."""
@@ -366,9 +367,9 @@ class GatedReply(Response):
             completion, has_left = await _unless_left(self._gateway.complete(chat), receive, wait)
         except CompletionFailed as failure:
             failure.headers |= self._decision_headers(failure.body)
-            if not self._started:
+            if not self._has_started:
                 raise
-            await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", last=True)
+            await self._send_event(send, f"data: {json.dumps(failure.body)}\n\n", is_last=True)
             return
         if has_left:
             if completion is not None and completion["exaul"].get("decided", True):
@@ -378,26 +379,26 @@ class GatedReply(Response):
             with_usage = isinstance(options, dict) and options.get("include_usage") is True
             for chunk in completions.chunks(completion, with_usage):
                 await self._send_event(send, f"data: {json.dumps(chunk)}\n\n")
-            await self._send_event(send, "data: [DONE]\n\n", last=True)
+            await self._send_event(send, "data: [DONE]\n\n", is_last=True)
         else:
             reply = Response(json.dumps(completion), 200, self._decision_headers(completion), "application/json")
             await reply(scope, receive, send)
 
-    async def _send_event(self, send: Send, text: str, last: bool = False) -> None:
-        if not self._started:  # the head may go out before the decision, and has the id alone
-            self._started = True
+    async def _send_event(self, send: Send, text: str, is_last: bool = False) -> None:
+        if not self._has_started:  # the head may go out before the decision, and has the id alone
+            self._has_started = True
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-            if not self._gateway.second:  # else the id may be that of the second answer
+            if not self._gateway.second_model:  # else the id may be that of the second answer
                 headers.append((b"x-exaul-id", self._chat.id.encode()))
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": text.encode(), "more_body": not last})
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": not is_last})
 
     def _decision_headers(self, body: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers that say what was decided."""
-        exaul = body.get("exaul", {})
-        values = {name: json.dumps(exaul[name]) for name in ("answer", "score") if name in exaul}
+        report = body.get("exaul", {})
+        values = {name: json.dumps(report[name]) for name in ("answer", "score") if name in report}
         key = self._chat.key.encode().decode("latin-1")  # as Starlette encodes it
-        values |= {"id": exaul.get("id", self._chat.id), "key": key}
+        values |= {"id": report.get("id", self._chat.id), "key": key}
         return {f"x-exaul-{name}": value for name, value in values.items()}
 
 

@@ -21,7 +21,7 @@ BODY_SECONDS = 10.0  # from the head until the body is complete
 LINGER_SECONDS = 2.0  # after an error, what the client still sends is dropped, so that it reads the reply
 OPEN = {"/", "/healthz", "/readyz", "/openapi.json"}  # paths that need no token
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-log = logging.getLogger("exaul.serving")
+logger = logging.getLogger("exaul.serving")
 
 
 class Guard:
@@ -71,8 +71,8 @@ class Guard:
             return messages.pop() if messages else await receive()
 
         try:
-            state["scopes"], state["key"] = self._check(scope, headers)
-            if messages := await _read(receive):  # else the client is gone
+            state["scopes"], state["key"] = self._grant_of(scope, headers)
+            if messages := await _read_body(receive):  # else the client is gone
                 await self._application(scope, next_message, reply)
         except HTTPException as error:  # of this file: the application replies to its own
             await refuse(error.status_code, error.detail, unread=True)
@@ -80,10 +80,10 @@ class Guard:
             await refuse(503, "The server was stopped before the reply was complete.")
         except Exception as error:
             frames = "".join(traceback.format_tb(error.__traceback__))  # the text may quote a body: it is left out
-            log.error("%s in the application:\n%s", type(error).__name__, frames)
+            logger.error("%s in the application:\n%s", type(error).__name__, frames)
             await refuse(500, "The server failed; its log has the details.")
 
-    def _check(self, scope: Scope, headers: Headers) -> Grant:
+    def _grant_of(self, scope: Scope, headers: Headers) -> Grant:
         """Return what the request may do; raise HTTPException if it is refused."""
         if self._hosts is not None and re.sub(r":\d*$", "", headers.get("host", "")).lower() not in self._hosts:
             raise HTTPException(421, f"The Host header must be {' or '.join(sorted(self._hosts))}.")
@@ -103,7 +103,7 @@ class Guard:
         return grant
 
 
-async def _read(receive: Receive) -> list[Message]:
+async def _read_body(receive: Receive) -> list[Message]:
     """Return the body as one message, or nothing if the client disconnects."""
     body, has_more = bytearray(), True
     try:

@@ -26,14 +26,14 @@ from exaul.llm.endpoint import as_address, check_variable
 from exaul.llm.scores import scorer_of
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # in the Host header
-WITHHELD = "auto", "text", "refusal", "json", "error"  # forms of a withheld answer
+WITHHELD_FORMS = "auto", "text", "refusal", "json", "error"  # forms of a withheld answer
 RULES = "answer", "abstain", "error"  # for what is not decided
-KEYS = "fixed", "token", "model", "header"
+KEY_SOURCES = "fixed", "token", "model", "header"
 MOST_SAMPLES = 64
 SCOPES = "ask", "decide", "feedback", "read", "metrics", "keys", "audit", "pass"
 FALLBACK = "/fallback"  # after the name of a key: the learner of the second model's answers
-VARIABLE = "env:"  # prefix of the name of an environment variable
-log = logging.getLogger("exaul.serving")
+VARIABLE_PREFIX = "env:"  # prefix of the name of an environment variable
+logger = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")
 
 
@@ -138,19 +138,19 @@ class GatewayFlags(Configuration):
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             check_variable(flag, getattr(self, flag), is_set=True)
-        if not self.second[1] and self.fallback_key_variable:
+        if not self.fallback_target[1] and self.fallback_key_variable:
             raise BadInput("fallback: an address is missing; --fallback-key-variable requires one")
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
         scorer_of(self.score)
         rules = {"undecided": RULES, "tools": RULES[:2], "without_score": RULES}
-        for name, words in ({"withheld": WITHHELD, "key": KEYS} | rules).items():
+        for name, words in ({"withheld": WITHHELD_FORMS, "key": KEY_SOURCES} | rules).items():
             check_known(name, (getattr(self, name),), words)
         check_holds("abstention", self.abstention, bool(self.abstention.strip()), "a text")
         if self.withheld == "json" and self.withheld_json is None:
             raise BadInput("withheld_json: missing; --withheld json requires it")
         try:
-            self.fixed  # noqa: B018  # it is checked
+            self.withheld_value  # noqa: B018  # it is checked
         except ValueError:
             raise BadInput(f"withheld_json: {quote(self.withheld_json)} found; it must be JSON") from None
         if self.key == "model" and not self.models:
@@ -159,7 +159,7 @@ class GatewayFlags(Configuration):
             )
 
     @property
-    def second(self) -> tuple[str, str]:
+    def fallback_target(self) -> tuple[str, str]:
         """The second model and the address of its endpoint; empty: no second model, or the endpoint of the first.
 
         An address without a model is a program's, which gets withheld answers. ``BadInput``: it is invalid.
@@ -173,7 +173,7 @@ class GatewayFlags(Configuration):
         return name, as_address("fallback", f"http{address}") if address else ""
 
     @property
-    def fixed(self) -> Any:
+    def withheld_value(self) -> Any:
         """The value of ``withheld_json``; None if there is none. ``ValueError``: it is not JSON."""
         return None if self.withheld_json is None else json.loads(self.withheld_json)
 
@@ -226,9 +226,9 @@ class Tokens:
         """Read the tokens again. If that is not possible, the old ones stay, and the log says why."""
         try:
             self._grants = _read_tokens(self._source)
-            log.warning("%d tokens are read again", len(self._grants))
+            logger.warning("%d tokens are read again", len(self._grants))
         except BadInput as error:
-            log.error("the tokens stay as they were: %s", error)
+            logger.error("the tokens stay as they were: %s", error)
 
     def grant_of(self, token: str) -> Grant:
         """Return what a token allows, nothing if it is unknown, in a time that does not depend on it."""
@@ -241,7 +241,7 @@ class Tokens:
 
 def _read_tokens(source: str) -> dict[bytes, Grant]:
     tokens: dict[bytes, Grant] = {}
-    for number, line in enumerate(_text_of(source).splitlines(), 1):
+    for number, line in enumerate(_read_source(source).splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         where, parts = f"{source}, line {number}", line.split()
@@ -263,16 +263,16 @@ def _read_tokens(source: str) -> dict[bytes, Grant]:
     return tokens
 
 
-def _text_of(source: str) -> str:
-    if source.startswith(VARIABLE):
-        name = source.removeprefix(VARIABLE)
+def _read_source(source: str) -> str:
+    if source.startswith(VARIABLE_PREFIX):
+        name = source.removeprefix(VARIABLE_PREFIX)
         if name not in os.environ:
             raise BadInput(f"tokens: the environment variable {name} is not set")
         return os.environ[name]
     try:
         path = Path(source)
         if path.stat().st_mode & 0o007:
-            log.warning("%s: all users of this machine can read the tokens; chmod 600 changes that", source)
+            logger.warning("%s: all users of this machine can read the tokens; chmod 600 changes that", source)
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{source}: it must be UTF-8") from error

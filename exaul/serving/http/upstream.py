@@ -35,35 +35,35 @@ class BodyRefused(CompletionFailed, CallRefused):
 class Upstream:
     """Calls to one endpoint. Nothing is retried, and redirects are not followed."""
 
-    def __init__(self, url: str, key_variable: str | None, timeout: float, secured: bool) -> None:
+    def __init__(self, url: str, key_variable: str | None, timeout: float, is_secured: bool) -> None:
         """Prepare; connect at the first call.
 
         Args:
             url: address of the endpoint, up to ``/v1``.
             key_variable: environment variable that holds the key, or None.
             timeout: seconds per call.
-            secured: whether the clients' credentials are for this service, so that the endpoint must not get them.
+            is_secured: whether clients' credentials are for this service, so that the endpoint must not get them.
 
         Raises:
             BadInput: the key or a proxy of the environment is invalid.
         """
         self._url, self._key = url, read_key(key_variable)
         self._secret = self._key if self._key and len(self._key) >= SECRET else ""  # which some endpoints repeat
-        self._secured, self._client = secured, BoundedClient(timeout)
+        self._is_secured, self._client = is_secured, BoundedClient(timeout)
         self._calls, self._json_lock = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
-    async def complete(self, request: Body, headers: ClientHeaders, waits: bool = False) -> dict[str, Any]:
+    async def complete(self, request: Body, headers: ClientHeaders, may_wait: bool = False) -> dict[str, Any]:
         """Return the completion for a request. It has one choice, whose message has a text, parts or no content.
 
         Args:
             request: the body.
             headers: of the client.
-            waits: wait if there are too many calls, as for a request that was accepted.
+            may_wait: wait if there are too many calls, as for a request that was accepted.
 
         Raises:
             CompletionFailed: there is no completion, or there are too many calls.
         """
-        completion = await self._send("/chat/completions", headers, waits, request)
+        completion = await self._send("/chat/completions", headers, may_wait, request)
         match completion:  # of several choices, only one would be decided
             case {"choices": [{"message": {**message}}]} if isinstance(message.get("content") or "", str | list):
                 return dict(completion)
@@ -72,7 +72,7 @@ class Upstream:
 
     async def reply(self, headers: ClientHeaders, body: Body, sample: int = 0) -> Reply:
         """Return the reply to a scorer's body. Each call is a new one, whatever ``sample`` is."""
-        return scored_reply(await self.complete(body, headers, waits=True))
+        return scored_reply(await self.complete(body, headers, may_wait=True))
 
     async def models(self, headers: ClientHeaders, name: str = "") -> Any:
         """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is no reply."""
@@ -81,7 +81,7 @@ class Upstream:
     async def forward(self, method: str, path: str, query: str, headers: ClientHeaders, content: bytes) -> Response:
         """Return the reply to a request for another route, whatever its status. ``CompletionFailed``: no reply."""
         target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
-        response = await self._exchange(method, target, headers, content=content or None)
+        response = await self.exchange(method, target, headers, content=content or None)
         kind = response.headers.get("content-type")
         if response.status_code >= 600 or not (kind or "").isascii():  # no server may send these
             raise CompletionFailed(502, "the upstream's reply has an invalid status or Content-Type")
@@ -93,11 +93,11 @@ class Upstream:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _send(self, path: str, headers: ClientHeaders, waits: bool = False, body: Any = None) -> Any:
+    async def _send(self, path: str, headers: ClientHeaders, may_wait: bool = False, body: Any = None) -> Any:
         """Return the value in a reply that is a success."""
         # not by httpx2, which refuses NaN and lone surrogates
         method, content = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
-        response = await self._exchange(method, path, headers, waits, content)
+        response = await self.exchange(method, path, headers, may_wait, content)
         raw = response.content
         if not response.is_success:
             raise self._failure(response.status_code, response.headers.get("Retry-After", ""), raw)
@@ -109,18 +109,18 @@ class Upstream:
         except (ValueError, RecursionError):
             raise CompletionFailed(502, "the upstream's reply is not JSON") from None
 
-    async def _exchange(
-        self, method: str, path: str, headers: ClientHeaders, waits: bool = False, content: bytes | None = None
+    async def exchange(
+        self, method: str, path: str, headers: ClientHeaders, may_wait: bool = False, content: bytes | None = None
     ) -> httpx2.Response:
         """Return the response to a request, whatever its status is; ``content`` is JSON."""
         if {".", ".."} & set(path.partition("?")[0].split("/")):
             raise CompletionFailed(404, "no such path")
-        if self._calls.locked() and not waits:
+        if self._calls.locked() and not may_wait:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
         fields: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
         if self._key is not None:
             fields["Authorization"] = f"Bearer {self._key}"
-        elif not self._secured:
+        elif not self._is_secured:
             fields |= {name: headers[name].encode("latin-1") for name in CREDENTIALS if name in headers}
         try:
             async with self._calls:
@@ -134,10 +134,10 @@ class Upstream:
         except httpx2.HTTPError:
             raise CompletionFailed(502, "the upstream did not reply: no connection") from None
 
-    def _failure(self, status: int, wait: str, body: bytes) -> CompletionFailed:
+    def _failure(self, status: int, retry_header: str, body: bytes) -> CompletionFailed:
         """Return the failure of a reply, with the endpoint's error where it is in OpenAI's form."""
         message, fields = f"the upstream replied with status {status}", dict[str, Any]()
-        if status in UNAUTHORIZED and (self._key is not None or self._secured):
+        if status in UNAUTHORIZED and (self._key is not None or self._is_secured):
             # the client has no part in it; messages may quote parts of the key
             return CompletionFailed(502, f"{message}: it refused the gateway's key")
         with suppress(ValueError, RecursionError):  # a long one would hold up all clients
@@ -145,7 +145,7 @@ class Upstream:
         if not 400 <= status < 600:
             return CompletionFailed(502, message, **fields)
         kind = BodyRefused if status in REFUSED else CompletionFailed
-        return kind(status, message, retry_after(wait), False, **fields)
+        return kind(status, message, retry_after(retry_header), False, **fields)
 
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is not JSON."""

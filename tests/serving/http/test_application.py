@@ -194,7 +194,7 @@ FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "
 
 def break_file(client, fault):
     """Break the file under a running service; return what repairs it, or None."""
-    path, connection = client.app.state.service.path, client.app.state.service._journal._file
+    path, connection = client.app.state.service.path, client.app.state.service._journal._connection
     if fault == "full":
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from exaul.serving import metrics
+from exaul.serving import prometheus
 from tests.serving.http.apps import CONFIGURATION, answered
 
 RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
@@ -71,7 +71,7 @@ def test_any_key_is_one_label(client):
 
 
 def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(opened, monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_KEYS", 3)
+    monkeypatch.setattr(prometheus, "MOST_KEYS", 3)
     for start in range(2):
         with opened(**CONFIGURATION) as client:
             for n in range(8) if start == 0 else reversed(range(8)):

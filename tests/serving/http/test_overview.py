@@ -17,7 +17,7 @@ def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
     overview = service.overview
 
     def slow_overview(texts):
-        computed.append(service.changes)
+        computed.append(service.change_count)
         time.sleep(0.1)
         return overview(texts)
 

@@ -113,7 +113,7 @@ def test_rate_an_answer(tmp_path, serve, browser):
     assert 304 in statuses
 
     # rated elsewhere: the page has not seen it yet, since this changes nothing that it waits for
-    service.changes -= 1
+    service.change_count -= 1
     service.feedback(foreign, "up")
     browser.evaluate(click("Wrong", foreign))
     browser.wait(f"{row(foreign)}.innerText.includes('repeated')")

@@ -103,23 +103,23 @@ class JournalFile:
         A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
         a reader may wrongly be the last, since a process that copies its own file loses its locks on it.
         """
-        reads_only = self._lock is None
-        if not self._absolute.stat().st_size and self._wal.exists() and self._wal.stat().st_size:
-            raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
-        if not reads_only and not self._absolute.stat().st_size:
-            return None
+        reads_only, ending = self._lock is None, None
         is_in_use = reads_only and is_locked(self._absolute)  # and may change while it is read
+        is_alone = not self._wal.exists()  # checked now, since SQLite creates FILE-wal
+        has_no_wal = is_alone or not self._wal.stat().st_size
+        if not self._absolute.stat().st_size:
+            if not has_no_wal:
+                raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
+            if not reads_only:
+                return None
         if not is_in_use:
             check_wal(self._wal)
-        is_alone, ending = not self._wal.exists(), None  # checked now, since SQLite creates FILE-wal
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
-        is_bare = (is_alone or not self._wal.stat().st_size) and is_in_wal_mode(self._absolute)
+        is_bare = has_no_wal and is_in_wal_mode(self._absolute)
         if not (is_alone or is_in_use):
             self._connect("mode=ro&immutable=1")  # the file without FILE-wal
-            try:
+            with closing(self._connection):
                 ending = self._read_ending()
-            finally:
-                self._connection.close()
         is_writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
         mode = "mode=rw" if reads_only and is_writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(mode if is_alone else "mode=ro")

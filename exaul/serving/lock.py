@@ -25,7 +25,7 @@ def lock_file(path: Path) -> BinaryIO:
         OSError: it cannot be opened.
     """
     with _locks_lock:
-        if path.exists() and _is_locked_here(path):
+        if path.exists() and is_locked_here(path):
             raise BadInput(f"{path}: is in use by this process")
         # others must not read a new file: whoever knows its seed can compute the draws
         handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
@@ -41,7 +41,7 @@ def lock_file(path: Path) -> BinaryIO:
 
 def is_locked(path: Path) -> bool:
     """Return whether this or another process has a file open to change it."""
-    if _is_locked_here(path):
+    if is_locked_here(path):
         return True
     with path.open("rb") as handle:
         try:
@@ -51,7 +51,8 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def _is_locked_here(path: Path) -> bool:
+def is_locked_here(path: Path) -> bool:
+    """Return whether this process has a file open to change it."""
     status = path.stat()
     handle = _locks.get((status.st_dev, status.st_ino))
     return handle is not None and not handle.closed

@@ -17,6 +17,8 @@ from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import AbstainersConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
+from exaul.serving.lock import is_locked_here
+from exaul.serving.wal import is_in_wal_mode
 
 _grid = cache(partial(logit_grid, ARMS, np.empty(0)))  # thousands of Abstainers share it
 
@@ -98,6 +100,9 @@ def explain_cold_start(config: AbstainersConfiguration, source: Records | str | 
 
 def read_start_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
+    path = Path(str(log).partition(":")[0]) if isinstance(log, (str, Path)) else None
+    if path and path.is_file() and (is_locked_here(path) or is_in_wal_mode(path)):
+        raise BadInput(f"warm_start: {path} is a journal; exaul journal export {path} LOG writes the log of one")
     try:
         return read_log(log, layout)
     except ModuleNotFoundError as error:

@@ -16,7 +16,8 @@ def is_in_wal_mode(path: Path) -> bool:
     Nobody may have the file open in this process: to close any handle of it releases SQLite's locks.
     """
     with path.open("rb") as handle:
-        return handle.read(19)[-1:] == b"\x02"
+        header = handle.read(19)
+    return header.startswith(b"SQLite") and header[-1:] == b"\x02"
 
 
 def check_wal(path: Path) -> None:

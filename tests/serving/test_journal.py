@@ -192,6 +192,17 @@ def test_a_key_starts_from_its_log_and_with_its_target(tmp_path):
     assert len(sql(path, "SELECT * FROM starts")) == 3
 
 
+def test_a_journal_is_not_taken_for_a_log(tmp_path):
+    path = killed(tmp_path / "old", questions=0)
+    with Abstainers(path) as abstainers:
+        for source in (f"{path}:billing", str(path)):  # in use, too
+            with pytest.raises(BadInput, match="old is a journal; exaul journal export"):
+                abstainers.begin("new", warm_start=source)
+        abstainers.decide(0.5)
+    with pytest.raises(BadInput, match="old is a journal"):
+        Abstainers(tmp_path / "state", warm_start=f"{path}:billing")
+
+
 @pytest.mark.parametrize(
     "given", [{"keys": {"a": {"alpha": 2}}}, {"keys": {"a": {"grid": 1}}}, {"warm_start": "none"}]
 )

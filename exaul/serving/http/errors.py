@@ -19,11 +19,13 @@ ERRORS = {  # by status: type, and meaning for the description of the API
     401: ("authentication_error", "A valid bearer token is needed."),
     403: ("permission_error", "The token lacks the scope."),
     404: ("not_found_error", "No such path or key."),
-    409: ("conflict_error", "The id was decided with another score or key."),
+    409: ("conflict_error", "The id was decided with another score or key, or the ref was used before."),
     413: ("invalid_request_error", "The body is too large."),
     415: ("invalid_request_error", "The body has another Content-Type than application/json."),
     429: ("rate_limit_error", "Too many requests."),
+    502: ("server_error", "The model's reply cannot be used or decided."),
     503: ("server_error", "The journal cannot be used, or too much is open; repeat the request later."),
+    504: ("server_error", "The model did not reply in time."),
 }
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}  # of errors, by status
 SENTENCES = {  # for Starlette's and FastAPI's own words

@@ -26,7 +26,7 @@ from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
 from exaul.serving.http.bodies import COMPLETION_PREFIX, LONGEST_TEXT
-from exaul.serving.http.errors import CompletionFailed, error_reply
+from exaul.serving.http.errors import CompletionFailed, error_reply, error_responses
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
@@ -71,16 +71,16 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     if flags.key == "header" and not state.keys:
         raise BadInput("keys: missing; --key header requires --keys, a file of those that clients may name")
     gateway = Gateway(state, flags)
-    upstream, allowed = gateway.upstream, [require("ask", "decide")]
+    upstream, allowed, failures = gateway.upstream, [require("ask", "decide")], error_responses(502, 504)
 
-    @application.post("/v1/chat/completions", dependencies=allowed)
+    @application.post("/v1/chat/completions", dependencies=allowed, responses=error_responses(409) | failures)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
         chat = checked_request(body, request.headers, flags, state.keys, request.state.key)
         return GatedReply(gateway, chat)
 
-    @application.get("/v1/models", dependencies=allowed)
-    @application.get("/v1/models/{name:path}", dependencies=allowed)
+    @application.get("/v1/models", dependencies=allowed, responses=failures)
+    @application.get("/v1/models/{name:path}", dependencies=allowed, responses=failures)
     async def models(request: Request, name: str = "") -> Response:
         """Return the models of the endpoint, or what it says of one."""
         reply, _ = await _unless_left(upstream.models(request.headers, name), request.receive)
@@ -270,7 +270,8 @@ class Gateway:
         except CompletionFailed as failure:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
             if not isinstance(failure, BodyRefused):  # else it is the client's request
-                logger.warning("model %s: %s", shorten(join_lines(str(request["model"]))), failure)
+                role = "fallback model" if chat.key.endswith(FALLBACK) else "model"
+                logger.warning("%s %s: %s", role, shorten(join_lines(str(request["model"]))), failure)
             raise
         text, reason = completions.answer_of(completion)
         if not reason:  # the shown text is the scored one, without thoughts

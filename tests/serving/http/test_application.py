@@ -306,6 +306,9 @@ def test_every_status_of_the_errors_is_described(lasting):
     assert "409" in statuses["/v1/decide"]
     assert "404" in statuses["/v1/keys/{key}"]
     assert all("422" not in each for each in statuses.values())
+    for url, page in (("/v1/keys", "KeyPage"), ("/v1/audits", "AuditPage")):
+        content = description["paths"][url]["get"]["responses"]["200"]["content"]
+        assert content["application/json"]["schema"]["$ref"].endswith(page)
     error = description["components"]["schemas"]["ErrorDetail"]
     assert set(error["required"]) == {"message", "type", "param", "code"}
     for ways in description["paths"].values():

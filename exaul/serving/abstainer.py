@@ -30,7 +30,7 @@ from exaul.kernels.learners.learner import block_rates, bound_risk
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
-from exaul.serving.entries import digest_of
+from exaul.serving.entries import Outcome, digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
 
 STATE_VERSION = 8  # of saved states
@@ -132,7 +132,7 @@ class Abstainer:
         self._copy = start_copy(self._learner.rule, start.numbers, start.table)
         self._lock = threading.Lock()
         self._open: dict[str, OpenAnswer] = {}
-        self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
+        self._closed: dict[str, Outcome] = {}  # outcome of further feedback, by id; oldest first
         self._sums = FeedbackSums(*[0.0] * len(FeedbackSums._fields))
         self._answers = self._audited = self._withdrawn = 0
 
@@ -187,7 +187,7 @@ class Abstainer:
             self._sums = sums
             return AbstainerDecision(id, decision.answer, decision.P, audit)
 
-    def feedback(self, id: str, error: float | bool | str) -> str:
+    def feedback(self, id: str, error: float | bool | str) -> Outcome:
         """Learn from the feedback on an answer.
 
         Args:
@@ -211,7 +211,7 @@ class Abstainer:
             self._close(id, "repeated")
             return "counted"
 
-    def withdraw(self, id: str) -> str:
+    def withdraw(self, id: str) -> Outcome:
         """Record that an answer was not shown after all.
 
         Nothing more is learned from it, but what was learned stays. ``fdr_limit`` bounds the FDR of the other
@@ -229,7 +229,7 @@ class Abstainer:
         with self._lock:
             self._expire()
             open_answer = self._open.pop(id, None)
-            outcome = "open" if open_answer else self._closed.get(id, "unknown")
+            outcome = None if open_answer else self._closed.get(id, "unknown")
             if outcome in ("withdrawn", "withheld"):
                 return outcome
             self._withdrawn += 1
@@ -354,7 +354,7 @@ class Abstainer:
                 self._learn(open_answer, IMPUTED_ERRORS[self.config.missing], False)
             self._close(id, "late")
 
-    def _close(self, id: str, outcome: str) -> None:
+    def _close(self, id: str, outcome: Outcome) -> None:
         self._closed.pop(id, None)  # so that it becomes the latest
         self._closed[id] = outcome
         if len(self._closed) > self.REMEMBERED:

@@ -32,7 +32,7 @@ from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, AbstainersConfiguration
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, UNLEARNED, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
@@ -212,7 +212,7 @@ class Abstainers:
         """
         key = as_text("key", key)
         config = self._configuration_of(key, alpha)
-        for latest_start in self._start_entries(key)[-1:] if alpha is None else ():
+        for latest_start in self._journal.starts(key)[-1:] if alpha is None else ():
             config = replace(config, alpha=self._journal.read_start(latest_start)[0])
         source = self._sources.get(key, self._sources[""])
         if warm_start is not None:
@@ -232,7 +232,7 @@ class Abstainers:
         """Return by key what it will start with; None: it began otherwise than configured; ``""`` is a new key."""
         texts = dict[str, str | None]()
         for key in dict.fromkeys([*self._sources, *self._alphas, *self._journal.all_keys(limit)]):
-            if not (starts := self._start_entries(key)):
+            if not (starts := self._journal.starts(key)):
                 config, start = self._start_of_new(key)
                 source = self._sources.get(key, self._sources[""])
                 texts[key] = start.describe(config) or explain_cold_start(config, source, self._journal.sums(key))
@@ -245,14 +245,14 @@ class Abstainers:
         is_other = isinstance(source, Records) and (not start or start["log"]["content"] != source.content())
         return is_other or alpha != self._alphas.get(key, alpha)
 
-    def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> str:
+    def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
 
         Without ``judges`` it cannot be the verdict on an audit, and its outcome there is ``unaudited``.
         """
         return self.record_outcome(id, as_error(error), judges)[0]
 
-    def withdraw(self, id: str) -> str:
+    def withdraw(self, id: str) -> Outcome:
         """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.
 
         The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
@@ -304,7 +304,7 @@ class Abstainers:
         if sums.answers:  # in shadow mode
             shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
             shadow["shadow_fdr_limit"] = limit_of(self._config, sums.unproven, sums.answers, 0)
-        if key in self._loaded or self._start_entries(key):
+        if key in self._loaded or self._journal.starts(key):
             abstainer = self._take(key)
             figures = abstainer.figures()
             self._keep(key, abstainer)
@@ -349,7 +349,7 @@ class Abstainers:
     @_uses_file
     def record_outcome(
         self, id: str, error: float | None, judges: bool = True
-    ) -> tuple[str, JournalEntry | None, bool]:
+    ) -> tuple[Outcome, JournalEntry | None, bool]:
         """Learn from feedback, or from a withdrawal if the error is None.
 
         Args:
@@ -366,6 +366,7 @@ class Abstainers:
         if not entries:
             return "unknown", None, False
         decision, kinds, kind = entries[0], {entry.kind for entry in entries}, None
+        outcome: Outcome
         if error is not None and not judges and decision.audit and len(entries) == 1:
             outcome = "unaudited"
         elif decision.kind == SHOWN and error is not None and not decision.audit and self._config.audit is not None:
@@ -445,16 +446,13 @@ class Abstainers:
         key = source.removeprefix(KEY_PREFIX)
         return AbstainerStart.after_answers(config, self._journal.answers(key), f"answers of key {quote(key)}")
 
-    def _start_entries(self, key: str) -> list[JournalEntry]:
-        return list(self._journal.entries(START, key=key))
-
     def _restore(self, key: str) -> KeyAbstainer:
         """Return the Abstainer of a key: its latest snapshot, and the later entries of the journal repeated."""
-        journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._start_entries(key)
+        journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._journal.starts(key)
         if not starts:  # in the transaction of its first decision
             config, start = self._start_of_new(key)
             journal.add_start(key, config.alpha, start.as_json())
-            starts = self._start_entries(key)
+            starts = self._journal.starts(key)
         if not starts:
             raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
         first_seq, base_seq = starts[0].seq, starts[-1].seq

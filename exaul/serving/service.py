@@ -15,7 +15,7 @@ from exaul.engine.checks import check_holds, check_known
 from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.prometheus import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
@@ -25,8 +25,6 @@ READY_SECONDS = 1.0  # between checks that the file is usable, each of which wri
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
 ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
-
-
 logger = logging.getLogger("exaul.serving")
 
 
@@ -160,7 +158,7 @@ class Service(Abstainers):
 
     def record_outcome(
         self, id: str, error: float | None, judges: bool = True
-    ) -> tuple[str, JournalEntry | None, bool]:
+    ) -> tuple[Outcome, JournalEntry | None, bool]:
         """Learn from feedback or a withdrawal, as ``Abstainers.record_outcome``, and count it."""
         outcome, decision, changed = result = super().record_outcome(id, error, judges)
         if error is not None:

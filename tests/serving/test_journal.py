@@ -480,7 +480,7 @@ def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
 
 def test_a_start_that_an_index_has_lost_is_an_error_of_the_file(tmp_path, monkeypatch):
     with Abstainers(tmp_path / "state") as abstainers:
-        monkeypatch.setattr("exaul.serving.abstainers.Abstainers._start_entries", lambda abstainers, key: [])
+        monkeypatch.setattr("exaul.serving.journal.Journal.starts", lambda journal, key: [])
         with pytest.raises(OSError, match="the start of key 'a' is not found; an index is damaged"):
             abstainers.decide(0.5, "a")
         monkeypatch.undo()

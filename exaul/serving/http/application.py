@@ -23,6 +23,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
+from exaul.serving.entries import Outcome
 from exaul.serving.http import bodies
 from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, FeedbackBody, WithdrawBody
 from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
@@ -129,7 +130,7 @@ def require(*scopes: str) -> Any:
     return Depends(check)
 
 
-def _accepted(outcome: str, success: str = "counted") -> Accepted:
+def _accepted(outcome: Outcome, success: Outcome = "counted") -> Accepted:
     return Accepted(accepted=outcome == success, reason=outcome)
 
 
@@ -166,7 +167,7 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
         judges = "audit" in request.state.scopes  # else whoever rates first would give the verdict
         items, token_key = body if isinstance(body, list) else [body], request.state.key
 
-        def rate(item: FeedbackBody) -> str:
+        def rate(item: FeedbackBody) -> Outcome:
             tenant_keys = token_key, f"{token_key}{FALLBACK}"
             if token_key is not None and any(x.key not in tenant_keys for x in service.entries_of(item.id)):
                 return "unknown"  # an answer of another tenant

@@ -287,7 +287,8 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=Fa
         else:
             port = stack.enter_context(serving(application, port))
             yield Client(application, partial(asked, port), port)
-    assert all(close.__self__._client.is_closed for close in application.state.closing)
+    closed = [getattr(close.__self__, "_program", close.__self__) for close in application.state.closing]
+    assert all(upstream._client.is_closed for upstream in closed)
 
 
 def events(raw):

@@ -121,7 +121,7 @@ NEVER, ALWAYS = ({"warm_start": ([0.5] * 99, [wrong] * 99)} for wrong in (1, 0))
 
 
 @pytest.mark.parametrize(("second", "shown"), [(ALWAYS, True), (NEVER, False), (None, False)])
-def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, gate, second, shown):
+def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, gate, caplog, second, shown):
     """The client has the id of the answer that it sees; each model has a key and a bound of its own."""
     if second is None:
         town.rule = lambda asked, before: error(500)() if asked["model"] == "large" else None
@@ -134,6 +134,7 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, ga
         assert (SECRET in raw) == shown
         exaul = reply["exaul"]
         assert (exaul["answer"], exaul.get("fallback")) == (shown, "large" if shown else None)
+        assert ("fallback model large: the upstream replied" in caplog.text) == (second is None)
         assert reply["id"] == exaul["id"] == headers["x-exaul-id"]
         outcome = client.service.feedback("theirs" if shown else exaul["id"], "up")
         assert outcome == ("counted" if shown else "withheld")

@@ -3,24 +3,27 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from inspect import get_annotations
 from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, meant, number, shorten
+from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, meant, number, quote, shorten, whole_number
 
 FLAG_GROUPS = {  # of flags in a help text, by title
-    "what is played": "logs each least sources environment tunables group horizon trials",
-    "columns of a log": "score error correct drop_missing",
-    "learners and targets": "learner learners alpha alphas lam lambdas warm_start arms grid anytime eta gamma"
+    "what is played": "logs each least sources environment tunables group horizon trials contexts questions turns"
+    " forget candidates shown",
+    "columns of a log": "score error correct drop_missing question_column answer_column equal scale",
+    "scores of a tool": "metric filter score_name thumb_name down",
+    "learners and targets": "key learner learners alpha alphas lam lambdas warm_start arms grid anytime eta gamma"
     " eta_scales gamma_scales steps delta coverage slack",
     "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires open",
-    "audits": "audit per_day audits_per_day",
+    "audits": "audit per_day audits_per_day token_variable",
     "the model that is asked": "endpoint model key_variable samples temperature max_tokens extra prompt",
     "who judges": "judge judge_endpoint judge_model judge_key_variable",
     "limits of the calls": "limit concurrent per_minute retries timeout price budget",
-    "results": "out resume theory checkpoints",
+    "results": "out resume theory checkpoints replay no_texts",
     "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",
 }
 
@@ -92,10 +95,20 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        options |= {"nargs": "+" if is_tuple else None, "type": number if hint is float else hint}
+        options |= {"nargs": "+" if is_tuple else None, "type": partial(parse_value, hint, is_tuple)}
         group.add_argument(flag, help=text, **options)
         if is_tuple and name.endswith("s") and name[:-1] not in all_names:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)
+
+
+def parse_value(kind: type, is_one_of_several: bool, text: str) -> Any:
+    """Return the value of a flag of type float, int or str. If there is none, argparse prints the error."""
+    try:
+        return {float: number, int: whole_number}.get(kind, kind)(text)
+    except ValueError as error:
+        hint = "; separate values by spaces" if is_one_of_several and "," in text else ""
+        noun = "number" if kind is float else kind.__name__
+        raise argparse.ArgumentTypeError(f"invalid {noun} value: {quote(text)}{hint}") from error
 
 
 def fields_given(configuration: type, arguments: Mapping[str, Any]) -> dict[str, Any]:

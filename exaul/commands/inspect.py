@@ -10,7 +10,7 @@ import numpy as np
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
-from exaul.engine.checks import as_typed, check_holds, join_lines, setting
+from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, load_rows, parse_log
@@ -41,7 +41,7 @@ class Inspect(Layout):
     def __post_init__(self) -> None:
         super().__post_init__()
         for alpha in self.alphas:
-            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
+            check_alpha("alphas", alpha)
 
 
 def main(arguments: Mapping[str, Any]) -> int:

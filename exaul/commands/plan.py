@@ -9,7 +9,7 @@ import numpy as np
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, check_count, check_holds, check_positive, setting
+from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, load_log
 from exaul.engine.results.text_table import format_table, round_up
@@ -53,7 +53,7 @@ class Plan(RatingFlags, Layout):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_used(self.warm_start)
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
+        check_alpha("alpha", self.alpha)
         check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST_HORIZON, "from 1 to 2**62")
         check_count("arms", self.arms, 2)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")

@@ -140,6 +140,11 @@ def check_holds(name: str, value: object, is_valid: bool, allowed: str) -> None:
         raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
+def check_alpha(name: str, alpha: float) -> None:
+    """Raise BadInput unless a target FDR is in (0, 1)."""
+    check_holds(name, alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
+
+
 def check_count(name: str, value: int | None, lower: int = 1) -> None:
     """Raise BadInput unless a value is None or an integer from ``lower`` to 2**31 - 1."""
     if value is not None:
@@ -168,6 +173,17 @@ def check_installed(names: Iterable[str], advice: str) -> None:
 def number(text: str) -> float:
     """Return the number in a text; 5% is 0.05. Raise ValueError if there is none."""
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number in a text; 1e5 is 100000. Raise ValueError if there is none."""
+    try:
+        return int(text)  # exact, however large
+    except ValueError:
+        value = float(text)
+        if not value.is_integer():
+            raise
+        return int(value)
 
 
 def as_typed(*arguments: str) -> str:

@@ -8,6 +8,7 @@ from exaul.engine import registry
 from exaul.engine.checks import (
     INTEGER_LIMIT,
     BadInput,
+    check_alpha,
     check_count,
     check_holds,
     check_known,
@@ -190,7 +191,7 @@ class Sweep(FeedbackFlags, Layout):
 
     def _check_numbers(self) -> None:
         for alpha in self.alphas:
-            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
+            check_alpha("alphas", alpha)
         for lam in self.lambdas:
             check_not_negative("lambdas", lam)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any, Self
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
+from exaul.engine.checks import BadInput, Configuration, check_alpha, check_count, check_holds, check_known, setting
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
@@ -35,7 +35,7 @@ class AbstainersConfiguration(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1), such as 0.1 or 10%")
+        check_alpha("alpha", self.alpha)
         check_known("learner", (self.learner,), ONLINE_LEARNERS)
         check_count("expires", self.expires)
         if self.horizon is not None:

@@ -12,7 +12,7 @@ import pytest
 import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
-from exaul.commands.main import main
+from exaul.commands.main import COMMANDS, main
 from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, load_log
@@ -34,10 +34,10 @@ def log(tmp_path):
 
 
 def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
-    """Its trials are those of the same sweep in Python. Flags may be in the singular, and numbers in percent."""
+    """Its trials are those of the same sweep in Python. Flags may be singular, numbers 20% or 3e2."""
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--log", f"{log}:model=a", "--alpha", "20%", "0.1", "--lambda", "3", "20"]
-    assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
+    assert main([*argv, "--out", str(out), "--checkpoints", "7", "--horizon", "3e2"]) == 0
     figures = {f"{x}-by-{axis}" for x in ("fdr", "answered", "regret") for axis in ("alpha", "lambda")}
     figures |= {"answered", "fdr", "answered-over-time", "risk", "regret"}
     expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
@@ -169,13 +169,13 @@ def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(ar
     assert error.endswith(f"; did you mean {meant}?\n") if meant else "did you mean" not in error
 
 
-def test_each_flag_of_a_plan_and_of_a_sweep_is_in_a_group(capsys):
-    for name in ("plan", "sweep"):
-        usage, _, rest = output_of([name, "--help"], capsys).partition("options:")
-        assert usage.startswith(f"usage: exaul {name} [FLAGS]\n")
-        assert re.findall(r"^  (-\S+)", rest.partition("what is played:")[0], re.MULTILINE) == ["-h,"]
-    assert "--alpha " not in rest
-    assert all("--" + field.name.replace("_", "-") in rest for field in dataclasses.fields(Sweep))
+def test_each_flag_is_in_a_group(capsys):
+    helps = {name: output_of([*name.split(), "--help"], capsys).partition("options:\n") for name in COMMANDS}
+    for name, (usage, _, options) in helps.items():
+        assert usage.startswith(f"usage: exaul {name} [FLAGS]")
+        assert re.findall(r"^  (-\S+)", options.partition("\n\n")[0], re.MULTILINE) == ["-h,"], name
+    assert "--alpha " not in helps["sweep"][2]
+    assert all("--" + field.name.replace("_", "-") in helps["sweep"][2] for field in dataclasses.fields(Sweep))
 
 
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):

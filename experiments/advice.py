@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
+from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures

@@ -12,7 +12,8 @@ from hypothesis import settings
 
 from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
-from exaul.engine.results import advice, figures, totals, trials
+from exaul.engine.results import advice, figures, trials
+from exaul.engine.simulation import totals
 from exaul.kernels import metrics
 from exaul.serving import configuration
 from tests.models.stub import serving

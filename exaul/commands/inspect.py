@@ -12,11 +12,11 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import FEASIBLE, WORDS, categories, diagnose, recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import WORDS, categories, diagnose, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
-from exaul.kernels.metrics import every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"

@@ -72,17 +72,18 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     flags, fields = SweepFlags(**fields_given(SweepFlags, arguments)), fields_given(Sweep, arguments)
     sweep = Sweep(**fields)
     from exaul.engine import machine, run
+    from exaul.engine.manifest import is_over_traces
     from exaul.kernels.native import store
 
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(sweep, None, flags.named) if path is None else run.reopen(path, fields, flags.trust)
+        run.prepare_sweep(sweep, hashed=flags.named) if path is None else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
         return 0
-    if flags.theory and prepared.manifest["left_out"] is not None:
+    if flags.theory and is_over_traces(prepared.manifest):
         raise BadInput("theory: given, but a sweep over traces prints no regrets; `trials.csv` has them")
     if flags.dry_run:
         show(run.describe(prepared))

@@ -77,6 +77,7 @@ USABLE = 0.8  # share of the free memory that may be planned for (chosen)
 # Copies are simulated in multiples of TILE: XLA vectorises small or odd shapes differently, and a copy's bits must
 # not depend on the number of copies.
 TILE = 32
+SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 # By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

@@ -20,7 +20,7 @@ from exaul.kernels.cache import hash_of, kernels_hash
 
 RELEASE = import_module("exaul").__version__  # not from its metadata: it may be on the path uninstalled
 # beside the kernels, the code that simulates; code that reads flags, prints or draws does not enter
-HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "results/totals", "machine")]
+HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "machine")]
 # Someone may have edited a manifest: fields that are read must have these types; messages name them in words.
 JSON_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
 KINDS: dict[str, tuple[type, ...]] = {
@@ -87,13 +87,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
     count = len(manifest["sources"])
-    if count == 0 or (count > 1 and manifest["left_out"] is None):
+    if count == 0 or (count > 1 and not is_over_traces(manifest)):
         raise BadInput(f"{path}: sources has {count} entries; only sweeps over traces have several")
     for source in manifest["sources"]:
         if not isinstance(source, dict):
             raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")
         _check_kinds(f"{path}: sources", source, SOURCE_KINDS, "")
     return manifest
+
+
+def is_over_traces(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a sweep is over traces; then ``left_out`` is the number of those that are too short."""
+    return manifest["left_out"] is not None
 
 
 def read_finished(folder: Path) -> dict[str, Any]:

@@ -15,23 +15,30 @@ from exaul.engine.checks import BadInput, check_count, check_holds, check_known,
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
-from exaul.engine.folder import Arrays, Batch, SweepFolder
+from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
-from exaul.engine.manifest import check_unchanged, first_difference, identity, read_finished, read_manifest
+from exaul.engine.manifest import (
+    check_unchanged,
+    first_difference,
+    identity,
+    is_over_traces,
+    read_finished,
+    read_manifest,
+)
 from exaul.engine.progress import MODES, Progress
-from exaul.engine.results import totals
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
+from exaul.engine.simulation import totals
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
 from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
-BatchResults = Generator[tuple[Batch, Arrays | None], None, None]  # None: the memory is too small
+BatchResults = Generator[tuple[Batch, totals.Totals | None], None, None]  # None: the memory is too small
 
 
 class PreparedSweep(NamedTuple):
@@ -45,308 +52,6 @@ class PreparedSweep(NamedTuple):
     def source_of(self, batch: Batch) -> PreparedSource:
         """Return the source of a batch, with the trials of the batch alone."""
         return replace(self.sources[batch.source], trials=batch.trials)
-
-
-def run(
-    sweep: Sweep,
-    records: Sequence[Records] | None = None,
-    *,
-    executor: Executor | None = None,
-    batches: int | None = None,
-    progress: str = "quiet",
-    save_every: float = 60,
-) -> Result:
-    """Run a sweep, and write its folder if it names one.
-
-    Args:
-        sweep: the configuration; ``logs`` may be folders, and the columns in ``each`` separate traces.
-        records: records in memory that replace the sweep's logs or sources, in their order; not with an executor.
-        executor: where batches run, as many at once as there are workers, with the same results to the bit. Workers
-            must not be forked, because JAX does not survive a fork: for processes, use
-            ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
-        batches: least number of batches of the trials; default: as few as fit the memory.
-        progress: report on stderr: ``bar``, ``json`` (a line every ten seconds) or ``quiet``.
-        save_every: seconds between saves of the batch that is being simulated, from which ``resume`` continues.
-
-    Raises:
-        BadInput: a log or the output folder cannot be used, or the workers are forked, and nothing was written; or,
-            later, a trial does not fit the memory, or a learner of yours fails, and finished batches are kept.
-        Mismatch: devices, versions or sources differ between this process and a worker.
-        BatchFailed: a batch failed on a worker; the finished batches are kept in the sweep's folder.
-    """
-    check_holds("sweep", sweep, isinstance(sweep, Sweep), "a Sweep")
-    if executor is not None and records is not None:
-        raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
-    return finish(prepare_sweep(sweep, records, executor is not None), executor, batches, progress, save_every)
-
-
-def resume(
-    path: str,
-    given: Mapping[str, Any] = {},
-    *,
-    executor: Executor | None = None,
-    batches: int | None = None,
-    trust: bool = False,
-    progress: str = "quiet",
-    save_every: float = 60,
-) -> Result | None:
-    """Continue an interrupted sweep; the results are the same to the bit. Return None if the sweep has finished.
-
-    Args:
-        path: the folder of the sweep.
-        given: fields of the sweep by name; they must equal those of the folder.
-        executor, batches, progress, save_every: as in ``run``; they may differ from the interrupted run.
-        trust: whether to import modules that the manifest names.
-
-    Raises:
-        BadInput: there is no such sweep, another process runs it, or the configuration, a log, a version, or the
-            source of exaul or of a user module has changed.
-        Mismatch, BatchFailed: as in ``run``.
-    """
-    prepared = reopen(path, given, trust)
-    return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
-
-
-def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: str = "quiet") -> Result:
-    """Run the sweep of a folder again; the results are the same to the bit.
-
-    Args:
-        path: the folder of the first run.
-        out: folder for the new results, or None.
-        trust, progress: as in ``resume``.
-
-    Raises:
-        BadInput: as in ``resume``, or ``out`` cannot be used.
-    """
-    saved = read_manifest(Path(path))
-    prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
-    check_unchanged(saved, prepared.manifest, "rerun")
-    return finish(prepared, progress=progress)
-
-
-def merge(paths: Sequence[str], out: str | None = None) -> Result:
-    """Join the shards of a sweep, in any order.
-
-    Args:
-        paths: folders of all its shards.
-        out: folder for the joined results, or None.
-
-    Raises:
-        BadInput: a folder has no finished shard, or the output folder cannot be used.
-        Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
-    """
-    if not paths:
-        raise BadInput("shards: none given; at least one is needed")
-    shards = [SweepFolder(Path(path), read_finished(Path(path))) for path in paths]
-    first = shards[0]
-    for shard in shards:
-        if not shard.finished(0):
-            raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
-        identities = identity(shard.manifest), identity(first.manifest)
-        difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
-        if difference is not None:
-            raise Mismatch(difference)
-    trials = first.manifest["configuration"]["trials"]
-    tables = []
-    for number, source in enumerate(first.manifest["sources"]):
-        pairs = [(batch, shard) for shard in shards for batch in shard.finished(number)]
-        pairs.sort(key=lambda pair: pair[0])
-        _check_cover([(batch, shard.path) for batch, shard in pairs], trials, source["name"])
-        tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), trials))
-    manifest = first.manifest | {
-        "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
-        "start": min(shard.manifest["start"] for shard in shards),
-        "end": max(shard.manifest["end"] for shard in shards),
-    }
-    loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
-    if first.manifest["left_out"] is not None and "traces" not in loaded:
-        raise BadInput(f"{first.path}/traces.csv: no such file")
-    result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
-    if out is not None:
-        with folder.fill_new(out) as partial:
-            result.write(partial)
-            folder.write_manifest(partial, result.manifest)
-    return result
-
-
-def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
-    """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
-    saved = read_manifest(Path(path))
-    if "out" in given:
-        raise BadInput("out: given together with resume, which names the folder")
-    requested = Sweep(**given)
-    for name in given:
-        value, saved_value = manifests.round_trip_json(getattr(requested, name)), saved["configuration"][name]
-        if value != saved_value:
-            raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")
-    if saved["end"] is not None:
-        return None
-    prepared = prepare_sweep(_sweep_of(saved, path, "resume", trust))
-    check_unchanged(saved, prepared.manifest, "resume")
-    return prepared._replace(manifest=prepared.manifest | {"start": saved["start"]}, is_resumed=True)
-
-
-def finish(
-    prepared: PreparedSweep,
-    executor: Executor | None = None,
-    batches: int | None = None,
-    progress: str = "quiet",
-    save_every: float = 60,
-) -> Result:
-    """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as in ``run``."""
-    sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
-    check_workers(executor)
-    check_count("batches", batches)
-    check_known("progress", (progress,), MODES)
-    trials, tables = sweep.trial_numbers, []
-    size = -(-len(trials) // (batches or 1))
-    with (
-        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as opened,
-        Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
-    ):
-        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in opened.done))
-        if executor is not None:
-            _run_missing(prepared, opened, range(len(sources)), size, bar, executor)
-        for number, source in enumerate(sources):
-            if manifest["left_out"] is not None:  # over traces
-                bar.begin(number + 1, len(sources), source.name)
-            # with an executor, nothing is missing
-            _run_missing(prepared, opened, [number], min(size, largest_batch(source)), bar)
-            tables.append(_tabulate(opened.take(number), len(trials)))
-        played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
-        result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        opened.close(result.write, result.manifest, keep=sweep.shard is not None)
-    return result
-
-
-def _run_missing(
-    prepared: PreparedSweep,
-    opened: SweepFolder,
-    sources: Sequence[int],
-    size: int,
-    bar: Progress,
-    executor: Executor | None = None,
-) -> None:
-    """Run the batches of some sources until none is missing: of ``size`` trials, or fewer if the memory is small.
-
-    An executor runs them on its workers. If a save is due, the curves of the finished batches of a source are
-    written, too.
-    """
-    while missing := opened.missing(sources, prepared.sweep.trial_numbers, size):
-        too_large = list[Batch]()
-        if executor is None:
-            running = _locally(bar, prepared, opened, missing)
-        else:
-            running = _on_workers(executor, bar, prepared, missing)
-        with closing(running) as done:
-            for batch, arrays in done:
-                if arrays is None:  # the memory is too small
-                    too_large.append(batch)
-                    continue
-                opened.save(batch, arrays)
-                if opened.due():
-                    count = sum(len(x.trials) for x in opened.finished(batch.source))
-                    opened.save_curves(curves_table(totals.join(opened.take(batch.source), count)))
-        if too_large:
-            smallest = min(len(batch.trials) for batch in too_large)
-            if smallest == 1:
-                raise BadInput(
-                    "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
-                )
-            opened.forget_states()
-            size = min(size, -(-smallest // 2))
-
-
-def _locally(bar: Progress, prepared: PreparedSweep, opened: SweepFolder, missing: list[Batch]) -> BatchResults:
-    """Run batches in this process, up to the first for which the memory is too small."""
-    for batch in missing:
-        rounds_done = bar.done
-        try:
-            result = simulate_batch(prepared.source_of(batch), bar.update, (opened, batch))
-        except MemoryError:
-            bar.update(rounds_done - bar.done)
-            yield batch, None
-            return
-        yield batch, result
-
-
-def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> BatchResults:
-    """Run batches on the workers of an executor.
-
-    Raises:
-        Mismatch: a worker has another device, version or log.
-        BatchFailed: a batch failed for another reason than memory; the others have run.
-    """
-    failed, run = dict[Batch, str](), uuid.uuid4().hex
-    sent = dict[Future[tuple[dict[str, Any], Arrays]], Batch]()
-    with cancel_on_error(sent):
-        for batch in missing:
-            try:  # a broken executor raises here; the batches that were sent still count
-                sent[executor.submit(run_batch, prepared.sweep, run, batch)] = batch
-            except Exception as error:
-                failed[batch] = describe_error(error)
-        for future in as_completed(sent):
-            batch = sent[future]
-            try:
-                actual, arrays = future.result()
-            except Exception as error:
-                if isinstance(cause_of(error), MemoryError):
-                    yield batch, None
-                else:
-                    failed[batch] = describe_error(error)
-                continue
-            difference = first_difference(actual, identity(prepared.manifest, batch.source), "on a worker", "here")
-            if difference is not None:
-                raise Mismatch(difference)
-            yield batch, arrays
-            bar.update(prepared.source_of(batch).rounds_of_copies)
-    if failed:
-        reasons = "; ".join(
-            f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"
-            for batch, reason in sorted(failed.items())[:3]
-        )
-        omitted = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        out, done, count = prepared.sweep.out, len(missing) - len(failed), len(missing)
-        progress = f"; {done} of {count} batches are done and kept; {manifests.resume_advice(out)}" if out else ""
-        raise BatchFailed(f"{reasons}{omitted}{progress}")
-
-
-def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
-    """Run a batch of a sweep on a worker. Return what its bits depend on, and its totals.
-
-    ``run`` names this run: logs may have changed since an earlier run of the sweep.
-
-    Raises:
-        MemoryError: the memory of this machine is too small for it.
-    """
-    machine.use_compilation_cache()
-    prepared = _prepared_on_worker(sweep, run)
-    if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
-        raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
-    result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
-    return identity(prepared.manifest, batch.source), result
-
-
-@lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
-def _prepared_on_worker(sweep: Sweep, run: str) -> PreparedSweep:
-    return prepare_sweep(sweep, hashed=True)
-
-
-def describe(prepared: PreparedSweep) -> str:
-    """Return the memory and disk that a prepared sweep needs, as text, without running it.
-
-    Of several traces, these are the needs of the largest that has not finished.
-    """
-    manifest, sources = prepared.manifest, prepared.sources
-    if manifest["left_out"] is None:  # not over traces
-        return describe_needs(sources[0])
-    opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
-    trials = prepared.sweep.trial_numbers
-    unfinished = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
-    largest = max(unfinished or sources, key=lambda x: (x.horizon, *(len(r.scores) for r in x.records)))
-    traces = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
-    traces += f", {len(sources) - len(unfinished):,} of them finished" if len(unfinished) < len(sources) else ""
-    return f"{'traces':<10}{traces}; below is the largest, {largest.name}\n{describe_needs(largest)}"
 
 
 def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed: bool = False) -> PreparedSweep:
@@ -433,9 +138,192 @@ def _describe_log(source: PreparedSource) -> dict[str, Any] | None:
     return describe_log(source.log) | {"shares": shares}
 
 
-def _tabulate(arrays: Iterable[Arrays], trials: int) -> tuple[Table, Table, Table | None]:
+def run(
+    sweep: Sweep,
+    records: Sequence[Records] | None = None,
+    *,
+    executor: Executor | None = None,
+    batches: int | None = None,
+    progress: str = "quiet",
+    save_every: float = 60,
+) -> Result:
+    """Run a sweep, and write its folder if it names one.
+
+    Args:
+        sweep: the configuration; ``logs`` may be folders, and the columns in ``each`` separate traces.
+        records: records in memory that replace the sweep's logs or sources, in their order; not with an executor.
+        executor: where batches run, as many at once as there are workers, with the same results to the bit. Workers
+            must not be forked, because JAX does not survive a fork: for processes, use
+            ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
+        batches: least number of batches of the trials; default: as few as fit the memory.
+        progress: report on stderr: ``bar``, ``json`` (a line every ten seconds) or ``quiet``.
+        save_every: seconds between saves of the batch that is being simulated, from which ``resume`` continues.
+
+    Raises:
+        BadInput: a log or the output folder cannot be used, or the workers are forked, and nothing was written; or,
+            later, a trial does not fit the memory, or a learner of yours fails, and finished batches are kept.
+        Mismatch: devices, versions or sources differ between this process and a worker.
+        BatchFailed: a batch failed on a worker; the finished batches are kept in the sweep's folder.
+    """
+    check_holds("sweep", sweep, isinstance(sweep, Sweep), "a Sweep")
+    if executor is not None and records is not None:
+        raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
+    return finish(
+        prepare_sweep(sweep, records, hashed=executor is not None), executor, batches, progress, save_every
+    )
+
+
+def finish(
+    prepared: PreparedSweep,
+    executor: Executor | None = None,
+    batches: int | None = None,
+    progress: str = "quiet",
+    save_every: float = 60,
+) -> Result:
+    """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as in ``run``."""
+    sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
+    check_workers(executor)
+    check_count("batches", batches)
+    check_known("progress", (progress,), MODES)
+    trials, tables = sweep.trial_numbers, []
+    size = -(-len(trials) // (batches or 1))
+    with (
+        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as sweep_folder,
+        Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
+    ):
+        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in sweep_folder.done))
+        if executor is not None:
+            _run_missing(prepared, sweep_folder, range(len(sources)), size, bar, executor)
+        for number, source in enumerate(sources):
+            if is_over_traces(manifest):
+                bar.begin(number + 1, len(sources), source.name)
+            # with an executor, nothing is missing
+            _run_missing(prepared, sweep_folder, [number], min(size, largest_batch(source)), bar)
+            tables.append(_tabulate(sweep_folder.take(number), len(trials)))
+        played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
+        result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
+        sweep_folder.close(result.write, result.manifest, keep=sweep.shard is not None)
+    return result
+
+
+def _run_missing(
+    prepared: PreparedSweep,
+    sweep_folder: SweepFolder,
+    source_numbers: Sequence[int],
+    size: int,
+    bar: Progress,
+    executor: Executor | None = None,
+) -> None:
+    """Run the batches of some sources until none is missing: of ``size`` trials, or fewer if the memory is small.
+
+    An executor runs them on its workers. If a save is due, the curves of the finished batches of a source are
+    written, too.
+    """
+    while missing := sweep_folder.missing(source_numbers, prepared.sweep.trial_numbers, size):
+        too_large = list[Batch]()
+        if executor is None:
+            results = _locally(bar, prepared, sweep_folder, missing)
+        else:
+            results = _on_workers(executor, bar, prepared, missing)
+        with closing(results):
+            for batch, arrays in results:
+                if arrays is None:  # the memory is too small
+                    too_large.append(batch)
+                    continue
+                sweep_folder.save(batch, arrays)
+                if sweep_folder.due():
+                    count = sum(len(x.trials) for x in sweep_folder.finished(batch.source))
+                    sweep_folder.save_curves(curves_table(totals.join(sweep_folder.take(batch.source), count)))
+        if too_large:
+            smallest = min(len(batch.trials) for batch in too_large)
+            if smallest == 1:
+                raise BadInput(
+                    "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
+                )
+            sweep_folder.forget_states()
+            size = min(size, -(-smallest // 2))
+
+
+def _locally(
+    bar: Progress, prepared: PreparedSweep, sweep_folder: SweepFolder, missing: list[Batch]
+) -> BatchResults:
+    """Run batches in this process, up to the first for which the memory is too small."""
+    for batch in missing:
+        rounds_done = bar.done
+        try:
+            result = simulate_batch(prepared.source_of(batch), bar.update, (sweep_folder, batch))
+        except MemoryError:
+            bar.update(rounds_done - bar.done)
+            yield batch, None
+            return
+        yield batch, result
+
+
+def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> BatchResults:
+    """Run batches on the workers of an executor.
+
+    Raises:
+        Mismatch: a worker has another device, version or log.
+        BatchFailed: a batch failed for another reason than memory; the others have run.
+    """
+    failed, run_id = dict[Batch, str](), uuid.uuid4().hex
+    sent = dict[Future[tuple[dict[str, Any], totals.Totals]], Batch]()
+    with cancel_on_error(sent):
+        for batch in missing:
+            try:  # a broken executor raises here; the batches that were sent still count
+                sent[executor.submit(run_batch, prepared.sweep, run_id, batch)] = batch
+            except Exception as error:
+                failed[batch] = describe_error(error)
+        for future in as_completed(sent):
+            batch = sent[future]
+            try:
+                actual, arrays = future.result()
+            except Exception as error:
+                if isinstance(cause_of(error), MemoryError):
+                    yield batch, None
+                else:
+                    failed[batch] = describe_error(error)
+                continue
+            difference = first_difference(actual, identity(prepared.manifest, batch.source), "on a worker", "here")
+            if difference is not None:
+                raise Mismatch(difference)
+            yield batch, arrays
+            bar.update(prepared.source_of(batch).rounds_of_copies)
+    if failed:
+        reasons = "; ".join(
+            f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"
+            for batch, reason in sorted(failed.items())[:3]
+        )
+        omitted = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        out, done, count = prepared.sweep.out, len(missing) - len(failed), len(missing)
+        progress = f"; {done} of {count} batches are done and kept; {manifests.resume_advice(out)}" if out else ""
+        raise BatchFailed(f"{reasons}{omitted}{progress}")
+
+
+def run_batch(sweep: Sweep, run_id: str, batch: Batch) -> tuple[dict[str, Any], totals.Totals]:
+    """Run a batch of a sweep on a worker. Return what its bits depend on, and its totals.
+
+    ``run_id`` names this run: logs may have changed since an earlier run of the sweep.
+
+    Raises:
+        MemoryError: the memory of this machine is too small for it.
+    """
+    machine.use_compilation_cache()
+    prepared = _prepared_on_worker(sweep, run_id)
+    if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
+        raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
+    result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
+    return identity(prepared.manifest, batch.source), result
+
+
+@lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
+def _prepared_on_worker(sweep: Sweep, run_id: str) -> PreparedSweep:
+    return prepare_sweep(sweep, hashed=True)
+
+
+def _tabulate(batches: Iterable[totals.Totals], trials: int) -> tuple[Table, Table, Table | None]:
     """Return the tables ``trials``, ``curves`` and ``asked`` of the batches of a source."""
-    joined = totals.join(arrays, trials)
+    joined = totals.join(batches, trials)
     return trials_table(joined), curves_table(joined), asked_table(joined)
 
 
@@ -443,6 +331,138 @@ def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, 
     """Return the tables of all sources, one below the other."""
     trials, curves, asked = zip(*tables, strict=True)
     return files.stack(trials), files.stack(curves), asked[0]  # an adaptive environment has one source
+
+
+def describe(prepared: PreparedSweep) -> str:
+    """Return the memory and disk that a prepared sweep needs, as text, without running it.
+
+    Of several traces, these are the needs of the largest that has not finished.
+    """
+    manifest, sources = prepared.manifest, prepared.sources
+    if not is_over_traces(manifest):
+        return describe_needs(sources[0])
+    sweep_folder = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
+    trials = prepared.sweep.trial_numbers
+    unfinished = [source for n, source in enumerate(sources) if sweep_folder.missing([n], trials, len(trials))]
+    largest = max(unfinished or sources, key=lambda x: (x.horizon, *(len(r.scores) for r in x.records)))
+    traces = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
+    traces += f", {len(sources) - len(unfinished):,} of them finished" if len(unfinished) < len(sources) else ""
+    return f"{'traces':<10}{traces}; below is the largest, {largest.name}\n{describe_needs(largest)}"
+
+
+def resume(
+    path: str,
+    given: Mapping[str, Any] = {},
+    *,
+    executor: Executor | None = None,
+    batches: int | None = None,
+    trust: bool = False,
+    progress: str = "quiet",
+    save_every: float = 60,
+) -> Result | None:
+    """Continue an interrupted sweep; the results are the same to the bit. Return None if the sweep has finished.
+
+    Args:
+        path: the folder of the sweep.
+        given: fields of the sweep by name; they must equal those of the folder.
+        executor, batches, progress, save_every: as in ``run``; they may differ from the interrupted run.
+        trust: whether to import modules that the manifest names.
+
+    Raises:
+        BadInput: there is no such sweep, another process runs it, or the configuration, a log, a version, or the
+            source of exaul or of a user module has changed.
+        Mismatch, BatchFailed: as in ``run``.
+    """
+    prepared = reopen(path, given, trust)
+    return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
+
+
+def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
+    """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
+    saved = read_manifest(Path(path))
+    if "out" in given:
+        raise BadInput("out: given together with resume, which names the folder")
+    requested = Sweep(**given)
+    for name in given:
+        value, saved_value = manifests.round_trip_json(getattr(requested, name)), saved["configuration"][name]
+        if value != saved_value:
+            raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")
+    if saved["end"] is not None:
+        return None
+    prepared = prepare_sweep(_sweep_of(saved, path, "resume", trust))
+    check_unchanged(saved, prepared.manifest, "resume")
+    return prepared._replace(manifest=prepared.manifest | {"start": saved["start"]}, is_resumed=True)
+
+
+def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: str = "quiet") -> Result:
+    """Run the sweep of a folder again; the results are the same to the bit.
+
+    Args:
+        path: the folder of the first run.
+        out: folder for the new results, or None.
+        trust, progress: as in ``resume``.
+
+    Raises:
+        BadInput: as in ``resume``, or ``out`` cannot be used.
+    """
+    saved = read_manifest(Path(path))
+    prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
+    check_unchanged(saved, prepared.manifest, "rerun")
+    return finish(prepared, progress=progress)
+
+
+def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
+    """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
+    sweep = Sweep(**(saved["configuration"] | {"out": out}))
+    foreign = [name for name in (sweep.environment, *sweep.learners) if registry.is_user_code(name)]
+    if foreign and not trust:
+        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
+    return sweep
+
+
+def merge(paths: Sequence[str], out: str | None = None) -> Result:
+    """Join the shards of a sweep, in any order.
+
+    Args:
+        paths: folders of all its shards.
+        out: folder for the joined results, or None.
+
+    Raises:
+        BadInput: a folder has no finished shard, or the output folder cannot be used.
+        Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
+    """
+    if not paths:
+        raise BadInput("shards: none given; at least one is needed")
+    shards = [SweepFolder(Path(path), read_finished(Path(path))) for path in paths]
+    first = shards[0]
+    for shard in shards:
+        if not shard.finished(0):
+            raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
+        identities = identity(shard.manifest), identity(first.manifest)
+        difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
+        if difference is not None:
+            raise Mismatch(difference)
+    trials = first.manifest["configuration"]["trials"]
+    tables = []
+    for number, source in enumerate(first.manifest["sources"]):
+        pairs = [(batch, shard) for shard in shards for batch in shard.finished(number)]
+        pairs.sort(key=lambda pair: pair[0])
+        _check_cover([(batch, shard.path) for batch, shard in pairs], trials, source["name"])
+        tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), trials))
+    manifest = first.manifest | {
+        "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
+        "start": min(shard.manifest["start"] for shard in shards),
+        "end": max(shard.manifest["end"] for shard in shards),
+    }
+    loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
+    if is_over_traces(first.manifest) and "traces" not in loaded:
+        raise BadInput(f"{first.path}/traces.csv: no such file")
+    result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
+    if out is not None:
+        with folder.fill_new(out) as partial:
+            result.write(partial)
+            folder.write_manifest(partial, result.manifest)
+    return result
 
 
 def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name: str) -> None:
@@ -457,12 +477,3 @@ def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name
         expected = batch.last + 1
     if expected != trials:
         raise Mismatch(f"trial {expected} is missing (the sweep has 0 to {trials - 1} of {name})")
-
-
-def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
-    """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
-    sweep = Sweep(**(saved["configuration"] | {"out": out}))
-    foreign = [name for name in (sweep.environment, *sweep.learners) if registry.is_user_code(name)]
-    if foreign and not trust:
-        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
-    return sweep

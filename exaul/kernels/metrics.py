@@ -16,6 +16,7 @@ from exaul.kernels.game import compute_cuts
 
 Floats = NDArray[np.float64]
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
+FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful (chosen)
 
 
 def loss(
@@ -83,6 +84,18 @@ def best_coverage(grid: Floats, scores: Floats, errors: Floats, alpha: float) ->
     """Return the largest coverage, in [0, 1], of a threshold whose FDR is at most alpha; 0 if there is none."""
     coverage, risk = risk_coverage(grid, scores, errors)
     return float(coverage[risk <= alpha].max(initial=0.0))
+
+
+def answerable(scores: Floats, errors: Floats, alpha: float) -> float:
+    """Return the largest share of records [N] that a threshold answers with an FDR of at most alpha."""
+    return best_coverage(every_threshold(scores), scores, errors, alpha)
+
+
+def lowest_threshold(scores: Floats, errors: Floats, alpha: float) -> float:
+    """Return the lowest threshold with an FDR of at most alpha on records [N]; infinity if there is none."""
+    grid = every_threshold(scores)
+    (reached,) = np.nonzero(risk_coverage(grid, scores, errors)[1] <= alpha)
+    return float(grid[reached[0]]) if len(reached) else np.inf
 
 
 def separation(scores: Floats, errors: Floats) -> float:

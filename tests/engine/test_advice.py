@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, merge, run
-from exaul.engine.logs.diagnosis import answerable
 from exaul.engine.logs.files import load
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
 from exaul.kernels.game import LOG_ARMS, log_grid
+from exaul.kernels.metrics import answerable
 from tests import reference
 from tests.games import save_log
 

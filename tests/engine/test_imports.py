@@ -92,6 +92,12 @@ def test_imports_run_one_way(package):
             assert name.split(".")[0] not in ("engine", "kernels"), f"{path} imports {name} through a link"
 
 
+def test_the_simulation_imports_no_tables():
+    for name, path in FILES.items():
+        if name.startswith("exaul.engine.simulation"):
+            assert not [x for x in imports(path) if x.startswith("exaul.engine.results")], name
+
+
 def test_a_sweep_is_data():
     """The configuration imports no code that simulates."""
     reached, left = set(), ["exaul.engine.sweep"]

@@ -260,7 +260,7 @@ def test_the_code_that_simulates_is_hashed(monkeypatch):
         manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name for path in paths) or ""
     )
     manifest.engine_hash.__wrapped__()
-    assert set(hashed) == {"engine", "environments", "logs", "results", "simulation"}
+    assert set(hashed) == {"engine", "environments", "logs", "simulation"}
 
 
 def test_progress_as_json_lines(capsys):

@@ -11,11 +11,18 @@ from exaul.engine.checks import as_typed, join_lines, shorten
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
 from exaul.kernels.game import ARMS, GRIDS
-from exaul.kernels.metrics import Floats, best_coverage, every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import (
+    Floats,
+    answerable,
+    best_coverage,
+    every_threshold,
+    lowest_threshold,
+    risk_coverage,
+    separation,
+)
 
 MOST_VALUES = 200  # distinct values; a column with more is not tested (these numbers are chosen)
 LEAST_ROWS = 30  # rows of a value; rarer values are ignored
-FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful
 APART = 0.05  # smallest difference of two shares that is reported
 WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
@@ -136,13 +143,6 @@ def _gain(
                 share = answerable(members, errors[groups == group], alpha)
                 gains.append(OwnThreshold(alpha, str(value), share, common))
     return max(gains, key=lambda gain: gain.share - gain.shared, default=None)
-
-
-def lowest_threshold(scores: Floats, errors: Floats, alpha: float) -> float:
-    """Return the lowest threshold with an FDR of at most alpha on records [N]; infinity if there is none."""
-    grid = every_threshold(scores)
-    (reached,) = np.nonzero(risk_coverage(grid, scores, errors)[1] <= alpha)
-    return float(grid[reached[0]]) if len(reached) else np.inf
 
 
 def deciles(scores: Floats) -> Floats:
@@ -268,11 +268,6 @@ def diagnose(
         for word, text in zip(WORDS, texts, strict=True)
         if text
     ]
-
-
-def answerable(scores: Floats, errors: Floats, alpha: float) -> float:
-    """Return the largest share of records [N] that a threshold answers with an FDR of at most alpha."""
-    return best_coverage(every_threshold(scores), scores, errors, alpha)
 
 
 def _inverted(scores: Floats, errors: Floats) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import as_typed
-from exaul.engine.logs.diagnosis import FEASIBLE, answerable, find_drift, lowest_threshold
+from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records
 from exaul.engine.registry import FROM_LOG, backend_of
@@ -25,7 +25,7 @@ from exaul.kernels import native
 from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
-from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
+from exaul.kernels.metrics import FEASIBLE, Floats, answerable, every_threshold, lowest_threshold, risk_coverage
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
 FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below alpha = 0.02, one of 1.5 alpha

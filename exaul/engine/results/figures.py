@@ -18,12 +18,12 @@ from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from exaul.engine.logs.diagnosis import FEASIBLE
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import abridge, shared_start, with_rates
 from exaul.kernels.learners.aci_rank import STEP
+from exaul.kernels.metrics import FEASIBLE
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))

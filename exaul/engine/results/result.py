@@ -16,7 +16,7 @@ from exaul.engine.logs.diagnosis import recommend_grid, shares_by_grid
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
-from exaul.engine.manifest import read_finished
+from exaul.engine.manifest import is_over_traces, read_finished
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
@@ -79,8 +79,8 @@ class Result:
         """The means over trials, with what each source can answer; None unless the sweep is over traces."""
         if "traces" in self.loaded:
             return traces_table(self.trials, self.loaded["traces"])
-        over_traces = self.manifest["left_out"] is not None
-        return traces_table(self.trials, files.Table(self._of_sources())) if over_traces else None
+        is_traced = is_over_traces(self.manifest)
+        return traces_table(self.trials, files.Table(self._of_sources())) if is_traced else None
 
     @property
     def lemma_holds(self) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
-from exaul.engine.logs.diagnosis import FEASIBLE, answerable
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
@@ -17,6 +16,7 @@ from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
+from exaul.kernels.metrics import FEASIBLE, answerable
 
 
 def shares_answerable(records: Sequence[Records], segments: int, alphas: Sequence[float]) -> dict[float, float]:

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
+from exaul.engine.machine import SLICE
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
-from exaul.engine.results.totals import Totals, of_learners
 from exaul.engine.simulation.schedule import ASKED
+from exaul.engine.simulation.totals import Totals, of_learners
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -21,7 +22,6 @@ TRACES = (  # the columns of ``traces_table``
     *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
     *RATE_COLUMNS,
 )
-SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
 
 def trials_table(totals: Totals) -> Table:

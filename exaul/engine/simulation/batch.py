@@ -11,8 +11,6 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
-from exaul.engine.results.totals import Totals, totals_of
-from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.schedule import (
@@ -29,6 +27,7 @@ from exaul.engine.simulation.schedule import (
     rates_of_blocks,
     saved_arrays,
 )
+from exaul.engine.simulation.totals import Totals, totals_of
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import BLOCK
@@ -278,7 +277,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     # the records of one chunk are made while another is simulated
     chunk = rounds * streams * (12 * len(learners) if is_adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if is_adaptive else 1)
-    slices = max(largest, min(SLICE, largest * points)) * CURVE_BYTES
+    slices = max(largest, min(machine.SLICE, largest * points)) * CURVE_BYTES
     tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.on_host for learner in learners)
     programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from zensical.main import cli
 
-from exaul.commands.main import COMMANDS
+from exaul.commands.main import COMMAND_MODULES
 from exaul.commands.main import main as run_command
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
         copytree(ROOT / folder, PAGES / folder, ignore=ignore_patterns("__*"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
         (PAGES / name).write_bytes((ROOT / name).read_bytes())
-    sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMANDS]
+    sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMAND_MODULES]
     page = PAGES / "docs" / "reference" / "commands.md"
     page.write_text("# The command line\n\n" + "\n".join(sections), encoding="utf-8")
     for notebook in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):

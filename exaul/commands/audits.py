@@ -42,8 +42,8 @@ def main(arguments: Mapping[str, Any]) -> int:
     config = AuditsFlags(**arguments)
     from exaul.serving.http.audits import PAGE, errors_by_model, open_queue
 
-    with open_queue(config.where, config.token_variable) as (page, judge):
-        total, rows = page(0)
+    with open_queue(config.where, config.token_variable) as (read_page, give_verdict):
+        total, rows = read_page(0)
         if config.judge_model is None:
             shown = f"{total} open audits" + (f", the oldest {PAGE} above" if total > PAGE else "")
             show(*map(_describe, rows), shown)
@@ -55,11 +55,11 @@ def main(arguments: Mapping[str, Any]) -> int:
                 if math.isnan(error):
                     counts["no text is kept" if row["text"] is None else "no clear verdict"] += 1
                     remaining += 1
-                elif (outcome := judge(row["id"], error)) == "counted":
+                elif (outcome := give_verdict(row["id"], error)) == "counted":
                     counts["wrong" if error else "right"] += 1
                 else:
                     counts[outcome] += 1
-            _, rows = page(remaining)
+            _, rows = read_page(remaining)
     text = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items()))
     show(
         f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({text or 'none'})"

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from functools import partial
 from inspect import get_annotations
 from types import UnionType
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, meant, number, quote, shorten, whole_number
+from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, integer, meant, number, shorten
 
 FLAG_GROUPS = {  # of flags in a help text, by title
     "what is played": "logs each least sources environment tunables group horizon trials contexts questions turns"
@@ -53,6 +52,8 @@ class Parser(argparse.ArgumentParser):
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
         unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
         hint = meant((word for word in unknown if word not in self.words), self.words)
+        if " value: " in message and "," in message:
+            hint += "; separate values by spaces, and decimals by a point"
         raise BadInput(f"{shorten(message, 10 * LONGEST_QUOTE)}{hint}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -95,20 +96,10 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        options |= {"nargs": "+" if is_tuple else None, "type": partial(parse_value, hint, is_tuple)}
+        options |= {"nargs": "+" if is_tuple else None, "type": {float: number, int: integer}.get(hint, hint)}
         group.add_argument(flag, help=text, **options)
         if is_tuple and name.endswith("s") and name[:-1] not in all_names:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)
-
-
-def parse_value(kind: type, is_one_of_several: bool, text: str) -> Any:
-    """Return the value of a flag of type float, int or str. If there is none, argparse prints the error."""
-    try:
-        return {float: number, int: whole_number}.get(kind, kind)(text)
-    except ValueError as error:
-        hint = "; separate values by spaces" if is_one_of_several and "," in text else ""
-        noun = "number" if kind is float else kind.__name__
-        raise argparse.ArgumentTypeError(f"invalid {noun} value: {quote(text)}{hint}") from error
 
 
 def fields_given(configuration: type, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,14 +29,14 @@ def summary(job: LiveJob) -> str:
     if job.manifest["stopped"]:
         lines[0] += f": {job.manifest['stopped']}; repeat the command to continue"
     if rounds:
-        figures, all_wrong = rounds[-1]["learner"], sum(line["error"] for line in rounds)
-        withheld_wrong = all_wrong - figures["wrong"]
-        withheld_right = len(rounds) - figures["answers"] - withheld_wrong
-        fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.4f}"
+        statistics, all_wrong = rounds[-1]["learner"], sum(line["error"] for line in rounds)
+        withheld_wrong = all_wrong - statistics["wrong"]
+        withheld_right = len(rounds) - statistics["answers"] - withheld_wrong
+        fdr = "-" if statistics["fdr"] is None else f"{statistics['fdr']:.4f}"
         lines += [
             f"wrong: {all_wrong / len(rounds):.1%} of all answers; "
             f"FDR of those that were shown: {fdr} (target {config.alpha:g})",
-            f"shown: {figures['answers'] / len(rounds):.1%}; withheld although right: "
+            f"shown: {statistics['answers'] / len(rounds):.1%}; withheld although right: "
             f"{withheld_right / len(rounds):.1%}",
             *describe_usage(job.manifest),
         ]

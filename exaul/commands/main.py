@@ -12,7 +12,7 @@ from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, as_typed
 
-COMMANDS = {  # the module of this package that has each command, imported when it is called
+COMMAND_MODULES = {  # the module of this package that has each command, imported when it is called
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
     "merge": ("sweep", "join the shards of a sweep"),
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
@@ -69,11 +69,11 @@ def parser(argv: Sequence[str]) -> Parser:
         prog="exaul",
         description="Decide when a language model says 'I don't know': try learners on a log, then run one.",
     )
-    root.words = [name.partition(" ")[0] for name in COMMANDS]
+    root.words = [name.partition(" ")[0] for name in COMMAND_MODULES]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": root.add_subparsers(**SUBPARSERS)}
     words = [word for word in argv if not word.startswith("-")]
-    for name, (module, text) in COMMANDS.items():
+    for name, (module, text) in COMMAND_MODULES.items():
         *group, verb = name.split()
         if group and group[0] not in groups:
             help_text = COMMAND_GROUPS[group[0]]

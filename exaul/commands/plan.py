@@ -92,7 +92,7 @@ class Plan(RatingFlags, Layout):
         return float(start_from(self.log, np.array([self.alpha]))[0].share[0])
 
     @property
-    def setting(self) -> GuaranteeCase:
+    def case(self) -> GuaranteeCase:
         """The case in which the guarantees hold."""
         return GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
 
@@ -109,7 +109,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
         rows.append({"weeks": weeks, "limit": AUDITED, "answers": answers, "audits": audits, "fdr": limit})
         for share in SHARES:
-            case = plan.setting._replace(horizon=7 * weeks * per_day, coverage=share)
+            case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
             name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
     return rows
@@ -210,7 +210,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     if plan.per_day is not None and plan.audits_per_day is not None:
         show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0
-    shown = {name: x for name, x in learners().items() if plan.setting.is_perfect or x.risk_bound}
+    shown = {name: x for name, x in learners().items() if plan.case.is_perfect or x.risk_bound}
     left_out = ", ".join(name for name in learners() if name not in shown)
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
     show(
@@ -221,7 +221,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         if plan.log is not None and plan.start is not None
         else f"{ACI_RANK} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
-        "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.setting))]),
+        "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.case))]),
         "none: no limit below 100% is proved. A guarantee covers the worst sequence; the FDR in practice is far "
         "smaller.",
     )
@@ -230,14 +230,14 @@ def main(arguments: Mapping[str, Any]) -> int:
 
 def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     """Return the guarantee of a learner as a row of the table."""
-    bound, is_certain = guarantee(learner, plan.setting), plan.setting.is_certain and learner.risk_bound is not None
+    bound, is_certain = guarantee(learner, plan.case), plan.case.is_certain and learner.risk_bound is not None
     row = {
         "learner": name,
         "holds": "on every sequence" if is_certain else f"with probability 1 - {plan.delta}",
         "FDR at most": _percent(bound.fdr),
     }
     if plan.slack is not None:
-        horizon = shortest(learner, plan.setting, plan.slack)
+        horizon = shortest(learner, plan.case, plan.slack)
         row[f"T for alpha + {plan.slack}"] = "none" if horizon is None else f"{horizon:,}"
     return row | {"abstaining": _percent(bound.abstaining), "learning": _percent(bound.learning)}
 

@@ -70,7 +70,7 @@ class Figures(Configuration):
 def sweep(arguments: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
     flags, fields = SweepFlags(**fields_given(SweepFlags, arguments)), fields_given(Sweep, arguments)
-    sweep = Sweep(**fields)
+    config = Sweep(**fields)
     from exaul.engine import machine, run
     from exaul.engine.manifest import is_over_traces
     from exaul.kernels.native import store
@@ -78,7 +78,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(sweep, hashed=flags.named) if path is None else run.reopen(path, fields, flags.trust)
+        run.prepare_sweep(config, hashed=flags.named) if path is None else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
@@ -97,9 +97,9 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         try:
             result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            cluster = f" {flags.flag}" if flags.named and (sweep.out or path) else ""
+            cluster = f" {flags.flag}" if flags.named and (config.out or path) else ""
             return refuse("exaul", f"{error}{cluster}", 1)
-    return print_report(result, path or sweep.out, flags.theory)
+    return print_report(result, path or config.out, flags.theory)
 
 
 def merge(arguments: Mapping[str, Any]) -> int:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import terminal_width
+from exaul.commands.terminal import show, terminal_width
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.registry import backend_of
-from exaul.engine.results.text_table import format_table, wrap
+from exaul.engine.results.text_table import format_table
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import LearnerRun, simulate_learners
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
@@ -26,9 +26,9 @@ MOST_COPIES = 128  # compared copies, or two trials of each cell if that is more
 MOST_ROUNDS = 10_000  # compared rounds (chosen: ten seconds)
 # At large eta a learner amplifies rounding until decisions change (measured over 10,000 rounds of the default sweep
 # in float64: from eta = 0.5 for exaul, and 3 for exp3-ix). Then ``dense`` also differs from itself once the last
-# digit of eta changes, and equal decisions prove nothing. Means are compared up to DOUBT times half their 95%
-# interval (chosen: an equal mean is refused with probability 1e-4).
-DOUBT = 2.0
+# digit of eta changes, and equal decisions prove nothing. Means are compared up to MEANS_TOLERANCE times half their
+# 95% interval (chosen: an equal mean is refused with probability 1e-4).
+MEANS_TOLERANCE = 2.0
 
 
 class Certificate(NamedTuple):
@@ -111,7 +111,7 @@ def certificate_text(
         f"{', '.join(fixed)}: of fixed arms there is nothing to compare" if fixed else "",
         _verdict([c for c in certificates if not c.holds(precision)]),
     ]
-    return wrap("\n\n".join(filter(None, parts)), width)
+    return "\n\n".join(filter(None, parts))
 
 
 def _verdict(refused: Sequence[Certificate]) -> str:
@@ -120,7 +120,7 @@ def _verdict(refused: Sequence[Certificate]) -> str:
         return f"certified: {'no' if refused else 'yes'}"
     names = ", ".join(f"{c.learner} at eta = {c.eta:.4g}" for c in refused)
     changes = [x for c in refused for x in c.changes.values()]
-    means = "agree" if all(abs(x.mean()) <= DOUBT * _half_width(x) for x in changes) else "differ, too"
+    means = "agree" if all(abs(x.mean()) <= MEANS_TOLERANCE * _half_width(x) for x in changes) else "differ, too"
     return f"certified: no; rounding alone changes decisions of {names}, so they prove nothing; the means {means}"
 
 
@@ -150,7 +150,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    print(certificate_text(certificates, fixed, sweep.precision, terminal_width()))
+    show(certificate_text(certificates, fixed, sweep.precision, terminal_width()))
     return int(not all(certificate.holds(sweep.precision) for certificate in certificates))
 
 

@@ -60,14 +60,14 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         first, *alternatives = get_args(hint)
         if value is None and NoneType in alternatives:
             return None
-        number = next((kind for kind in alternatives if kind is not NoneType), None)
-        if number is not None and not isinstance(value, str):
-            return str(_converted(name, value, number))
+        number_type = next((kind for kind in alternatives if kind is not NoneType), None)
+        if number_type is not None and not isinstance(value, str):
+            return str(_converted(name, value, number_type))
         return _converted(name, value, first)
     if get_origin(hint) is tuple:  # tuple[X, ...]
         is_collection = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
         return tuple(_converted(name, item, get_args(hint)[0]) for item in (value if is_collection else (value,)))
-    allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[hint]
+    allowed = {int: "an integer", float: "a number_type", bool: "true or false", str: "a string"}[hint]
     is_bool = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
     try:
         if hint is int and not is_bool:
@@ -175,8 +175,8 @@ def number(text: str) -> float:
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-def whole_number(text: str) -> int:
-    """Return the whole number in a text; 1e5 is 100000. Raise ValueError if there is none."""
+def integer(text: str) -> int:
+    """Return the integer in a text; 1e5 is 100000. Raise ValueError if there is none."""
     try:
         return int(text)  # exact, however large
     except ValueError:

@@ -75,11 +75,10 @@ class FeedbackFlags(RatingFlags):
 
 def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
     """Return the fields that differ from perfect feedback, by name, as text for the tables."""
-    settings = {f.name: (getattr(feedback, f.name), f.default) for f in fields(FeedbackFlags)}
     return {
-        name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        for name, (value, default) in settings.items()
-        if value != default
+        f.name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for f in fields(FeedbackFlags)
+        if (value := getattr(feedback, f.name)) != f.default
     }
 
 
@@ -109,22 +108,22 @@ def check_audit(audit: float | None, bias: float, missing: str) -> None:
         raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
 
 
-def check_feedback(feedback: Feedback, silent: bool) -> None:
+def check_feedback(feedback: Feedback, may_be_missing: bool) -> None:
     """Raise BadInput if bias, flips, missing or reserve is out of range, or contradicts another.
 
-    ``silent`` says whether some answers may never get feedback.
+    ``may_be_missing`` says whether some answers may never get feedback.
     """
     flips, missing = feedback.flips, feedback.missing
     check_positive("bias", feedback.bias)
     are_probabilities = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
     check_holds("flips", flips, are_probabilities, "two numbers in [0, 1) whose sum is below 1")
     check_known("missing", (missing,), IMPUTED_ERRORS)
-    if silent and feedback.reserve and missing != "wrong":
+    if may_be_missing and feedback.reserve and missing != "wrong":
         raise BadInput(
             "reserve: given, but answers that never get feedback would count as wrong forever; "
             "missing must be wrong"
         )
-    if silent and feedback.corrects_aim and missing != "skip":
+    if may_be_missing and feedback.corrects_aim and missing != "skip":
         raise BadInput(
             f"missing: {missing!r} found; if the aim corrects biased or flipped feedback, it must be skip"
         )

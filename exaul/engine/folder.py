@@ -33,9 +33,9 @@ from exaul.engine.manifest import first_difference, identity, save_json
 from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
-PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
+PARTIAL_PREFIX = ".exaul-"  # prefix of a file or folder that is not complete
 MANIFEST = "manifest.json"  # a sweep writes it first; ``fill_atomically`` moves it into place last
-NOW = "now-"  # prefix of the name of a batch's state at its last save
+STATE_PREFIX = "now-"  # prefix of the name of a batch's state at its last save
 RESUME_HINT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
 
@@ -72,20 +72,20 @@ class SweepFolder:
         """
         self.path, self.manifest, self.save_every, self.saved_at = path, manifest, save_every, time.monotonic()
         self.in_memory: dict[Batch, Arrays] = {}
-        self.done, self.begun = set(self._listed("")), set(self._listed(NOW))
+        self.done, self.begun = set(self._listed("")), set(self._listed(STATE_PREFIX))
 
     @classmethod
     @contextmanager
     def open(
-        cls, out: str | None, manifest: dict[str, Any], save_every: float, resumed: bool = False
+        cls, out: str | None, manifest: dict[str, Any], save_every: float, is_resumed: bool = False
     ) -> Iterator[Self]:
-        """Lock a new folder and write its manifest; or, if ``resumed``, lock the folder of an interrupted sweep.
+        """Lock a new folder and write its manifest; or, if ``is_resumed``, lock the folder of an interrupted sweep.
 
         Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
         with ExitStack() as stack:
             path = None if out is None else Path(out)
-            if path is not None and resumed:
+            if path is not None and is_resumed:
                 stack.enter_context(lock(path))
             elif path is not None:
                 path = stack.enter_context(_lock_new(path))
@@ -96,13 +96,13 @@ class SweepFolder:
         """Return the finished batches of a source, in the order of their trials."""
         return sorted(batch for batch in self.done if batch.source == source)
 
-    def missing(self, sources: Sequence[int], trials: range, size: int) -> list[Batch]:
+    def missing(self, source_numbers: Sequence[int], trials: range, size: int) -> list[Batch]:
         """Return batches of at most ``size`` trials that cover what no finished batch covers.
 
         A batch that has a saved state is not cut anew, whatever its size.
         """
         missing = list[Batch]()
-        for source in sources:
+        for source in source_numbers:
             first = trials.start
             finished = self.finished(source)
             begun = [x for x in sorted(self.begun) if x.source == source and not any(map(x.overlaps, finished))]
@@ -131,14 +131,14 @@ class SweepFolder:
         for batch in self.finished(source):
             yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
 
-    def due(self) -> bool:
+    def is_save_due(self) -> bool:
         """Return whether ``save_every`` seconds have passed since the last save."""
         return self.path is not None and time.monotonic() - self.saved_at >= self.save_every
 
     def save_state(self, batch: Batch, blocks: int, leaves: Sequence[Any]) -> None:
         """Save the state of a batch after ``blocks`` blocks."""
         arrays = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        self._write(NOW, batch, {"blocks": np.array(blocks)} | arrays)
+        self._write(STATE_PREFIX, batch, {"blocks": np.array(blocks)} | arrays)
         self.begun.add(batch)
         self.saved_at = time.monotonic()
 
@@ -146,14 +146,14 @@ class SweepFolder:
         """Return (blocks, leaves) of a batch at its last save, or (0, []) without one."""
         if batch not in self.begun:
             return 0, []
-        saved = self.load(batch, NOW)
+        saved = self.load(batch, STATE_PREFIX)
         return int(saved.pop("blocks")), [saved[name] for name in sorted(saved)]
 
     def forget_states(self, batch: Batch | None = None) -> None:
         """Remove the saved states, or those that overlap a batch; their trials may then be cut anew."""
         for state in [x for x in self.begun if batch is None or x.overlaps(batch)]:
-            with explain_errors(self._file(NOW, state).parent, RESUME_HINT):
-                self._file(NOW, state).unlink(missing_ok=True)
+            with explain_errors(self._file(STATE_PREFIX, state).parent, RESUME_HINT):
+                self._file(STATE_PREFIX, state).unlink(missing_ok=True)
             self.begun.discard(state)
 
     def save_curves(self, curves: files.Table) -> None:
@@ -163,21 +163,21 @@ class SweepFolder:
                 write_table(self.path / "curves.csv", curves)
         self.saved_at = time.monotonic()
 
-    def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep: bool) -> None:
-        """Write the results, then the final manifest, and remove the batches, unless ``keep``.
+    def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep_batches: bool) -> None:
+        """Write the results, then the final manifest, and remove the batches, unless ``keep_batches``.
 
         A kill in between can be resumed.
         """
         if self.path is None:
             return
-        for path in (*self.path.glob(f"{PARTIAL}*"), *self.path.glob(f"batches/{PARTIAL}*")):
+        for path in (*self.path.glob(f"{PARTIAL_PREFIX}*"), *self.path.glob(f"batches/{PARTIAL_PREFIX}*")):
             _remove(path)  # left by a process that was killed while writing
         with fill_atomically(self.path, RESUME_HINT) as partial:
             fill(partial)
         with explain_errors(self.path, RESUME_HINT):
             write_manifest(self.path, manifest)
         self.forget_states()
-        if not keep:
+        if not keep_batches:
             shutil.rmtree(self.path / "batches", ignore_errors=True)
 
     def _file(self, prefix: str, batch: Batch) -> Path:
@@ -276,7 +276,7 @@ def check_output_folder(out: str) -> Path:
         folder = Path(out).resolve()
         is_occupied = folder.exists()
         if folder.is_dir():
-            is_occupied = not all(path.name.startswith(PARTIAL) for path in folder.iterdir())
+            is_occupied = not all(path.name.startswith(PARTIAL_PREFIX) for path in folder.iterdir())
     except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
     if is_occupied:
@@ -346,7 +346,7 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
 
     The folder must be locked, because what another process left in it is removed.
     """
-    partial = folder / f"{PARTIAL}results"
+    partial = folder / f"{PARTIAL_PREFIX}results"
     moved: list[Path] = []
     with explain_errors(folder, advice):
         try:
@@ -371,7 +371,7 @@ def _remove(path: Path) -> None:
 
 def write_beside(path: Path, save: Callable[[Path], object]) -> None:
     """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
-    partial = path.with_name(PARTIAL + path.name)
+    partial = path.with_name(PARTIAL_PREFIX + path.name)
     try:
         path.parent.mkdir(exist_ok=True)
         save(partial)

@@ -20,14 +20,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
-from exaul.engine.manifest import (
-    check_unchanged,
-    first_difference,
-    identity,
-    is_over_traces,
-    read_finished,
-    read_manifest,
-)
+from exaul.engine.manifest import first_difference, identity
 from exaul.engine.progress import MODES, Progress
 from exaul.engine.results.result import Result, Source, load_tables
 from exaul.engine.results.summary import describe_left_out
@@ -195,14 +188,14 @@ def finish(
         if executor is not None:
             _run_missing(prepared, sweep_folder, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
-            if is_over_traces(manifest):
+            if manifests.is_over_traces(manifest):
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
             _run_missing(prepared, sweep_folder, [number], min(size, largest_batch(source)), bar)
             tables.append(_tabulate(sweep_folder.take(number), len(trials)))
         played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        sweep_folder.close(result.write, result.manifest, keep=sweep.shard is not None)
+        sweep_folder.close(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result
 
 
@@ -231,7 +224,7 @@ def _run_missing(
                     too_large.append(batch)
                     continue
                 sweep_folder.save(batch, arrays)
-                if sweep_folder.due():
+                if sweep_folder.is_save_due():
                     count = sum(len(x.trials) for x in sweep_folder.finished(batch.source))
                     sweep_folder.save_curves(curves_table(totals.join(sweep_folder.take(batch.source), count)))
         if too_large:
@@ -339,7 +332,7 @@ def describe(prepared: PreparedSweep) -> str:
     Of several traces, these are the needs of the largest that has not finished.
     """
     manifest, sources = prepared.manifest, prepared.sources
-    if not is_over_traces(manifest):
+    if not manifests.is_over_traces(manifest):
         return describe_needs(sources[0])
     sweep_folder = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
@@ -379,7 +372,7 @@ def resume(
 
 def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
     """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
-    saved = read_manifest(Path(path))
+    saved = manifests.read_manifest(Path(path))
     if "out" in given:
         raise BadInput("out: given together with resume, which names the folder")
     requested = Sweep(**given)
@@ -390,7 +383,7 @@ def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> Pre
     if saved["end"] is not None:
         return None
     prepared = prepare_sweep(_sweep_of(saved, path, "resume", trust))
-    check_unchanged(saved, prepared.manifest, "resume")
+    manifests.check_unchanged(saved, prepared.manifest, "resume")
     return prepared._replace(manifest=prepared.manifest | {"start": saved["start"]}, is_resumed=True)
 
 
@@ -405,9 +398,9 @@ def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: s
     Raises:
         BadInput: as in ``resume``, or ``out`` cannot be used.
     """
-    saved = read_manifest(Path(path))
+    saved = manifests.read_manifest(Path(path))
     prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
-    check_unchanged(saved, prepared.manifest, "rerun")
+    manifests.check_unchanged(saved, prepared.manifest, "rerun")
     return finish(prepared, progress=progress)
 
 
@@ -433,7 +426,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     """
     if not paths:
         raise BadInput("shards: none given; at least one is needed")
-    shards = [SweepFolder(Path(path), read_finished(Path(path))) for path in paths]
+    shards = [SweepFolder(Path(path), manifests.read_finished(Path(path))) for path in paths]
     first = shards[0]
     for shard in shards:
         if not shard.finished(0):
@@ -455,7 +448,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         "end": max(shard.manifest["end"] for shard in shards),
     }
     loaded: dict[str, Table] = {"advice": files.Table([])} | load_tables(Path(paths[0]), ("advice", "traces"))
-    if is_over_traces(first.manifest) and "traces" not in loaded:
+    if manifests.is_over_traces(first.manifest) and "traces" not in loaded:
         raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:

@@ -42,7 +42,7 @@ class AbstainersConfiguration(Configuration):
             check_count("horizon", self.horizon)
         elif self.learner == "exaul":
             raise BadInput("horizon: missing; exaul needs it for its rates, and for lambda, its square root")
-        check_feedback(self.feedback, silent=True)
+        check_feedback(self.feedback, may_be_missing=True)
         check_audit(self.audit, self.bias, self.missing)
         check_holds("seed", self.seed, 0 <= (self.seed or 0) < 2**64, "an integer from 0 to 2**64 - 1")
 

@@ -12,7 +12,7 @@ import pytest
 import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
-from exaul.commands.main import COMMANDS, main
+from exaul.commands.main import COMMAND_MODULES, main
 from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, load_log
@@ -170,7 +170,7 @@ def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(ar
 
 
 def test_each_flag_is_in_a_group(capsys):
-    helps = {name: output_of([*name.split(), "--help"], capsys).partition("options:\n") for name in COMMANDS}
+    helps = {name: output_of([*name.split(), "--help"], capsys).partition("options:\n") for name in COMMAND_MODULES}
     for name, (usage, _, options) in helps.items():
         assert usage.startswith(f"usage: exaul {name} [FLAGS]")
         assert re.findall(r"^  (-\S+)", options.partition("\n\n")[0], re.MULTILINE) == ["-h,"], name

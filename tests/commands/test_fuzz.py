@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from exaul import BadInput
-from exaul.commands.main import COMMANDS, main
+from exaul.commands.main import COMMAND_MODULES, main
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.manifest import first_difference, identity
 from exaul.engine.simulation import batch
@@ -63,7 +63,7 @@ def flags_of(command):
     """The flags of a command, and its positional arguments, from its configurations."""
     each = [
         f
-        for one in import_module(f"exaul.commands.{COMMANDS[command][0]}").COMMANDS[command].configurations
+        for one in import_module(f"exaul.commands.{COMMAND_MODULES[command][0]}").COMMANDS[command].configurations
         for f in dataclasses.fields(one)
     ]
     flags = ["--" + f.name.replace("_", "-") for f in each if f.default is not dataclasses.MISSING]
@@ -73,8 +73,8 @@ def flags_of(command):
 @st.composite
 def lines(draw):
     """A command with some of its flags, and values that may be theirs or not."""
-    command = draw(st.sampled_from([*COMMANDS, *COMMANDS, "dance", ""]))
-    if command not in COMMANDS:
+    command = draw(st.sampled_from([*COMMAND_MODULES, *COMMAND_MODULES, "dance", ""]))
+    if command not in COMMAND_MODULES:
         return [command, *draw(st.lists(VALUES, max_size=2))]
     flags, positional = flags_of(command)
     argv = [*command.split(), *draw(st.lists(st.sampled_from(PATHS), min_size=positional, max_size=positional + 1))]

@@ -43,7 +43,7 @@ def test_no_pickle_is_ever_loaded(monkeypatch):
         np.savez(stream, blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
     manifest = json.loads(Path("out/manifest.json").read_text())
-    opened = SweepFolder.open("out", manifest, 60, resumed=True)
+    opened = SweepFolder.open("out", manifest, 60, is_resumed=True)
     with opened as folder, pytest.raises(BadInput, match="unreadable"):
         folder.load_state(batch)
     assert not Path("sprung").exists()

@@ -33,13 +33,13 @@ def test_a_sweep_that_answers_the_planned_share_promises_the_same():
     result = run(Sweep(horizon=700, trials=2, arms=20, alphas=[0.1], learners=LEARNING))
     for row in result.trials.itertuples():
         plan = Plan(alpha=0.1, horizon=700, arms=20, coverage=row.answered / 700)
-        assert guarantee(LEARNERS[row.learner], plan.setting).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
+        assert guarantee(LEARNERS[row.learner], plan.case).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
 
 
 def test_terms_add_up_to_the_formula():
     """The bound of the regret is that of ``test_r_the_bounds_by_hand`` in ``tests/kernels/test_proofs.py``."""
     T, share = 30_000, 0.5
-    found = guarantee(LEARNERS["exaul"], Plan(alpha=0.05).setting)
+    found = guarantee(LEARNERS["exaul"], Plan(alpha=0.05).case)
     assert found.abstaining == pytest.approx(T**-0.5)
     assert found.learning == pytest.approx((1 + T**0.5) * 918.3 / (T**0.5 * share * T), rel=1e-4)
     assert found.fdr == pytest.approx(0.05 + 0.0673, abs=1e-4)
@@ -58,8 +58,8 @@ def test_the_command(capsys):
     lines, _ = printed("--alpha 0.1 --slack 0.05", capsys)
     assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
-    assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).setting, 0.05):,}" in lines[3]
-    assert shortest(LEARNERS["aci-rank"], Plan().setting, 0.001) is None  # abstentions at s < 1/20 alone are more
+    assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).case, 0.05):,}" in lines[3]
+    assert shortest(LEARNERS["aci-rank"], Plan().case, 0.001) is None  # abstentions at s < 1/20 alone are more
 
 
 @pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])
@@ -116,7 +116,7 @@ def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
         plan = Plan(**given)
         _, limits = printed(" ".join(f"--{name} {value}" for name, value in given.items()), capsys)
         for name, limit in limits.items():
-            assert -1e-15 <= limit - min(1.0, guarantee(LEARNERS[name], plan.setting).fdr) < 1.001e-4
+            assert -1e-15 <= limit - min(1.0, guarantee(LEARNERS[name], plan.case).fdr) < 1.001e-4
     lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)
     assert "T for alpha + 0.0500004" in lines[2]
     assert "with probability 1 - 1e-07 " in lines[3]
@@ -136,9 +136,9 @@ def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(lea
     plan = Plan(**setting)
 
     def holds(horizon):
-        return guarantee(learner, replace(plan, horizon=horizon).setting).fdr <= plan.alpha + plan.slack
+        return guarantee(learner, replace(plan, horizon=horizon).case).fdr <= plan.alpha + plan.slack
 
-    horizon = shortest(learner, plan.setting, plan.slack)
+    horizon = shortest(learner, plan.case, plan.slack)
     assert not any(map(holds, range(horizon - 50, horizon)))
     assert all(map(holds, [*range(horizon, horizon + 100), *(horizon * k for k in range(2, 50))]))
 
@@ -170,9 +170,9 @@ def test_bad_input(flags, capsys):
 
 def test_audits_promise_what_was_computed_by_hand():
     """Alpha .1, T = 300,000, half answered: the excess of the FDR that an independent program found."""
-    found = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, audit=0.05).setting)
+    found = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, audit=0.05).case)
     assert found.learning == pytest.approx(0.0155, abs=2e-4)
-    rated = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05).setting)
+    rated = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05).case)
     assert rated.learning > found.learning  # the weight of an abstention is an estimate, which may be 1
 
 
@@ -202,5 +202,5 @@ def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
         assert float(line.split()[-1][:-1]) / 100 == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
     half = table[table["limit"] == "guarantee, 50% answered"].set_index("weeks").loc[3]
     plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)
-    assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.setting).fdr
+    assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.case).fdr
     assert "out: given without per_day" in refusal_of(["plan", "--out", str(tmp_path / "x")], capsys)

@@ -14,7 +14,7 @@ from exaul import Sweep, run
 from exaul.commands.verify import Certificate, certificate_text
 from exaul.engine import run as engine_run
 from exaul.engine.logs.log import Records
-from exaul.engine.results.text_table import COMMAND
+from exaul.engine.results.text_table import COMMAND, wrap
 from tests.engine.test_text_table import cells
 from tests.processes import output_of
 
@@ -104,7 +104,8 @@ def test_the_summary_over_traces(traces, width):
 def test_a_certificate(width):
     changes = {name: np.array([1e-3, -2e-5]) for name in ("FDR", "inefficiency", "regret a round")}
     certificates = [Certificate(name, "rows", 3, 384_000, changes) for name in NAMES.values()]
-    assert too_long(certificate_text(certificates, ["no-abstention" * 9], "float32", width), width) == []
+    text = certificate_text(certificates, ["no-abstention" * 9], "float32", width)
+    assert too_long(wrap(text, width), width) == []
 
 
 COMMANDS = {

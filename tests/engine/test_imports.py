@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 from exaul import Sweep, run
-from exaul.commands.main import COMMANDS
+from exaul.commands.main import COMMAND_MODULES
 from exaul.engine import registry
 from tests.models.test_scores import scored
 from tests.processes import ROOT, python
@@ -70,7 +70,7 @@ def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
     places += registry.BACKENDS.values()
-    commands = [f"exaul.commands.{module}" for module, _ in COMMANDS.values()]
+    commands = [f"exaul.commands.{module}" for module, _ in COMMAND_MODULES.values()]
     return {"exaul.engine.registry": [place.split(":")[0] for place in places], "exaul.commands.main": commands}
 
 
@@ -93,9 +93,8 @@ def test_imports_run_one_way(package):
 
 
 def test_the_simulation_imports_no_tables():
-    for name, path in FILES.items():
-        if name.startswith("exaul.engine.simulation"):
-            assert not [x for x in imports(path) if x.startswith("exaul.engine.results")], name
+    paths = [path for name, path in FILES.items() if name.startswith("exaul.engine.simulation")]
+    assert not [x for path in paths for x in imports(path) if x.startswith("exaul.engine.results")]
 
 
 def test_a_sweep_is_data():

@@ -210,8 +210,8 @@ def test_one_process_a_folder():
     with SweepFolder.open("out", {"configuration": {}}, 60):
         for resumed, words in ((False, "not empty"), (True, "in use")):
             with pytest.raises(BadInput, match=words):
-                SweepFolder.open("out", {}, 60, resumed=resumed).__enter__()
-    with SweepFolder.open("out", {}, 60, resumed=True):
+                SweepFolder.open("out", {}, 60, is_resumed=resumed).__enter__()
+    with SweepFolder.open("out", {}, 60, is_resumed=True):
         pass
 
 

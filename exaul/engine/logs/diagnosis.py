@@ -10,24 +10,33 @@ from numpy.typing import NDArray
 from exaul.engine.checks import as_typed, join_lines, shorten
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
+from exaul.kernels import metrics
 from exaul.kernels.game import ARMS, GRIDS
-from exaul.kernels.metrics import (
-    Floats,
-    answerable,
-    best_coverage,
-    every_threshold,
-    lowest_threshold,
-    risk_coverage,
-    separation,
-)
+from exaul.kernels.metrics import Floats, answerable
 
 MOST_VALUES = 200  # distinct values; a column with more is not tested (these numbers are chosen)
 LEAST_ROWS = 30  # rows of a value; rarer values are ignored
-APART = 0.05  # smallest difference of two shares that is reported
-WORTH = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
-CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
+LEAST_GAP = 0.05  # smallest difference of two shares that is reported
+LEAST_GAIN = 0.005  # a share of the rows; a grid that loses less is not worth a sentence
+MAX_P = 1e-6  # largest p-value; tiny, because every column of every log is tested
 UNLIMITED = 2**62  # more values than a log has rows
 QUESTION_COLUMNS = "question", "question_id", "qid", "doc_id", "id"  # may name a question; the first present does
+NAMED_COLUMNS = 4  # most columns to name in the finding about pools
+TENTHS = 10
+TOP_SHARES = 0.1, 0.05, 0.02, 0.01  # of the records with the highest scores; each is compared with the next
+LEAST_SHARE = 0.01  # smallest share of rows that is reported: repeated questions, ties at the top
+MAX_EXCESS = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
+MAX_TIE = 10  # largest number of rows with one score that may be repetitions
+
+WORDS = {  # the most important first
+    "inverted": "right answers score below wrong ones",
+    "coarse": "the score has at most two values",
+    "top": "the highest scores are wrong more often than the next",
+    "pools": "values of a column differ in error rate or in what a threshold answers",
+    "drift": "the error rate, or the FDR of a threshold, changes over the log",
+    "ties": "records tie at the top score, with an FDR just above alpha",
+    "repeats": "questions repeat",
+}
 
 
 class Categories(NamedTuple):
@@ -54,7 +63,7 @@ class PooledColumn(NamedTuple):
     values: int  # number of values with at least LEAST_ROWS rows
     lowest: float  # lowest error rate of a value
     highest: float
-    gain: OwnThreshold | None  # the largest gain, if a value answers APART more with its own threshold
+    gain: OwnThreshold | None  # the largest gain, if a value answers LEAST_GAP more with its own threshold
 
 
 class Answered(NamedTuple):
@@ -85,9 +94,9 @@ def pooled(
 ) -> list[PooledColumn]:
     """Return the columns whose values differ, the largest difference first.
 
-    They differ if the error rates of two values are APART, or if for some value and alpha, a threshold of its own
-    answers APART more of its records than that of the whole log. A test compares the error rate of a value, or its
-    FDR at that threshold, with all other values. Fractional numbers and copies of the label are left out.
+    They differ if the error rates of two values are LEAST_GAP apart, or if for some value and alpha, a threshold of
+    its own answers LEAST_GAP more of its records than that of the whole log. A test compares the error rate of a
+    value, or its FDR at that threshold, with all others. Fractional numbers and copies of the label are left out.
 
     Args:
         columns: of the log, by name.
@@ -97,21 +106,21 @@ def pooled(
     """
     differing = []
     scores, errors = records.scores, records.errors
-    shared = {alpha: lowest_threshold(scores, errors, alpha) for alpha in alphas}
+    shared = {alpha: metrics.lowest_threshold(scores, errors, alpha) for alpha in alphas}
     for name, (values, places) in columns.items():
         codes = places[rows]
         numbers = np.bincount(codes + 1, minlength=len(values) + 1)[1:]
         large = [code for code, value in enumerate(values) if numbers[code] >= LEAST_ROWS and not is_missing(value)]
         chosen = np.isin(codes, large)
         groups = np.searchsorted(large, codes[chosen])
-        if len(large) < 2 or _measures(values):
+        if len(large) < 2 or _has_fractions(values):
             continue
         sums = answered_by(groups, len(large), scores[chosen], errors[chosen])
         rates = sums.wrong[:, 0] / sums.answered[:, 0]
         if {0.0, 1.0}.issuperset(rates):  # the column is a copy of the label
             continue
-        gain = _gain([values[code] for code in large], groups, records, chosen, sums, shared)
-        differs = np.ptp(rates) >= APART and len(large) * min(chances(sums, 0)) < CHANCE
+        gain = _largest_gain([values[code] for code in large], groups, records, chosen, sums, shared)
+        differs = np.ptp(rates) >= LEAST_GAP and len(large) * min(group_p_values(sums, 0)) < MAX_P
         if differs or gain is not None:
             differing.append(PooledColumn(name, len(large), float(rates.min()), float(rates.max()), gain))
 
@@ -121,7 +130,7 @@ def pooled(
     return sorted(differing, key=difference, reverse=True)
 
 
-def _gain(
+def _largest_gain(
     values: Sequence[Any],
     groups: NDArray[np.intp],
     records: Records,
@@ -137,9 +146,9 @@ def _gain(
             below = np.flatnonzero(sums.wrong[group] <= alpha * sums.answered[group])
             members = scores[groups == group]
             common = float((members >= threshold).mean())
-            if not len(below) or sums.answered[group, below[0]] / len(members) < common + APART:
+            if not len(below) or sums.answered[group, below[0]] / len(members) < common + LEAST_GAP:
                 continue
-            if sums.answered.size * chances(sums, below[0])[group] < CHANCE:
+            if sums.answered.size * group_p_values(sums, below[0])[group] < MAX_P:
                 share = answerable(members, errors[groups == group], alpha)
                 gains.append(OwnThreshold(alpha, str(value), share, common))
     return max(gains, key=lambda gain: gain.share - gain.shared, default=None)
@@ -163,7 +172,7 @@ def answered_by(groups: NDArray[np.intp], count: int, scores: Floats, errors: Fl
     return Answered(sums(np.ones_like(errors)), sums(errors), sums(errors > errors.mean()))
 
 
-def chances(sums: Answered, threshold: int) -> Floats:
+def group_p_values(sums: Answered, threshold: int) -> Floats:
     """Return the p-value of each group against all others, among the records that a threshold answers."""
     answered, high = sums.answered[:, threshold], sums.high[:, threshold]
     return p_value_of(high, answered, high.sum(), answered.sum())
@@ -199,30 +208,12 @@ def p_value_of(high: Any, count: Any, all_high: Any, total: Any) -> Any:
     return np.minimum(1.0, 2 * np.minimum(upper_tail, lower_tail))
 
 
-def _measures(values: Sequence[Any]) -> bool:
+def _has_fractions(values: Sequence[Any]) -> bool:
     """Return whether some value is fractional: the column then holds amounts, not names."""
     try:
         return any(float(value) % 1 != 0 for value in values if not is_missing(value))
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-NAMED_COLUMNS = 4  # most columns to name in the finding about pools (this and the numbers below are chosen)
-TENTHS = 10
-TOPS = (0.1, 0.05, 0.02, 0.01)  # shares of the records with the highest scores that are compared with the next
-SMALLEST = 0.01  # smallest share of rows that is reported: repeated questions, ties at the top
-CLOSE = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
-PAIRS = 10  # largest number of rows with one score that may be repetitions
-
-WORDS = {  # the most important first
-    "inverted": "right answers score below wrong ones",
-    "coarse": "the score has at most two values",
-    "top": "the highest scores are wrong more often than the next",
-    "pools": "values of a column differ in error rate or in what a threshold answers",
-    "drift": "the error rate, or the FDR of a threshold, changes over the log",
-    "ties": "records tie at the top score, with an FDR just above alpha",
-    "repeats": "questions repeat",
-}
 
 
 class Finding(NamedTuple):
@@ -234,12 +225,12 @@ class Finding(NamedTuple):
 
 
 def diagnose(
-    log: Sequence[str], categories: Categories, records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
+    argv: Sequence[str], categories: Categories, records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
 ) -> list[Finding]:
     """Return the defects of a log, the most important first.
 
     Args:
-        log: ``PATH[:COL=VALUE,...]`` and flags that name its columns, for the commands in the findings.
+        argv: ``PATH[:COL=VALUE,...]`` and flags that name its columns, for the commands in the findings.
         categories: of the log.
         records: of the log, N >= 0.
         rows: [N] their positions in the file.
@@ -260,8 +251,8 @@ def diagnose(
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
-        "pools": as_typed("inspect", *log, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
-        "drift": as_typed("sweep", "--logs", *log, "--environment", "replay"),
+        "pools": as_typed("inspect", *argv, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
+        "drift": as_typed("sweep", "--logs", *argv, "--environment", "replay"),
     }
     return [
         Finding(word, join_lines(text), join_lines(commands.get(word, "")))
@@ -276,9 +267,9 @@ def _inverted(scores: Floats, errors: Floats) -> str | None:
     wrong, right = int(high.sum()), int((~high).sum())
     if not wrong or not right:
         return None
-    above = separation(scores, high.astype(np.float64))
+    above = metrics.separation(scores, high.astype(np.float64))
     noise = math.sqrt((wrong + right + 1) / (12 * wrong * right))  # less if scores tie
-    if above > 0.5 - APART or math.erfc((0.5 - above) / noise / math.sqrt(2)) >= CHANCE:
+    if above > 0.5 - LEAST_GAP or math.erfc((0.5 - above) / noise / math.sqrt(2)) >= MAX_P:
         return None
     return (
         f"the score is inverted: a right answer scores above a wrong one with probability {above:.2f}, where "
@@ -304,7 +295,7 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     """Report that the highest scores are wrong more often than the next, of which there are twice as many."""
     ordered, high = np.sort(scores)[::-1], errors > errors.mean()
     worst = None
-    for share in TOPS:
+    for share in TOP_SHARES:
         lowest = np.quantile(scores, 1 - share, method="higher")
         top = scores >= lowest
         count = int(top.sum())
@@ -312,9 +303,9 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
         if count < LEAST_ROWS or not lower.any():
             continue
         difference, compared = errors[top].mean() - errors[lower].mean(), top | lower
-        if difference < max(APART, worst[0] if worst else 0):
+        if difference < max(LEAST_GAP, worst[0] if worst else 0):
             continue
-        if len(TOPS) * p_value_of(high[top].sum(), count, high[compared].sum(), compared.sum()) < CHANCE:
+        if len(TOP_SHARES) * p_value_of(high[top].sum(), count, high[compared].sum(), compared.sum()) < MAX_P:
             worst = difference, lowest, top, lower
     if worst is None:
         return None
@@ -361,7 +352,7 @@ def find_drift(scores: Floats, errors: Floats) -> str | None:
         outside = (all_sums[1] - part_sums[1]) / (all_sums[0] - part_sums[0])
     distances = np.nan_to_num(np.abs(rates - outside))  # NaN where a part or all others have no answers
     p_values = p_value_of(part_sums[2], part_sums[0], all_sums[2], all_sums[0])
-    reported = (distances >= APART) & (p_values * distances.size < CHANCE)
+    reported = (distances >= LEAST_GAP) & (p_values * distances.size < MAX_P)
     if not reported.any():
         return None
     level = int(reported.any(axis=0).argmax())  # the error rate of all records first
@@ -374,9 +365,10 @@ def find_drift(scores: Floats, errors: Floats) -> str | None:
 def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     """Report that no threshold reaches an alpha because records tie at the top, with an FDR just above it."""
     top = scores == scores.max()
-    rate, lowest = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
-    missed = [x for x in alphas if x < lowest <= rate <= CLOSE * x]
-    if not missed or top.sum() < LEAST_ROWS or top.mean() < SMALLEST:
+    _, fdrs = metrics.risk_coverage(metrics.every_threshold(scores), scores, errors)
+    rate, lowest = float(errors[top].mean()), np.nanmin(fdrs)
+    missed = [x for x in alphas if x < lowest <= rate <= MAX_EXCESS * x]
+    if not missed or top.sum() < LEAST_ROWS or top.mean() < LEAST_SHARE:
         return None
     feasible = math.ceil(1000 * lowest) / 1000
     return (
@@ -393,7 +385,7 @@ def _named_repeats(categories: Categories, rows: NDArray[np.intp]) -> str | None
     named = rows[categories.questions[rows] >= 0]
     keys = np.column_stack([categories.questions, *(x.places for x in categories.columns.values())])[named]
     distinct = len(np.unique(keys, axis=0))
-    if len(named) - distinct < SMALLEST * len(rows) or len(named) == distinct:
+    if len(named) - distinct < LEAST_SHARE * len(rows) or len(named) == distinct:
         return None
     return (
         f"questions repeat: {len(named)} rows ask {distinct} questions (column {categories.question}, equal in the "
@@ -404,14 +396,14 @@ def _named_repeats(categories: Categories, rows: NDArray[np.intp]) -> str | None
 def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     """Report rows that look like repetitions: with one score they also have one label, unlike neighbouring scores.
 
-    Two records of a score that at most PAIRS share are compared with each other, and the first with one of the next
-    score. If labels depend on the score only, and little on so small a step, either comparison may be the one that
-    agrees: a sign test. Every second score is used, so the comparisons share no record.
+    Two records of a score that at most MAX_TIE share are compared with each other, and the first with one of the
+    next score. If labels depend on the score only, and little on so small a step, either comparison may be the one
+    that agrees: a sign test. Every second score is used, so the comparisons share no record.
     """
     _, count = np.unique(scores, return_counts=True)
     starts = np.cumsum(count) - count
     tied = np.arange(0, len(count) - 1, 2)
-    tied = tied[(count[tied] >= 2) & (count[tied] <= PAIRS)]
+    tied = tied[(count[tied] >= 2) & (count[tied] <= MAX_TIE)]
     if not len(tied):
         return None
     ordered = errors[np.argsort(scores, kind="stable")]
@@ -420,7 +412,7 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     tied_only, near_only = int(np.sum(tied_agree & ~near_agree)), int(np.sum(~tied_agree & near_agree))
     decided = tied_only + near_only
     # the sign test: the tail of a fair binomial distribution
-    if _tail(_log_choose(decided, tied_only) - decided * math.log(2), near_only / (tied_only + 1)) >= CHANCE:
+    if _tail(_log_choose(decided, tied_only) - decided * math.log(2), near_only / (tied_only + 1)) >= MAX_P:
         return None
     return (
         f"questions seem to repeat: {tied_agree.mean():.1%} of {len(tied)} pairs of rows with one score have "
@@ -431,13 +423,11 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
 
 def shares_by_grid(records: Records, alphas: Sequence[float]) -> dict[float, dict[str, float]]:
     """Return the largest share that a threshold answers, by alpha and grid; NaN without records."""
-    grids = {"all thresholds": every_threshold(records.scores)}
-    grids |= {name: GRIDS[name](ARMS, records.scores) for name in ("uniform", "logit")}
-    sample = (records.scores, records.errors) if len(records.scores) else None
-    return {
-        alpha: {name: best_coverage(grid, *sample, alpha) if sample else math.nan for name, grid in grids.items()}
-        for alpha in alphas
-    }
+    scores, errors = records.scores, records.errors
+    grids = {"all thresholds": metrics.every_threshold(scores)}
+    grids |= {name: GRIDS[name](ARMS, scores) for name in ("uniform", "logit")}
+    share = metrics.best_coverage if len(errors) else lambda *_: math.nan
+    return {alpha: {name: share(grid, scores, errors, alpha) for name, grid in grids.items()} for alpha in alphas}
 
 
 def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
@@ -447,9 +437,9 @@ def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
     """
     alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
     best = shares[alpha]
-    if not best["all thresholds"] - best["uniform"] >= WORTH:  # also if they are NaN, without records
+    if not best["all thresholds"] - best["uniform"] >= LEAST_GAIN:  # also if they are NaN, without records
         return ""
-    logit = f", or --grid logit ({best['logit']:.1%})" if best["logit"] >= best["uniform"] + WORTH else ""
+    logit = f", or --grid logit ({best['logit']:.1%})" if best["logit"] >= best["uniform"] + LEAST_GAIN else ""
     return (
         f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
         f"{best['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"

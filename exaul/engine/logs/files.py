@@ -28,9 +28,9 @@ _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
 ENCODING = "utf-8-sig"
-GROWTH = 10  # bytes in memory per byte of a text log (chosen)
-LINE = 2**24  # largest line of a log, in bytes (chosen)
-csv.field_size_limit(LINE)
+BYTES_PER_BYTE = 10  # bytes in memory per byte of a text log (chosen)
+MAX_LINE = 2**24  # largest line of a log, in bytes (chosen)
+csv.field_size_limit(MAX_LINE)
 WIDE_HEADER = 1000  # columns; of a CSV with more, only the requested ones are kept in memory
 CELL_BYTES = 100  # bytes in memory per cell of a Parquet file (chosen)
 SAMPLED_ROWS = 10_000  # rows (chosen) that are counted before a whole column is factorized
@@ -199,14 +199,14 @@ def _check_distinct(names: Iterable[str]) -> None:
 
 
 def _check_size(path: Path) -> None:
-    """Raise BadInput if a text log does not fit in memory after decompression, or has a line longer than LINE.
+    """Raise BadInput if a text log does not fit in memory after decompression, or has too long a line.
 
     The whole file is scanned even if only the header is read: a header with an open quote extends to its end. An
     array of JSON may be one line.
     """
-    longest = math.inf if _is_array(path) else LINE
+    longest = math.inf if _is_array(path) else MAX_LINE
     free = host_memory()
-    limit, size, line = int(USABLE * free / GROWTH), 0, 0
+    limit, size, line = int(USABLE * free / BYTES_PER_BYTE), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
         stream: Any = handles.handle
         for piece in iter(partial(stream.read, 2**20), b""):
@@ -219,7 +219,7 @@ def _check_size(path: Path) -> None:
                     f"{path}: over {show_bytes(limit)} of text; {show_bytes(free)} of memory allow no more"
                 )
             if line > longest:
-                raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
+                raise BadInput(f"{path}: a line of more than {show_bytes(MAX_LINE)}; each line must hold one row")
 
 
 def _read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:

@@ -33,7 +33,7 @@ from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.aci_rank import SHARE, SHORT_LOG
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
-LISTED = 50  # most values of a column in an error (chosen)
+MOST_LISTED = 50  # most values of a column in an error (chosen)
 
 
 class Layout(Configuration):
@@ -163,7 +163,7 @@ def read_cells(path: Path, names: Sequence[str], selection: Mapping[str, str]) -
     if not chosen.any():
         for name, value in selection.items():
             values = dict.fromkeys(map(cell_text, cells[name]))
-            if 0 < len(values) <= LISTED:
+            if 0 < len(values) <= MOST_LISTED:
                 check_known(f"{path}: {name}", (value,), values)
         clause = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
         raise BadInput(f"{path}: no row{clause}; at least one is needed")
@@ -379,9 +379,9 @@ def describe_log(log: Records) -> dict[str, Any]:
     return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
 
 
-def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
-    """Return one line with the share that a learner answers at first, after the log of ``describe_log``."""
-    rows, minimum = log["records"], math.ceil(SHORT_LOG / alpha)
+def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
+    """Return one line with the share that a learner answers at first, after a log of ``describe_log``."""
+    rows, minimum = log_entry["records"], math.ceil(SHORT_LOG / alpha)
     if share <= 0:
         start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
     else:
@@ -389,4 +389,5 @@ def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: fl
         if rows < minimum and share == SHARE:
             start += f" (at most {SHARE:.0%}, because the log has fewer than {minimum} rows)"
     few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
-    return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong{few})"
+    size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"
+    return f"{learner} {start} ({log_entry['name']}: {size})"

@@ -32,7 +32,7 @@ FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below al
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
-BETWEEN = "; "  # cautions
+CAUTION_SEPARATOR = "; "  # cautions
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
@@ -115,7 +115,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
             row |= {"answerable": best} | spread
             promised = bound[i] if name == ACI_RANK else np.nan
             row |= {"fdr_most": fdr_most, "risk_bound": promised, "least_alpha": lowest, "advised": int(is_advised)}
-            rows.append(row | {"caution": BETWEEN.join(cautions + _apart(row)) or np.nan})
+            rows.append(row | {"caution": CAUTION_SEPARATOR.join(cautions + _apart(row)) or np.nan})
     return rows
 
 
@@ -156,7 +156,7 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
         for _, row in rows[rows["learner"] == ACI_RANK].iterrows():
             where = f"on {source} " if several else ""
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
-        cautions = (text for cell in rows["caution"].dropna() for text in cell.split(BETWEEN))
+        cautions = (text for cell in rows["caution"].dropna() for text in cell.split(CAUTION_SEPARATOR))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")

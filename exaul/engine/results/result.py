@@ -17,7 +17,6 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
-from exaul.engine.registry import FROM_LOG
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import COMMAND, as_digits, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
@@ -109,22 +108,20 @@ class Result:
         waits = sweep.delay or sweep.feedback.may_be_missing
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
-        from_log = bool(played["warm_start"]) or FROM_LOG in best.values()
         is_single = not self.advice.empty and self.advice["source"].nunique() == 1
         shares = dict(self.advice[["alpha", "answerable"]].to_numpy()) if is_single else {}
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
-            summary.summarize(
-                trials, advised=advised, shares=shares, from_log=from_log, condition=condition, width=width
-            ),
+            summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
             recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
-        limits = summary.describe_limits(trials, advised, condition if from_log else f", without a log{condition}")
+        start = "" if trials["warm_start"].notna().any() else ", without a log"
+        limits = summary.describe_limits(trials, advised, start + condition)
         parts.append(advice.describe(self.advice, self._step, limits, sweep.feedback == PERFECT_FEEDBACK))
         if self.asked is not None:
             parts.append("no advice: the questions of an adaptive environment are like those of no log")

@@ -18,6 +18,15 @@ from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
 
+SUMMARY_KEYS = "learner", "alpha", "lambda"
+ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
+NONE = "none"  # if no learner is advised
+NAMED_TRACES = 8  # most traces to name (chosen)
+ALWAYS = "whatever the questions and their order"
+BROKEN = "BROKEN"  # a bound that was proved
+EXCESS = "proven limit of\nwrong above target"
+LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
+
 
 def shares_answerable(records: Sequence[Records], segments: int, alphas: Sequence[float]) -> dict[float, float]:
     """Return, by alpha, the largest share that a threshold answers with an FDR of at most alpha.
@@ -69,22 +78,12 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
 
     ``source`` is an entry of ``sources`` in a manifest.
     """
-    log = source["warm_start"] or {"shares": {}}
+    log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        describe_start(log, learner, float(alpha), share)
-        for learner, by_alpha in log["shares"].items()
+        describe_start(log_entry, learner, float(alpha), share)
+        for learner, by_alpha in log_entry["shares"].items()
         for alpha, share in by_alpha.items()
     )
-
-
-SUMMARY_KEYS = "learner", "alpha", "lambda"
-ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
-NONE = "none"  # if no learner is advised
-NAMED_TRACES = 8  # most traces to name (chosen)
-ALWAYS = "whatever the questions and their order"
-BROKEN = "BROKEN"  # a bound that was proved
-EXCESS = "proven limit of\nwrong above target"
-LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
 def summarize(
@@ -92,7 +91,6 @@ def summarize(
     *,
     advised: Mapping[float, str] = {},
     shares: Mapping[float, float] = {},
-    from_log: bool = True,
     condition: str = "",
     width: int | None = None,
 ) -> str:
@@ -102,7 +100,6 @@ def summarize(
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
         shares: the largest share that a threshold answers with an FDR of at most alpha, by alpha.
-        from_log: whether it starts from a log, as the advice says.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
@@ -124,7 +121,7 @@ def summarize(
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         rows = _merge_equal_lambdas(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
-    start = "" if from_log else ", if it starts from a log, which it does not here"
+    start = "" if trials["warm_start"].notna().any() else ", if it starts from a log, which it does not here"
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
@@ -133,8 +130,8 @@ def summarize(
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
-    if known := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        legend.append(f"the most that a threshold can answer with an FDR of at most alpha: {known}")
+    if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
+        legend.append(f"the most that a threshold can answer with an FDR of at most alpha: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])

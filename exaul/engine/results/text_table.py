@@ -80,7 +80,7 @@ def format_table(
         left_out = ", ".join(" ".join(title.split()) for title in titles[count:])
         parts.append(f"a wider terminal, or a pipe, also shows: {left_out}")
     explained = [f"{' '.join(title.split())}: {meanings[title]}" for title in titles[:count] if title in meanings]
-    return wrap("\n\n".join([*parts, *(["\n".join(explained)] if explained else [])]), width)
+    return "\n\n".join([*parts, *(["\n".join(explained)] if explained else [])])
 
 
 def shared_start(names: Sequence[str]) -> str:

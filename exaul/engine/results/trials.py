@@ -152,14 +152,14 @@ def _table(totals: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -
     return files.Table({k: np.broadcast_to(v, shape).ravel() for k, v in {**names, **cells, **columns}.items()})
 
 
-def traces_table(trials: Table, sources: Table) -> Table:
+def traces_table(trials: Table, source_table: Table) -> Table:
     """Return one row per source, learner and cell of a sweep over traces: means over trials.
 
-    ``sources`` has the columns ``trace``, ``alpha``, ``records``, ``error_rate``, ``answerable`` and ``advised``.
+    ``source_table`` has columns ``trace``, ``alpha``, ``records``, ``error_rate``, ``answerable`` and ``advised``.
     """
     source_columns = ["records", "error_rate", "answerable", "advised"]
     joined = trials.rename(columns={"source": "trace"}).merge(
-        sources[["trace", "alpha", *source_columns]].drop_duplicates(), how="left", on=["trace", "alpha"]
+        source_table[["trace", "alpha", *source_columns]].drop_duplicates(), how="left", on=["trace", "alpha"]
     )
     share = joined["answered"] / joined["horizon"]
     joined["answered"] = share

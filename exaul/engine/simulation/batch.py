@@ -218,7 +218,7 @@ def simulate_learners(
     width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(part.learner.on_host for part in rollouts)
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
-        if running is not None and folder.due():
+        if running is not None and folder.is_save_due():
             collect()
             running = None
             folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))

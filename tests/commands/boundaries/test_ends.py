@@ -14,7 +14,7 @@ import pytest
 
 from exaul import BadInput, Sweep
 from exaul.commands import terminal
-from exaul.commands.main import COMMANDS, main
+from exaul.commands.main import COMMAND_MODULES, main
 from exaul.engine import simulation
 from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
@@ -121,7 +121,7 @@ WITHOUT_A_NEW_FOLDER = (
 )
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name.split()[0] not in WITHOUT_A_NEW_FOLDER])
+@pytest.mark.parametrize("name", [name for name in COMMAND_MODULES if name.split()[0] not in WITHOUT_A_NEW_FOLDER])
 def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys, few_figures):
     """The signal may come at any point while results are written."""
     if name in ("merge", "rerun"):

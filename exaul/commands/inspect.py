@@ -235,10 +235,9 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
 
 def _typed_log(config: Inspect, log: str, score: str, dropped: int) -> list[str]:
     """Return a log, the flags of its columns and the targets, as they are typed."""
-    columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
-    flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
+    columns = replace(config, score=score, drop_missing=config.drop_missing or dropped > 0)
     alphas = [] if config.alphas == Inspect.alphas else ["--alphas", *(f"{alpha:g}" for alpha in config.alphas)]
-    return [log, *flags, *(["--drop-missing"] if config.drop_missing or dropped else []), *alphas]
+    return [log, *columns.as_flags(), *alphas]
 
 
 COMMANDS = {"inspect": Command((Inspect,), main)}

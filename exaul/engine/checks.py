@@ -177,13 +177,8 @@ def number(text: str) -> float:
 
 def integer(text: str) -> int:
     """Return the integer in a text; 1e5 is 100000. Raise ValueError if there is none."""
-    try:
-        return int(text)  # exact, however large
-    except ValueError:
-        value = float(text)
-        if not value.is_integer():
-            raise
-        return int(value)
+    value = float(text)  # has not all digits of a large integer
+    return int(value) if "e" in text.lower() and value.is_integer() else int(text)
 
 
 def as_typed(*arguments: str) -> str:

@@ -438,9 +438,8 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     trials = first.manifest["configuration"]["trials"]
     tables = []
     for number, source in enumerate(first.manifest["sources"]):
-        pairs = [(batch, shard) for shard in shards for batch in shard.finished(number)]
-        pairs.sort(key=lambda pair: pair[0])
-        _check_cover([(batch, shard.path) for batch, shard in pairs], trials, source["name"])
+        pairs = sorted(((x, shard) for shard in shards for x in shard.finished(number)), key=lambda pair: pair[0])
+        _check_cover(pairs, trials, source["name"])
         tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), trials))
     manifest = first.manifest | {
         "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
@@ -458,15 +457,14 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     return result
 
 
-def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: int, name: str) -> None:
-    """Raise Mismatch unless batches of a source, in order and with their folders, cover each trial once."""
+def _check_cover(pairs: Iterable[tuple[Batch, SweepFolder]], trials: int, name: str) -> None:
+    """Raise Mismatch unless batches of a source, in order and with their shards, cover each trial once."""
     expected = 0
-    for batch, path in batches:
+    for batch, shard in pairs:
         if batch.first != expected:
             problem = "is missing" if batch.first > expected else "is given twice"
-            raise Mismatch(
-                f"trial {min(batch.first, expected)} {problem} ({path} has {batch.first} to {batch.last} of {name})"
-            )
+            trial, covered = min(batch.first, expected), f"{batch.first} to {batch.last}"
+            raise Mismatch(f"trial {trial} {problem} ({shard.path} has {covered} of {name})")
         expected = batch.last + 1
     if expected != trials:
         raise Mismatch(f"trial {expected} is missing (the sweep has 0 to {trials - 1} of {name})")

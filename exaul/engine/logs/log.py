@@ -51,11 +51,20 @@ class Layout(Configuration):
         if self.error is not None and self.correct is not None:
             raise BadInput("error: given together with correct; choose one of the two")
 
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(Layout) if getattr(self, f.name) != f.default}
+
+    def as_flags(self, prefix: str = "--") -> list[str]:
+        """Return the changed fields as flags, as a user types them; a flag that is true has no value."""
+        pairs = ((prefix + name.replace("_", "-"), value) for name, value in self.changed.items())
+        return [word for pair in pairs for word in pair if word is not True]
+
     def check_used(self, log: object) -> None:
         """Raise BadInput if a column is named, but no log is given."""
-        named = [f.name for f in fields(Layout) if getattr(self, f.name) != f.default]
-        if named and log is None:
-            raise BadInput(f"{', '.join(named)}: given without warm_start, whose columns they name")
+        if self.changed and log is None:
+            raise BadInput(f"{', '.join(self.changed)}: given without warm_start, whose columns they name")
 
 
 class Records(NamedTuple):

@@ -9,7 +9,6 @@ order of the log. Nothing depends on the trials of a sweep.
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from exaul.engine.checks import as_typed
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Layout, Records
+from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, backend_of
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.engine.sweep import Sweep
@@ -166,10 +165,8 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
 def describe_use(sweep: Sweep, alpha: float) -> str:
     """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
     log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
-    columns = {x.name: getattr(sweep, x.name) for x in fields(Layout) if getattr(sweep, x.name) != x.default}
-    pairs = ((f"--log-{name.replace('_', '-')}", value) for name, value in columns.items())
-    flags = [word for pair in pairs for word in pair if word is not True]  # drop_missing is True: a flag alone
-    program = ", ".join(f"{x}={value!r}" for x, value in ({"alpha": alpha, "warm_start": log} | columns).items())
+    arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
+    program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
     command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
     served = "as a service (--upstream URL puts it in front of a model; --score must be of the kind of this log)"
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"

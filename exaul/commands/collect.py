@@ -14,8 +14,8 @@ from exaul.llm.prompts import SHORT_ANSWERS
 from exaul.llm.replies import contains
 from exaul.llm.scores import column_of
 
-INCOMPLETE = 3  # exit status if more than ALLOWED of the rows are incomplete
-ALLOWED = 0.01  # (chosen: a few requests always fail)
+INCOMPLETE_STATUS = 3  # exit status if more than ALLOWED_SHARE of the rows are incomplete
+ALLOWED_SHARE = 0.01  # (chosen: a few requests always fail)
 ENOUGH_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 
@@ -36,7 +36,7 @@ def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list
     job.run()
     complete = [answer for _, answer in job.answered if job.is_complete(answer)]
     print("\n".join(summary(job, complete)))
-    return INCOMPLETE if 1 - len(complete) / len(job.rows) > ALLOWED else 0
+    return INCOMPLETE_STATUS if 1 - len(complete) / len(job.rows) > ALLOWED_SHARE else 0
 
 
 def scores_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:

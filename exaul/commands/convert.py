@@ -16,8 +16,8 @@ EVALS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take al
 TRACERS = "langfuse", "phoenix", "mlflow", "open-webui"  # exaul.llm.exports: they take a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *EVALS, *TRACERS, TABLE
-FLAGS = {"metric": EVALS, "filter": EVALS[:1], "score_name": TRACERS, "thumb_name": TRACERS, "down": TRACERS}
-FLAGS |= {field.name: (TABLE,) for field in fields(Columns)}
+READERS = {"metric": EVALS, "filter": EVALS[:1], "score_name": TRACERS, "thumb_name": TRACERS, "down": TRACERS}
+READERS |= {field.name: (TABLE,) for field in fields(Columns)}
 
 
 class Convert(Columns):
@@ -45,8 +45,8 @@ class Convert(Columns):
 def main(arguments: Mapping[str, Any]) -> int:
     """Write one row per answer: its scores and its error. If it has one score, also describe the log."""
     config = Convert(**arguments)
-    for name in FLAGS.keys() & arguments.keys():
-        check_holds(name, arguments[name], config.tool in FLAGS[name], f"absent with {config.tool}")
+    for name in READERS.keys() & arguments.keys():
+        check_holds(name, arguments[name], config.tool in READERS[name], f"absent with {config.tool}")
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     summary, function = list[str](), config.tool.replace("-", "_")

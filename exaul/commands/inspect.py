@@ -18,9 +18,9 @@ from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_trace
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
-ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
+PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
-DROPPED = "rows: in brackets, those left out, which lack a score or a label"
+DROPPED_NOTE = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
@@ -177,7 +177,7 @@ def _compare(config: Inspect, title: str) -> None:
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
-                **{f"{ANSWERABLE}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
+                **{f"{PREFIX}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
                 "defects": " ".join(finding.word for finding in findings),
             }
             rows.append(row)
@@ -188,7 +188,7 @@ def _compare(config: Inspect, title: str) -> None:
     if config.out is not None:
         folder.write(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
-    totals = np.array([sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows])
+    totals = np.array([sum(row[name] for name in row if name.startswith(PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
     left_out, best = len(lines) - len(shown), order[0]
@@ -201,7 +201,7 @@ def _compare(config: Inspect, title: str) -> None:
         advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"
         if not totals[best] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
-    meanings += [DROPPED] if any(row["dropped"] for row in rows) else []
+    meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [line | {title: line[title].removeprefix(start)} for line in shown]
@@ -217,7 +217,7 @@ def _compare(config: Inspect, title: str) -> None:
 
 def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the line of a trace in the table of traces or of scores, from its ``row``."""
-    answerable = {f"answered\nat {x.removeprefix(ANSWERABLE)}": x for x in row if x.startswith(ANSWERABLE)}
+    answerable = {f"answered\nat {x.removeprefix(PREFIX)}": x for x in row if x.startswith(PREFIX)}
     shares = answerable | {"error rate": "error_rate"}
     line = {
         title: trace.records.name if title == "trace" else trace.score,

@@ -8,7 +8,7 @@ from exaul.commands.flags import Command
 from exaul.llm.folder import describe_usage
 from exaul.llm.live import RESULTS, TRANSCRIPT, Live, LiveJob
 
-STOPPED = 3  # exit status if the dialogue ended before the last round
+STOPPED_STATUS = 3  # exit status if the dialogue ended before the last round
 
 
 def main(arguments: Mapping[str, Any]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         return 0
     job.run()
     print(summary(job))
-    return 0 if len(job.rounds) == job.config.horizon else STOPPED
+    return 0 if len(job.rounds) == job.config.horizon else STOPPED_STATUS
 
 
 def summary(job: LiveJob) -> str:

@@ -20,9 +20,9 @@ from exaul.kernels.learners.aci_rank import SHARE
 from exaul.kernels.learners.learner import Learner
 
 WEEKS = 26  # that audits are planned for (chosen)
-PRINTED = 1, 2, 4, 8, 26  # weeks in the printed table
-SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
-AUDITED = "audits prove"  # the name of their limit in the figure
+PRINTED_WEEKS = 1, 2, 4, 8, 26  # weeks in the printed table
+DRAWN_SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
+AUDIT_LIMIT = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
 MEANINGS = {
     "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
@@ -107,8 +107,8 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         answers = 7 * weeks * per_day * plan.coverage
         audits = answers * probability
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
-        rows.append({"weeks": weeks, "limit": AUDITED, "answers": answers, "audits": audits, "fdr": limit})
-        for share in SHARES:
+        rows.append({"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": audits, "fdr": limit})
+        for share in DRAWN_SHARES:
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
             name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
@@ -123,7 +123,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         {name: f"{row[name]:,.0f}" for name in ("weeks", "answers", "audits")}
         | {"FDR at most": _percent(row["fdr"])}
         for row in limits
-        if row["limit"] == AUDITED and row["weeks"] in PRINTED
+        if row["limit"] == AUDIT_LIMIT and row["weeks"] in PRINTED_WEEKS
     ]
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas

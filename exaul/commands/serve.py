@@ -19,13 +19,13 @@ BEGUN = "it began with another log or alpha, and keeps what it has learned; exau
 MOST_KEYS = 20  # keys of the file, at most, whose start is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
-SHADOW = "shadow mode: every answer is shown, and no key learns; one that has decided before then goes on as it was"
-NEEDED = "fastapi", "uvicorn", "prometheus_client", "httpx2"
+SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before then goes on as it was"
+PACKAGES = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
 def main(arguments: Mapping[str, Any]) -> int:
     """Serve until the process is interrupted or terminated."""
-    check_installed(NEEDED, "the service needs: uv run --extra serve exaul serve")
+    check_installed(PACKAGES, "the service needs: uv run --extra serve exaul serve")
     config = ServeFlags(**fields_given(ServeFlags, arguments))
     gateway_fields = fields_given(GatewayFlags, arguments)
     gateway_flags = GatewayFlags(**gateway_fields) if gateway_fields else None
@@ -46,7 +46,7 @@ def main(arguments: Mapping[str, Any]) -> int:
             **learner_fields,
         )
         try:
-            service, texts = application.state.service, [SHADOW] if config.shadow else list[str]()
+            service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
             beginnings = {} if config.shadow else service.beginnings(MOST_KEYS)
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key or started is None else "new keys"

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TextIO
 from exaul.engine.checks import BadInput, join_lines
 from exaul.engine.results.text_table import wrap
 
-REFUSED, DEFECT, SIGNAL = 2, 70, 128
+BAD_INPUT_STATUS, BUG_STATUS, SIGNAL_STATUS = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
 
 
@@ -42,10 +42,10 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
             return status
     except KeyboardInterrupt as stop:
         number = stop.args[0] if stop.args else signal.SIGINT
-        return refuse(program, f"interrupted{advice()}", SIGNAL + number)
+        return refuse(program, f"interrupted{advice()}", SIGNAL_STATUS + number)
     except BrokenPipeError:
         _silence(sys.stdout)
-        return SIGNAL + signal.SIGPIPE
+        return SIGNAL_STATUS + signal.SIGPIPE
     except BadInput as error:
         return refuse(program, str(error))
     except OSError as error:
@@ -68,7 +68,7 @@ def entry(main: Callable[[], int]) -> NoReturn:
         status = main()
     except Exception:
         traceback.print_exc(file=_Printable(sys.stderr))
-        status = DEFECT
+        status = BUG_STATUS
     sys.exit(status)
 
 
@@ -86,7 +86,7 @@ def show(*parts: str) -> None:
     print(wrap("\n\n".join(part for part in parts if part), terminal_width()))
 
 
-def refuse(program: str, text: str, status: int = REFUSED) -> int:
+def refuse(program: str, text: str, status: int = BAD_INPUT_STATUS) -> int:
     """Print one line to stderr, and return the exit status."""
     try:
         print(f"{program}: {join_lines(text)}", file=sys.stderr, flush=True)

@@ -20,10 +20,10 @@ from exaul.kernels.cache import hash_of, kernels_hash
 
 RELEASE = import_module("exaul").__version__  # not from its metadata: it may be on the path uninstalled
 # beside the kernels, the code that simulates; code that reads flags, prints or draws does not enter
-HASHED = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "machine")]
+HASHED_FILES = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "machine")]
 # Someone may have edited a manifest: fields that are read must have these types; messages name them in words.
 JSON_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
-KINDS: dict[str, tuple[type, ...]] = {
+MANIFEST_TYPES: dict[str, tuple[type, ...]] = {
     "configuration": (dict,),
     "sources": (list,),
     "left_out": (int, type(None)),
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "start": (str,),
     "end": (str, type(None)),
 }
-SOURCE_KINDS: dict[str, tuple[type, ...]] = {
+SOURCE_TYPES: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "horizon": (int,),
     "segments": (int,),
@@ -61,9 +61,9 @@ def device() -> str:
 
 @cache
 def engine_hash() -> str:
-    """Return the SHA-256 of the code of exaul's kernels and of the files ``HASHED``."""
+    """Return the SHA-256 of the code of exaul's kernels and of the files ``HASHED_FILES``."""
     package = Path(__file__).parents[1]
-    files_hash = hash_of(package, (path for name in HASHED for path in package.glob(name)))
+    files_hash = hash_of(package, (path for name in HASHED_FILES for path in package.glob(name)))
     return hashlib.sha256(f"{kernels_hash()} {files_hash}".encode()).hexdigest()
 
 
@@ -85,14 +85,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = load_json(path)
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
-    check_manifest(path, manifest, KINDS, Sweep)
+    check_manifest(path, manifest, MANIFEST_TYPES, Sweep)
     count = len(manifest["sources"])
     if count == 0 or (count > 1 and not is_over_traces(manifest)):
         raise BadInput(f"{path}: sources has {count} entries; only sweeps over traces have several")
     for source in manifest["sources"]:
         if not isinstance(source, dict):
             raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")
-        _check_kinds(f"{path}: sources", source, SOURCE_KINDS, "")
+        _check_types(f"{path}: sources", source, SOURCE_TYPES, "")
     return manifest
 
 
@@ -110,9 +110,9 @@ def read_finished(folder: Path) -> dict[str, Any]:
 
 
 def check_manifest(
-    path: Path, manifest: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], configuration: type
+    path: Path, manifest: Mapping[str, Any], types: Mapping[str, tuple[type, ...]], configuration: type
 ) -> None:
-    """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of the dataclass."""
+    """Raise BadInput unless a manifest has fields of these types, and its configuration those of the dataclass."""
     saved, saved_versions = manifest["configuration"], manifest.get("versions")
     writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
     release = "another release of exaul" if writer is None else f"exaul {writer}"
@@ -121,15 +121,15 @@ def check_manifest(
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
         problem = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {problem}; {hint}")
-    _check_kinds(str(path), manifest, kinds, "" if writer in (None, RELEASE) else f"; {hint}")
+    _check_types(str(path), manifest, types, "" if writer in (None, RELEASE) else f"; {hint}")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:
         raise BadInput(f"{path}: configuration: {error}") from error
 
 
-def _check_kinds(where: str, saved: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], advice: str) -> None:
-    for name, allowed in kinds.items():
+def _check_types(where: str, saved: Mapping[str, Any], types: Mapping[str, tuple[type, ...]], advice: str) -> None:
+    for name, allowed in types.items():
         if name not in saved or type(saved[name]) not in allowed:
             words = " or ".join(JSON_NAMES[kind] for kind in allowed)
             raise BadInput(f"{where}: {name} is {quote(saved.get(name))}; it must be {words}{advice}")
@@ -156,15 +156,15 @@ def first_difference(
     second: Mapping[str, Any],
     where: str,
     elsewhere: str,
-    besides: tuple[str, ...] = ("out",),
+    ignored: tuple[str, ...] = ("out",),
 ) -> str | None:
     """Return the first difference of two identities as a clause, such as "seed is 1 here, 2 there"; or None.
 
-    Fields of the configuration that are named in ``besides`` may differ.
+    Fields of the configuration that are named in ``ignored`` may differ.
     """
     a, b = flatten(first), flatten(second)
     for name in (*a, *b):
-        if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
+        if name.removeprefix("configuration: ") not in ignored and a.get(name) != b.get(name):
             return f"{name} is {quote(a.get(name))} {where}, {quote(b.get(name))} {elsewhere}"
     return None
 

@@ -160,7 +160,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     ]
     assert answers == [True, False, False]
     assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == (
-        [f"exaul: {serve.SHADOW}"],
+        [f"exaul: {serve.SHADOW_MODE}"],
         [True] * 3,
     )
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")

@@ -114,7 +114,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
             row |= {"answerable": best} | spread
             promised = bound[i] if name == ACI_RANK else np.nan
             row |= {"fdr_most": fdr_most, "risk_bound": promised, "least_alpha": lowest, "advised": int(is_advised)}
-            rows.append(row | {"caution": CAUTION_SEPARATOR.join(cautions + _apart(row)) or np.nan})
+            rows.append(row | {"caution": CAUTION_SEPARATOR.join(cautions + _order_cautions(row)) or np.nan})
     return rows
 
 
@@ -211,7 +211,7 @@ def describe_range(row: Any, name: str) -> str:
     return f"{mean}% ({low} to {high})"
 
 
-def _apart(row: dict[str, Any]) -> list[str]:
+def _order_cautions(row: dict[str, Any]) -> list[str]:
     """Return a caution if the FDR of the threshold in the order of the log is far from that on random halves."""
     fdr, low, high = row["fdr_in_order"], row["fdr_q05"], row["fdr_q95"]
     if row["learner"] != THRESHOLD or np.isnan(fdr):

@@ -114,7 +114,7 @@ def summarize(
                 f"{indent}learner": f"{ADVISED if name == best else indent}{name}",
                 **cell,
                 "FDR": _text(cell_rows["fdr"].mean(), "{:.2%}"),
-                "answered": f"{_answered(cell_rows).mean():.1%}",
+                "answered": f"{_coverage(cell_rows).mean():.1%}",
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
             rows.append(row | ({EXCESS: _limit(cell_rows["risk_bound"])} if is_limited else {}))
@@ -161,7 +161,7 @@ def as_latex(trials: Table) -> str:
         cell
         | {
             "FDR": _spread(rows["fdr"]),
-            "answered": f"{_answered(rows).mean():.1%}",
+            "answered": f"{_coverage(rows).mean():.1%}",
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "at most": _limit(rows["risk_bound"]),
         }
@@ -191,8 +191,8 @@ def summarize_theory(
         part, broken = _regret_bound(rows)
         best = answerable.get(cell["alpha"], np.nan)
         verdicts = {
-            "Lemma 1": _held(lemma_holds(rows)),
-            "limit\nof R_T": _held(risk_holds(rows)[_limited(rows)]),
+            "Lemma 1": _verdict(lemma_holds(rows)),
+            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
             "above\nbound": broken,
         }
         numbers = {
@@ -202,7 +202,7 @@ def summarize_theory(
             "regret": f"{rows['regret'].mean():z.1f}",
             "of bound": part,
             # at most 100% in each trial
-            "of answerable": _text((_answered(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
+            "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
         }
         table.append({**cell, "FDR": _spread(rows["fdr"])} | verdicts | numbers)
     meanings = {
@@ -226,7 +226,7 @@ def describe_checks(trials: Table, delta: float) -> str:
     bounded = (trials["regret"] <= bound)[(bound > 0) & (bound < trials["horizon"])]
     checks = {
         "Lemma 1 (which checks the arithmetic)": lemma_holds(trials),
-        "the limit of R_T": risk_holds(trials)[_limited(trials)],
+        "the limit of R_T": risk_holds(trials)[_is_bounded(trials)],
         f"the bound of the regret, where it is below T (probability 1 - {delta})": bounded,
     }
     texts = [
@@ -345,7 +345,7 @@ def _rounded_up(bounds: Any) -> str:
     return round_up(bound) if bound < 1 else "-"
 
 
-def _answered(rows: Table) -> Any:
+def _coverage(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
 
@@ -361,10 +361,10 @@ def _regret_bound(rows: Table) -> tuple[str, str]:
     return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{count} ({low:.0%}-{high:.0%})"
 
 
-def _limited(trials: Table) -> NDArray[np.bool_]:
+def _is_bounded(trials: Table) -> NDArray[np.bool_]:
     """Return the rows whose R_T, of answers or of feedback, has a bound."""
     return (trials["risk_bound"].notna() | trials["feedback_risk_bound"].notna()).to_numpy()
 
 
-def _held(held: NDArray[np.bool_]) -> str:
+def _verdict(held: NDArray[np.bool_]) -> str:
     return "-" if not len(held) else "held" if held.all() else BROKEN

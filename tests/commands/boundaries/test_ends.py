@@ -71,7 +71,7 @@ def test_a_defect_has_a_status_of_its_own(capsys):
     """Status 1 means a failed check only."""
     with pytest.raises(SystemExit) as end:
         terminal.entry(mock.Mock(side_effect=AssertionError("defect")))
-    assert end.value.code == terminal.DEFECT == 70
+    assert end.value.code == terminal.BUG_STATUS == 70
     assert "AssertionError: defect" in capsys.readouterr().err
 
 

@@ -88,7 +88,7 @@ class SweepFolder:
             if path is not None and is_resumed:
                 stack.enter_context(lock(path))
             elif path is not None:
-                path = stack.enter_context(_lock_new(path))
+                path = stack.enter_context(_lock_new(str(path)))
                 write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
@@ -243,11 +243,11 @@ class SweepFolder:
 
 
 @contextmanager
-def _lock_new(path: Path) -> Iterator[Path]:
+def _lock_new(out: str) -> Iterator[Path]:
     """Create and lock a folder, or raise BadInput if it is in use; yield it with links resolved."""
-    folder = check_output_folder(str(path))
+    folder = check_output_folder(out)
     with explain_errors(folder), create_folder(folder), lock(folder):
-        check_output_folder(str(path))  # again under the lock: another process may have filled it in between
+        check_output_folder(out)  # again under the lock: another process may have filled it in between
         yield folder
 
 
@@ -336,7 +336,7 @@ def create_folder(folder: Path) -> Iterator[None]:
 @contextmanager
 def fill_new(out: str) -> Iterator[Path]:
     """Lock a new folder and fill it, as ``fill_atomically`` does. Raise BadInput if it is in use."""
-    with _lock_new(Path(out)) as folder, fill_atomically(folder) as partial:
+    with _lock_new(out) as folder, fill_atomically(folder) as partial:
         yield partial
 
 

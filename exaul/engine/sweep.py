@@ -15,7 +15,6 @@ from exaul.engine.checks import (
     check_not_negative,
     check_positive,
     number,
-    quote,
     setting,
 )
 from exaul.engine.feedback import FeedbackFlags
@@ -180,8 +179,7 @@ class Sweep(FeedbackFlags, Layout):
         if not self.alphas:
             raise BadInput("alphas: none given; at least one is needed")
         for text in self.tunables:
-            if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
-                raise BadInput(f"tunables: {quote(text)} found; it must be NAME=VALUE")
+            check_holds("tunables", text, re.fullmatch(r"[^=]+=.+", text, re.DOTALL) is not None, "NAME=VALUE")
         scales = "eta_scales", "gamma_scales", "steps"
         for name in ("learners", "alphas", "lambdas", *scales, "tunables", "each"):
             values = [x.split("=")[0] if name == "tunables" else x for x in getattr(self, name)]
@@ -216,10 +214,10 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("gamma_scales", gamma, is_finite, "smaller, times eta_scales")
         for step in self.steps:
             check_holds("steps", step, 0 < step <= 1, "in (0, 1]")
-        for name in ("eta_scales", "gamma_scales"):
-            check_holds(name, getattr(self, name), bool(getattr(self, name)), "at least one")
-            by_hand = "eta" if self.eta is not None else "gamma" if self.gamma is not None else None
-            if by_hand and getattr(self, name) != (1.0,):
+        by_hand = "eta" if self.eta is not None else "gamma" if self.gamma is not None else None
+        for name, scales in (("eta_scales", self.eta_scales), ("gamma_scales", self.gamma_scales)):
+            check_holds(name, scales, bool(scales), "at least one")
+            if by_hand and scales != (1.0,):
                 reason = "scales are factors of the learners' own rates"
                 raise BadInput(f"{name}: given together with {by_hand}; {reason}; choose one of the two")
         fraction = self.warm_fraction
@@ -228,6 +226,5 @@ class Sweep(FeedbackFlags, Layout):
         if self.shard is None:
             return
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
-            form = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
-            raise BadInput(f"shard: {quote(self.shard)} found; it must be {form}")
+        is_valid = match is not None and 1 <= int(match[1]) <= int(match[2]) <= self.trials
+        check_holds("shard", self.shard, is_valid, f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)")

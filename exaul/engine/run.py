@@ -370,13 +370,13 @@ def resume(
     return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
 
 
-def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
+def reopen(path: str, fields: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
     """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
     saved = manifests.read_manifest(Path(path))
-    if "out" in given:
+    if "out" in fields:
         raise BadInput("out: given together with resume, which names the folder")
-    requested = Sweep(**given)
-    for name in given:
+    requested = Sweep(**fields)
+    for name in fields:
         value, saved_value = manifests.round_trip_json(getattr(requested, name)), saved["configuration"][name]
         if value != saved_value:
             raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")

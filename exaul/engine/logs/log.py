@@ -102,28 +102,28 @@ class SelectedRows(NamedTuple):
         """Return the selected cells of a column as text."""
         return [cell_text(self.columns[name][row]) for row in self.chosen]
 
-    def numbers(self, name: str, parse: Callable[[Any], float], drop: bool) -> NDArray[np.float64]:
-        """Return the selected cells of a column as numbers. An empty one is NaN if ``drop``, else BadInput."""
+    def numbers(self, name: str, parse: Callable[[Any], float], drop_missing: bool) -> NDArray[np.float64]:
+        """Return the selected cells of a column as numbers: NaN if empty and ``drop_missing``; or BadInput."""
         values = np.empty(len(self.chosen))
         for i, row in enumerate(self.chosen):
             cell = self.columns[name][row]
             value = values[i] = parse(cell)
-            if math.isnan(value) and not (drop and is_missing(cell)):
+            if math.isnan(value) and not (drop_missing and is_missing(cell)):
                 where, hint = f"{self.path}, row {self.rows[row]}", scale_hint(cell) if parse is parse_score else ""
                 if is_missing(cell):
-                    hint = "in [0, 1] (use --drop-missing to leave out such rows)"
+                    hint = "in [0, 1] (use --drop_missing-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
                 raise BadInput(f"{where}: {name} is {quote(cell_text(cell))}; it must be a number in [0, 1]{hint}")
         return values
 
-    def errors(self, label: tuple[str, bool], drop: bool) -> NDArray[np.float64]:
+    def errors(self, label: tuple[str, bool], drop_missing: bool) -> NDArray[np.float64]:
         """Return the errors of the selected rows, from the label column that ``label_of`` returns."""
-        labels = self.numbers(label[0], parse_label, drop)
+        labels = self.numbers(label[0], parse_label, drop_missing)
         return 1 - labels if label[1] else labels
 
-    def complete(self, score: str, label: tuple[str, bool], drop: bool) -> tuple[NDArray[Any], ...]:
+    def complete(self, score: str, label: tuple[str, bool], drop_missing: bool) -> tuple[NDArray[Any], ...]:
         """Return scores and errors of the selected rows [N] that have both, and their mask; BadInput if none do."""
-        scores, errors = self.numbers(score, parse_score, drop), self.errors(label, drop)
+        scores, errors = self.numbers(score, parse_score, drop_missing), self.errors(label, drop_missing)
         is_complete = ~np.isnan(scores + errors)
         if not is_complete.any():
             raise BadInput(f"{self.path}: no row has both {score} and {label[0]}; at least one is needed")

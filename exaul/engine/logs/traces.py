@@ -88,7 +88,7 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
     if not scores:
         raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(columns)}")
     cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *separating, *selection])), selection)
-    errors = cells.errors(label, True)
+    errors = cells.errors(label, drop_missing=True)
     places: dict[tuple[str, ...], list[int]] = {}
     keys = zip(*map(cells.texts, separating), strict=True) if separating else [()] * len(errors)
     for position, key in enumerate(keys):
@@ -96,7 +96,7 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
     sha256, traces = file_hash(path), []
     for score in scores:
         score_value = {SCORE_KEY: score} if len(scores) > 1 else {}
-        values = cells.numbers(score, parse_score, True)
+        values = cells.numbers(score, parse_score, drop_missing=True)
         for key in sorted(places):
             rows = np.array(places[key])
             complete = rows[~np.isnan(values[rows] + errors[rows])]

@@ -19,8 +19,8 @@ from exaul.engine.logs.diagnosis import (
     _pools,
     categories,
     diagnose,
+    differing_columns,
     p_value_of,
-    pooled,
 )
 from exaul.engine.logs.log import Layout, Records, load_log, load_rows
 from exaul.kernels.metrics import best_coverage, every_threshold
@@ -292,7 +292,7 @@ def write(path, table):
 
 def columns_of(log, layout=Layout()):  # noqa: B008
     records, rows = load_rows(log, layout)
-    return pooled(categories(log, layout).columns, records, rows, [0.1, 0.2])
+    return differing_columns(categories(log, layout).columns, records, rows, [0.1, 0.2])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])

@@ -66,7 +66,7 @@ class PooledColumn(NamedTuple):
     gain: OwnThreshold | None  # the largest gain, if a value answers LEAST_GAP more with its own threshold
 
 
-class Answered(NamedTuple):
+class GroupSums(NamedTuple):
     """What the thresholds of ``deciles`` answer in each group: [groups, thresholds], from the lowest threshold."""
 
     answered: Floats  # number of records
@@ -84,12 +84,13 @@ def categories(log: str, layout: Layout) -> Categories:
     names = [name for name in files.columns(path) if name not in excluded and not name.startswith("score")]
     question_names = [name for name in QUESTION_COLUMNS if name in names][:1]
     candidates = [name for name in names if name not in question_names][: files.WIDE_HEADER]
-    columns = files.levels(path, dict.fromkeys(candidates, MOST_VALUES) | dict.fromkeys(question_names, UNLIMITED))
-    questions = [columns.pop(name).places for name in question_names if name in columns]
+    limits = dict.fromkeys(candidates, MOST_VALUES) | dict.fromkeys(question_names, UNLIMITED)
+    columns = files.category_columns(path, limits)
+    questions = [columns.pop(name).codes for name in question_names if name in columns]
     return Categories(columns, next(iter(question_names), None), next(iter(questions), None))
 
 
-def pooled(
+def differing_columns(
     columns: dict[str, files.CategoryColumn], records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
 ) -> list[PooledColumn]:
     """Return the columns whose values differ, the largest difference first.
@@ -107,15 +108,15 @@ def pooled(
     differing = []
     scores, errors = records.scores, records.errors
     shared = {alpha: metrics.lowest_threshold(scores, errors, alpha) for alpha in alphas}
-    for name, (values, places) in columns.items():
-        codes = places[rows]
+    for name, (values, all_codes) in columns.items():
+        codes = all_codes[rows]
         numbers = np.bincount(codes + 1, minlength=len(values) + 1)[1:]
         large = [code for code, value in enumerate(values) if numbers[code] >= LEAST_ROWS and not is_missing(value)]
         chosen = np.isin(codes, large)
         groups = np.searchsorted(large, codes[chosen])
         if len(large) < 2 or _has_fractions(values):
             continue
-        sums = answered_by(groups, len(large), scores[chosen], errors[chosen])
+        sums = sum_groups(groups, len(large), scores[chosen], errors[chosen])
         rates = sums.wrong[:, 0] / sums.answered[:, 0]
         if {0.0, 1.0}.issuperset(rates):  # the column is a copy of the label
             continue
@@ -135,7 +136,7 @@ def _largest_gain(
     groups: NDArray[np.intp],
     records: Records,
     chosen: NDArray[np.bool_],
-    sums: Answered,
+    sums: GroupSums,
     shared: dict[float, float],
 ) -> OwnThreshold | None:
     """Return the largest gain of a value from a threshold of its own, among those that chance does not explain."""
@@ -159,7 +160,7 @@ def deciles(scores: Floats) -> Floats:
     return np.unique(np.quantile(scores, np.arange(10) / 10, method="higher"))
 
 
-def answered_by(groups: NDArray[np.intp], count: int, scores: Floats, errors: Floats) -> Answered:
+def sum_groups(groups: NDArray[np.intp], count: int, scores: Floats, errors: Floats) -> GroupSums:
     """Return what ``deciles(scores)`` answer in each of ``count`` groups, by the group [N] of each record."""
     thresholds = deciles(scores)
     cells = groups * len(thresholds) + np.searchsorted(thresholds, scores, side="right") - 1
@@ -169,10 +170,10 @@ def answered_by(groups: NDArray[np.intp], count: int, scores: Floats, errors: Fl
         by_cell = np.bincount(cells, weights, count * len(thresholds)).reshape(shape)
         return by_cell[:, ::-1].cumsum(axis=1)[:, ::-1]
 
-    return Answered(sums(np.ones_like(errors)), sums(errors), sums(errors > errors.mean()))
+    return GroupSums(sums(np.ones_like(errors)), sums(errors), sums(errors > errors.mean()))
 
 
-def group_p_values(sums: Answered, threshold: int) -> Floats:
+def group_p_values(sums: GroupSums, threshold: int) -> Floats:
     """Return the p-value of each group against all others, among the records that a threshold answers."""
     answered, high = sums.answered[:, threshold], sums.high[:, threshold]
     return p_value_of(high, answered, high.sum(), answered.sum())
@@ -239,7 +240,7 @@ def diagnose(
     scores, errors = records.scores, records.errors
     if not len(scores):
         return []
-    differing, drift = pooled(categories.columns, records, rows, alphas), find_drift(scores, errors)
+    differing, drift = differing_columns(categories.columns, records, rows, alphas), find_drift(scores, errors)
     inverted, coarse = _inverted(scores, errors), _coarse(scores)  # these explain wrong tops and ties
     texts = (
         inverted,
@@ -344,7 +345,7 @@ def find_drift(scores: Floats, errors: Floats) -> str | None:
     """Report that a threshold's FDR in a tenth of the log, or in its first 2 to 8, differs from that elsewhere."""
     parts = np.eye(TENTHS)
     parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
-    sums = answered_by(np.arange(len(scores)) * TENTHS // len(scores), TENTHS, scores, errors)
+    sums = sum_groups(np.arange(len(scores)) * TENTHS // len(scores), TENTHS, scores, errors)
     part_sums = [parts @ x for x in sums]
     all_sums = [x.sum(axis=0) for x in sums]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -383,7 +384,7 @@ def _named_repeats(categories: Categories, rows: NDArray[np.intp]) -> str | None
     if categories.questions is None:
         return None
     named = rows[categories.questions[rows] >= 0]
-    keys = np.column_stack([categories.questions, *(x.places for x in categories.columns.values())])[named]
+    keys = np.column_stack([categories.questions, *(x.codes for x in categories.columns.values())])[named]
     distinct = len(np.unique(keys, axis=0))
     if len(named) - distinct < LEAST_SHARE * len(rows) or len(named) == distinct:
         return None

@@ -66,10 +66,10 @@ class CategoryColumn(NamedTuple):
     """A column with few distinct values."""
 
     values: list[Any]  # distinct values, as ``read`` returns them
-    places: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
+    codes: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
 
 
-def levels(path: Path, limits: Mapping[str, int]) -> dict[str, CategoryColumn]:
+def category_columns(path: Path, limits: Mapping[str, int]) -> dict[str, CategoryColumn]:
     """Return by name the columns that have at most as many distinct values as ``limits`` allows each.
 
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
@@ -79,9 +79,9 @@ def levels(path: Path, limits: Mapping[str, int]) -> dict[str, CategoryColumn]:
     for name, column in _parse_columns(path, list(limits)):
         with suppress(TypeError):  # lists and objects are not hashable
             if column.iloc[:SAMPLED_ROWS].nunique() <= limits[name]:  # rejects columns such as identifiers quickly
-                places, values = pd.factorize(column)
+                codes, values = pd.factorize(column)
                 if len(values) <= limits[name]:
-                    categories[name] = CategoryColumn(values.tolist(), places)
+                    categories[name] = CategoryColumn(values.tolist(), codes)
     return categories
 
 

@@ -89,16 +89,16 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
         raise BadInput(f"{path}: no column {layout.score!r} or beginning with it; {listed(columns)}")
     cells = read_cells(path, list(dict.fromkeys([label[0], *scores, *separating, *selection])), selection)
     errors = cells.errors(label, drop_missing=True)
-    places: dict[tuple[str, ...], list[int]] = {}
+    positions: dict[tuple[str, ...], list[int]] = {}
     keys = zip(*map(cells.texts, separating), strict=True) if separating else [()] * len(errors)
     for position, key in enumerate(keys):
-        places.setdefault(key, []).append(position)
+        positions.setdefault(key, []).append(position)
     sha256, traces = file_hash(path), []
     for score in scores:
         score_value = {SCORE_KEY: score} if len(scores) > 1 else {}
         values = cells.numbers(score, parse_score, drop_missing=True)
-        for key in sorted(places):
-            rows = np.array(places[key])
+        for key in sorted(positions):
+            rows = np.array(positions[key])
             complete = rows[~np.isnan(values[rows] + errors[rows])]
             terms = selection | dict(zip(separating, key, strict=True))
             trace_log = name_with_values(str(path), terms)

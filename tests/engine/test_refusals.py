@@ -318,7 +318,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--lambdas -1": "lambdas: -1.0 found",
     "--lambdas inf": "lambdas: inf found",
     "--trials 0": "trials: 0 found",
-    "--trials 1.5": "argument --trials: invalid integer value: '1.5'",
+    "--trials 15e-1": "argument --trials: invalid integer value: '15e-1'",
     "--checkpoints 0": "checkpoints: 0 found",
     "--horizon 0": "horizon: 0 found",
     "--arms 1": "arms: 1 found",

@@ -245,6 +245,11 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     assert main(["inspect", "log.csv", "--error", "wrong", "--score", "score_a", "--drop-missing"]) == 0
     flags = "--score score_a --error wrong --drop-missing"
     assert f"exaul sweep --logs log.csv {flags} --environment replay\n" in capsys.readouterr().out
+    rows = wrong_tops().assign(model="x")
+    rows.loc[0, "score"] = None
+    rows.to_csv("rows.csv", index=False)
+    printed = output_of(["inspect", "rows.csv", "--each", "model"], capsys)
+    assert "with numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
 
 
 def test_several_scores_show_their_defects(capsys):

@@ -40,8 +40,7 @@ class Inspect(Layout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for alpha in self.alphas:
-            check_alpha("alphas", alpha)
+        check_alpha("alphas", *self.alphas)
 
 
 def main(arguments: Mapping[str, Any]) -> int:

@@ -140,9 +140,10 @@ def check_holds(name: str, value: object, is_valid: bool, allowed: str) -> None:
         raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
-def check_alpha(name: str, alpha: float) -> None:
-    """Raise BadInput unless a target FDR is in (0, 1)."""
-    check_holds(name, alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
+def check_alpha(name: str, *alphas: float) -> None:
+    """Raise BadInput unless each target FDR is in (0, 1)."""
+    for alpha in alphas:
+        check_holds(name, alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
 
 
 def check_count(name: str, value: int | None, lower: int = 1) -> None:
@@ -152,16 +153,18 @@ def check_count(name: str, value: int | None, lower: int = 1) -> None:
         check_holds(name, value, not noun and lower <= value < INTEGER_LIMIT, noun + limits)
 
 
-def check_not_negative(name: str, value: float | None) -> None:
-    """Raise BadInput unless a number is None or finite and at least 0."""
-    holds = value is None or (not getattr(value, "ndim", 0) and 0 <= value < math.inf)
-    check_holds(name, value, holds, "a finite number >= 0")
+def check_not_negative(name: str, *values: float | None) -> None:
+    """Raise BadInput unless each number is None or finite and at least 0."""
+    for value in values:
+        holds = value is None or (not getattr(value, "ndim", 0) and 0 <= value < math.inf)
+        check_holds(name, value, holds, "a finite number >= 0")
 
 
-def check_positive(name: str, value: float | None) -> None:
-    """Raise BadInput unless a number is None or finite and above 0."""
-    holds = value is None or (not getattr(value, "ndim", 0) and 0 < value < math.inf)
-    check_holds(name, value, holds, "a finite number > 0")
+def check_positive(name: str, *values: float | None) -> None:
+    """Raise BadInput unless each number is None or finite and above 0."""
+    for value in values:
+        holds = value is None or (not getattr(value, "ndim", 0) and 0 < value < math.inf)
+        check_holds(name, value, holds, "a finite number > 0")
 
 
 def check_installed(names: Iterable[str], advice: str) -> None:

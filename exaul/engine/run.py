@@ -181,27 +181,27 @@ def finish(
     trials, tables = sweep.trial_numbers, []
     size = -(-len(trials) // (batches or 1))
     with (
-        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as sweep_folder,
+        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as store,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
-        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in sweep_folder.done))
+        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in store.done))
         if executor is not None:
-            _run_missing(prepared, sweep_folder, range(len(sources)), size, bar, executor)
+            _run_missing(prepared, store, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
             if manifests.is_over_traces(manifest):
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
-            _run_missing(prepared, sweep_folder, [number], min(size, largest_batch(source)), bar)
-            tables.append(_tabulate(sweep_folder.take(number), len(trials)))
+            _run_missing(prepared, store, [number], min(size, largest_batch(source)), bar)
+            tables.append(_tabulate(store.take(number), len(trials)))
         played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        sweep_folder.close(result.write, result.manifest, keep_batches=sweep.shard is not None)
+        store.close(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result
 
 
 def _run_missing(
     prepared: PreparedSweep,
-    sweep_folder: SweepFolder,
+    store: SweepFolder,
     source_numbers: Sequence[int],
     size: int,
     bar: Progress,
@@ -212,10 +212,10 @@ def _run_missing(
     An executor runs them on its workers. If a save is due, the curves of the finished batches of a source are
     written, too.
     """
-    while missing := sweep_folder.missing(source_numbers, prepared.sweep.trial_numbers, size):
+    while missing := store.missing(source_numbers, prepared.sweep.trial_numbers, size):
         too_large = list[Batch]()
         if executor is None:
-            results = _locally(bar, prepared, sweep_folder, missing)
+            results = _locally(bar, prepared, store, missing)
         else:
             results = _on_workers(executor, bar, prepared, missing)
         with closing(results):
@@ -223,28 +223,26 @@ def _run_missing(
                 if arrays is None:  # the memory is too small
                     too_large.append(batch)
                     continue
-                sweep_folder.save(batch, arrays)
-                if sweep_folder.is_save_due():
-                    count = sum(len(x.trials) for x in sweep_folder.finished(batch.source))
-                    sweep_folder.save_curves(curves_table(totals.join(sweep_folder.take(batch.source), count)))
+                store.save(batch, arrays)
+                if store.is_save_due():
+                    count = sum(len(x.trials) for x in store.finished(batch.source))
+                    store.save_curves(curves_table(totals.join(store.take(batch.source), count)))
         if too_large:
             smallest = min(len(batch.trials) for batch in too_large)
             if smallest == 1:
                 raise BadInput(
                     "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
                 )
-            sweep_folder.forget_states()
+            store.forget_states()
             size = min(size, -(-smallest // 2))
 
 
-def _locally(
-    bar: Progress, prepared: PreparedSweep, sweep_folder: SweepFolder, missing: list[Batch]
-) -> BatchResults:
+def _locally(bar: Progress, prepared: PreparedSweep, store: SweepFolder, missing: list[Batch]) -> BatchResults:
     """Run batches in this process, up to the first for which the memory is too small."""
     for batch in missing:
         rounds_done = bar.done
         try:
-            result = simulate_batch(prepared.source_of(batch), bar.update, (sweep_folder, batch))
+            result = simulate_batch(prepared.source_of(batch), bar.update, (store, batch))
         except MemoryError:
             bar.update(rounds_done - bar.done)
             yield batch, None
@@ -334,9 +332,9 @@ def describe(prepared: PreparedSweep) -> str:
     manifest, sources = prepared.manifest, prepared.sources
     if not manifests.is_over_traces(manifest):
         return describe_needs(sources[0])
-    sweep_folder = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
+    store = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
-    unfinished = [source for n, source in enumerate(sources) if sweep_folder.missing([n], trials, len(trials))]
+    unfinished = [source for n, source in enumerate(sources) if store.missing([n], trials, len(trials))]
     largest = max(unfinished or sources, key=lambda x: (x.horizon, *(len(r.scores) for r in x.records)))
     traces = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
     traces += f", {len(sources) - len(unfinished):,} of them finished" if len(unfinished) < len(sources) else ""
@@ -435,14 +433,13 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
         if difference is not None:
             raise Mismatch(difference)
-    trials = first.manifest["configuration"]["trials"]
-    tables = []
+    configuration, tables = first.manifest["configuration"], []
     for number, source in enumerate(first.manifest["sources"]):
         pairs = sorted(((x, shard) for shard in shards for x in shard.finished(number)), key=lambda pair: pair[0])
-        _check_cover(pairs, trials, source["name"])
-        tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), trials))
+        _check_cover(pairs, configuration["trials"], source["name"])
+        tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), configuration["trials"]))
     manifest = first.manifest | {
-        "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
+        "configuration": configuration | {"shard": None, "out": out},
         "start": min(shard.manifest["start"] for shard in shards),
         "end": max(shard.manifest["end"] for shard in shards),
     }

@@ -188,10 +188,8 @@ class Sweep(FeedbackFlags, Layout):
                 raise BadInput(f"{name}: {repeated[0]} is given twice")
 
     def _check_numbers(self) -> None:
-        for alpha in self.alphas:
-            check_alpha("alphas", alpha)
-        for lam in self.lambdas:
-            check_not_negative("lambdas", lam)
+        check_alpha("alphas", *self.alphas)
+        check_not_negative("lambdas", *self.lambdas)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         for name in ("trials", "least", "horizon"):
             check_count(name, getattr(self, name))
@@ -205,10 +203,8 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)
         check_not_negative("gamma", self.gamma)
-        for scale in self.eta_scales:
-            check_positive("eta_scales", scale)
-        for scale in self.gamma_scales:
-            check_not_negative("gamma_scales", scale)
+        check_positive("eta_scales", *self.eta_scales)
+        check_not_negative("gamma_scales", *self.gamma_scales)
         gamma = max(self.gamma_scales, default=0.0)
         is_finite = max(self.eta_scales, default=0.0) * gamma < math.inf
         check_holds("gamma_scales", gamma, is_finite, "smaller, times eta_scales")

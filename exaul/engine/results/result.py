@@ -78,8 +78,7 @@ class Result:
         """The means over trials, with what each source can answer; None unless the sweep is over traces."""
         if "traces" in self.loaded:
             return traces_table(self.trials, self.loaded["traces"])
-        is_traced = is_over_traces(self.manifest)
-        return traces_table(self.trials, files.Table(self._of_sources())) if is_traced else None
+        return traces_table(self.trials, files.Table(self._of_sources())) if is_over_traces(self.manifest) else None
 
     @property
     def lemma_holds(self) -> bool:

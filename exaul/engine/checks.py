@@ -67,7 +67,7 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:  # tuple[X, ...]
         is_collection = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
         return tuple(_converted(name, item, get_args(hint)[0]) for item in (value if is_collection else (value,)))
-    allowed = {int: "an integer", float: "a number_type", bool: "true or false", str: "a string"}[hint]
+    allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[hint]
     is_bool = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
     try:
         if hint is int and not is_bool:

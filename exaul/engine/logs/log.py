@@ -111,7 +111,7 @@ class SelectedRows(NamedTuple):
             if math.isnan(value) and not (drop_missing and is_missing(cell)):
                 where, hint = f"{self.path}, row {self.rows[row]}", scale_hint(cell) if parse is parse_score else ""
                 if is_missing(cell):
-                    hint = "in [0, 1] (use --drop_missing-missing to leave out such rows)"
+                    hint = "in [0, 1] (use --drop-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
                 raise BadInput(f"{where}: {name} is {quote(cell_text(cell))}; it must be a number in [0, 1]{hint}")
         return values

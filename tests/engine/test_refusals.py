@@ -38,6 +38,7 @@ SWEEPS = [  # fields
     ({"reserve": True, "delay": 3, "learners": "exaul"}, NO_COUNT),
     ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; a learner of your own class"),
     ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
+    ({"eta": "x"}, "^eta: 'x' found; it must be a number$"),
     ({"eta": 0.1}, "^eta: given, but none of the learners has it: aci-rank$"),
     *(({"gamma": x, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$") for x in (0.0, 0.1)),
     ({"eta_scales": (1, 2)}, "^eta_scales: given, but none of the learners has it: aci-rank$"),

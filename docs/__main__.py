@@ -21,7 +21,7 @@ from exaul.commands.main import main as run_command
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
-SCALING = """
+SCALING_CODE = """
 from exaul import Sweep, regret_scaling
 
 sweep = Sweep(learners=("exaul", "ew"), alphas=(0.1,), trials=40, arms=100, out="out")
@@ -30,7 +30,7 @@ regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
 GALLERY = {  # by name of the figure: Python's arguments to draw it, and the path of the drawn file
     "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
     "weeks": (("-m", "exaul", "plan", "--per-day", "5000", "--audits-per-day", "30", "--out", "out"), "weeks"),
-    "regret-scaling": (("-c", SCALING), "regret-scaling"),
+    "regret-scaling": (("-c", SCALING_CODE), "regret-scaling"),
 } | {
     name: (("-m", "experiments", figure.partition("/")[0], "--out", "out"), figure)
     for name, figure in (

@@ -33,7 +33,7 @@ SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
 TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
 WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # a token that is text, unless SIGNS has it
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
-LONG = 30  # characters
+LONG_EQUATION = 30  # characters
 
 
 def is_equation(code: str) -> bool:
@@ -109,10 +109,10 @@ def _pieces(text: str) -> list[str]:
 
 def inline(text: str) -> str:
     """Return an equation within a sentence; a long one may continue on the next line."""
-    pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > LONG else [text]
+    pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > LONG_EQUATION else [text]
     equations = [convert(("{}" if i else "") + to_latex(piece)) for i, piece in enumerate(pieces)]
     return "<wbr>".join(
-        f'<span class="equation">{equation}</span>' if len(piece) > LONG else equation
+        f'<span class="equation">{equation}</span>' if len(piece) > LONG_EQUATION else equation
         for piece, equation in zip(pieces, equations, strict=True)
     )
 

@@ -9,7 +9,7 @@ from exaul.commands.flags import Command
 from exaul.engine.checks import as_typed
 from exaul.llm.asker import Answer
 from exaul.llm.collect import Collect, CollectJob, ScoreRows, ScoreRowsJob
-from exaul.llm.folder import LOG, describe_usage
+from exaul.llm.folder import LOG_FILE, describe_usage
 from exaul.llm.prompts import SHORT_ANSWERS
 from exaul.llm.replies import contains
 from exaul.llm.scores import column_of
@@ -41,7 +41,7 @@ def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list
 
 def scores_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:
     """Return the lines of a summary: the number of rows with all scores, and what is missing."""
-    log = Path(job.config.out) / LOG
+    log = Path(job.config.out) / LOG_FILE
     return [f"{len(complete):,} of {len(job.rows):,} rows have all scores: {log}", *describe_usage(job.manifest)]
 
 
@@ -61,7 +61,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"wrong: {error_rate:.1%}")
         longer = sum(x.error_exact == 1 and contains(x.reply.text, question.answers) for question, x in answered)
         if longer and config.judge == "exact":
-            option = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT_ANSWERS}"
+            option = f", or short answers by --prompt answer={SHORT_ANSWERS}" * ("answer" not in config.role_files)
             lines.append(
                 f"{longer:,} answers that count as wrong contain a right answer: with another --out, try "
                 f"--judge llm{option}"
@@ -82,7 +82,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"fewer than {ENOUGH_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
-        columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG)
+        columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG_FILE)
         score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
         lines += ["", f"inspect the log: {as_typed('inspect', log, *score, *drop)}"]
         if score:

@@ -9,15 +9,15 @@ from exaul.commands.flags import Command
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, setting
 from exaul.engine.folder import write_table
 from exaul.engine.logs import files
-from exaul.llm import benchmarks, exports
+from exaul.llm.benchmarks import EVALS
+from exaul.llm.exports import TRACERS, join_notes
 from exaul.llm.tables import Columns, read_table
 
-EVALS = "lm-eval", "inspect"  # functions of exaul.llm.benchmarks, which take all files, --metric and --filter
-TRACERS = "langfuse", "phoenix", "mlflow", "open-webui"  # exaul.llm.exports: they take a file and --score-name
 TABLE = "table"  # of no tool in particular
 TOOLS = *EVALS, *TRACERS, TABLE
-READERS = {"metric": EVALS, "filter": EVALS[:1], "score_name": TRACERS, "thumb_name": TRACERS, "down": TRACERS}
-READERS |= {field.name: (TABLE,) for field in fields(Columns)}
+# the tools of each flag
+FLAGS = {"metric": (*EVALS,), "filter": ("lm-eval",), **{field.name: (TABLE,) for field in fields(Columns)}}
+FLAGS |= dict.fromkeys(("score_name", "thumb_name", "down"), (*TRACERS,))
 
 
 class Convert(Columns):
@@ -45,19 +45,18 @@ class Convert(Columns):
 def main(arguments: Mapping[str, Any]) -> int:
     """Write one row per answer: its scores and its error. If it has one score, also describe the log."""
     config = Convert(**arguments)
-    for name in READERS.keys() & arguments.keys():
-        check_holds(name, arguments[name], config.tool in READERS[name], f"absent with {config.tool}")
+    for name in FLAGS.keys() & arguments.keys():
+        check_holds(name, arguments[name], config.tool in FLAGS[name], f"absent with {config.tool}")
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
-    summary, function = list[str](), config.tool.replace("-", "_")
+    summary = list[str]()
     if config.tool == TABLE:
         rows, summary = read_table(config.files, config)
     elif config.tool in EVALS:
-        rows = getattr(benchmarks, function)(config.files, config.metric, config.filter)
+        rows = EVALS[config.tool](config.files, config.metric, config.filter)
     else:
-        read_notes = getattr(exports, function)
-        notes = (note for path in config.files for note in read_notes(Path(path), config.score_name))
-        rows, summary = exports.join_notes(notes, config.score_name, config.thumb_name, config.down)
+        notes = (note for path in config.files for note in TRACERS[config.tool](Path(path), config.score_name))
+        rows, summary = join_notes(notes, config.score_name, config.thumb_name, config.down)
     write_table(Path(config.out), files.Table(rows))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool not in EVALS:

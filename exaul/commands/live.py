@@ -6,7 +6,7 @@ from typing import Any
 
 from exaul.commands.flags import Command
 from exaul.llm.folder import describe_usage
-from exaul.llm.live import RESULTS, TRANSCRIPT, Live, LiveJob
+from exaul.llm.live import TABLE_FOLDERS, TRANSCRIPT, Live, LiveJob
 
 STOPPED_STATUS = 3  # exit status if the dialogue ended before the last round
 
@@ -41,8 +41,8 @@ def summary(job: LiveJob) -> str:
             *describe_usage(job.manifest),
         ]
     lines.append(f"transcript: {folder / TRANSCRIPT}")
-    if (folder / RESULTS[config.replay]).exists():
-        lines.append(f"tables and figures: {folder / RESULTS[config.replay]}")
+    if (folder / TABLE_FOLDERS[config.replay]).exists():
+        lines.append(f"tables and figures: {folder / TABLE_FOLDERS[config.replay]}")
     return "\n".join(lines)
 
 

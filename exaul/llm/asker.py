@@ -12,11 +12,12 @@ from exaul.llm.calls import BudgetReached, CallFailed, Calls
 from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import filled, prompts
+from exaul.llm.questions import Question
 from exaul.llm.replies import Reply, matches
-from exaul.llm.scores import LIKELIEST, PROBE, Ask, Body, scorer_of, together, verdict_of
+from exaul.llm.scores import PROBE, TOP_LOGPROBS, Ask, Body, gather, scorer_of, verdict_of
 
 Messages = Sequence[dict[str, str]]
-LEAST_TOKENS = 64  # minimum of max_tokens for a verdict
+MIN_VERDICT_TOKENS = 64  # minimum of max_tokens for a verdict
 
 
 class Answer(NamedTuple):
@@ -45,9 +46,9 @@ class Asker:
         Raises:
             BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
         """
-        self.config, self.prompts, self._extra = config, prompts(config.files), config.more
+        self.config, self.prompts, self._extra_fields = config, prompts(config.role_files), config.extra_fields
         self._is_dialogue = is_dialogue
-        self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
+        self.judge_model, self.irregular = config.judge_model or config.model, Counter[str]()
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
         prices = {model: config.price or price_of(model) for model in (config.model, self.judge_model)}
         for model, price in prices.items():
@@ -61,14 +62,14 @@ class Asker:
         except BadInput:
             self.calls.close()
             raise
-        self._answers, self._verdicts = (endpoints[address] for address in addresses)
+        self._answerer, self._judge = (endpoints[address] for address in addresses)
         self._usage = self.calls.usage()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for endpoint in {self._answers, self._verdicts}:
+        for endpoint in {self._answerer, self._judge}:
             await endpoint.close()
         self._usage = self.calls.usage()
         self.calls.close()
@@ -76,12 +77,12 @@ class Asker:
     def record(self, manifest: dict[str, Any], left_out: Mapping[str, int]) -> None:
         """Add the usage, the systems, and counts of missing or irregular answers by reason to a manifest."""
         manifest |= {"usage": self._usage, "systems": self.calls.systems}
-        manifest["left out"] = dict(Counter(left_out) + self.troubles)
+        manifest["left out"] = dict(Counter(left_out) + self.irregular)
         manifest["end"] = timestamp()
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}
-        request = {"model": model, "messages": list(messages)} | common | fields | self._extra
+        request = {"model": model, "messages": list(messages)} | common | fields | self._extra_fields
         return {name: value for name, value in request.items() if value is not None}
 
     def answer_request(self, messages: Messages) -> dict[str, Any]:
@@ -103,11 +104,11 @@ class Asker:
         config = self.config
         if sample:
             fields = {"temperature": config.temperature, "seed": config.seed + sample}
-            return await self._answers.ask(self._request(**{**body, **fields}), sample)
+            return await self._answerer.ask(self._request(**{**body, **fields}), sample)
         if body["model"] not in (config.model, self.judge_model):
             raise ValueError(f"{body['model']}: it must be the model of the answer, or that of the judge")
-        max_tokens = max(LEAST_TOKENS, config.max_tokens)
-        endpoint = self._verdicts if body["model"] == self.judge_model else self._answers
+        max_tokens = max(MIN_VERDICT_TOKENS, config.max_tokens)
+        endpoint = self._judge if body["model"] == self.judge_model else self._answerer
         return await endpoint.ask(self._request(**{"max_tokens": max_tokens, **body}))
 
     async def probe(self) -> None:
@@ -117,9 +118,9 @@ class Asker:
             BadInput: a model does not reply, or returns no log-probabilities although a score needs them.
         """
         config, question = self.config, [{"role": "user", "content": PROBE}]
-        await self._check(config.endpoint, self._answers.ask, self.answer_request(question), "logprob")
+        await self._check(config.endpoint, self._answerer.ask, self.answer_request(question), "logprob")
         if config.judge != "exact" or self._is_dialogue or any(scorer.verdicts for scorer in self.scorers.values()):
-            likeliest = LIKELIEST if "p-true" in config.score else {}
+            likeliest = TOP_LOGPROBS if "p-true" in config.score else {}
             body = {"model": self.judge_model, "messages": question, **likeliest}
             await self._check(config.judge_endpoint or config.endpoint, self.ask, body, "p-true")
 
@@ -137,20 +138,19 @@ class Asker:
                 'reasoning models return none (try --extra \'{"reasoning_effort": "none"}\', or --score agree)'
             )
 
-    async def answer(
-        self, question: str, answers: Sequence[str], text: str = "", context: str = "", messages: Messages = ()
-    ) -> Answer:
+    async def answer(self, question: Question, messages: Messages = (), shows_context: bool = True) -> Answer:
         """Answer a question that follows ``messages``, score the answer, and judge it.
 
-        The answering model reads ``text``, and the judge reads ``context``, which decides if there are no right
-        ``answers``.
+        The answering model reads the context if ``shows_context``. The judge reads it always: it decides if there
+        are no right answers.
         """
-        request = self.answer_request([*messages, self.answer_prompt(question, text)])
-        reply = await self._answers.ask(request)
-        calls = self.scored(request, reply), self._verdict(question, reply.text, answers, context)
-        scored, verdict = await together(*calls)
+        text = question.context if shows_context else ""
+        request = self.answer_request([*messages, self.answer_prompt(question.question, text)])
+        reply = await self._answerer.ask(request)
+        calls = self.scored(request, reply), self._verdict(question, reply.text)
+        scored, verdict = await gather(*calls)
         answer: Answer = scored._replace(**verdict)
-        self.troubles["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(answer.error_judge)
+        self.irregular["unreadable verdicts"] += self.config.judge != "exact" and math.isnan(answer.error_judge)
         return answer
 
     async def scored(self, request: Body, reply: Reply) -> Answer:
@@ -169,29 +169,27 @@ class Asker:
             except (CallFailed, BudgetReached):
                 raise
             except Exception as error:  # of a user's scorer; its text may be long
-                self.troubles[f"{name} failed ({type(error).__name__})"] += 1
+                self.irregular[f"{name} failed ({type(error).__name__})"] += 1
                 return math.nan
             if 0 <= value <= 1:
                 return value
-            self.troubles[f"answers without {name}" if math.isnan(value) else f"{name} outside of [0, 1]"] += 1
+            self.irregular[f"answers without {name}" if math.isnan(value) else f"{name} outside of [0, 1]"] += 1
             return math.nan
 
         names = list(self.scorers) if reply.text else []
         values = dict.fromkeys(self.scorers, math.nan)
-        values |= zip(names, await together(*map(score, names)), strict=True)
+        values |= zip(names, await gather(*map(score, names)), strict=True)
         return Answer(reply, [samples[number] for number in sorted(samples)], values)
 
-    async def _verdict(
-        self, question: str, answer: str, answers: Sequence[str], context: str
-    ) -> dict[str, float | str]:
+    async def _verdict(self, question: Question, answer: str) -> dict[str, float | str]:
         """Return the fields of ``Answer`` that say whether an answer is wrong."""
-        exact, judged, reply_text = math.nan, math.nan, ""
+        answers, exact, judged, reply_text = question.answers, math.nan, math.nan, ""
         if answers and self.config.judge in ("exact", "both"):
             exact = float(not matches(answer, answers))
         if self.config.judge in ("llm", "both"):
             texts = "; ".join(answers) if answers else "(none; the text above says what is right)"
-            values = {"context": _context_prefix(context), "question": question, "answers": texts, "answer": answer}
-            prompt = filled(self.prompts["judge"], **values)
+            values = {"context": _context_prefix(question.context), "question": question.question}
+            prompt = filled(self.prompts["judge"], **values, answers=texts, answer=answer)
             messages = [{"role": "user", "content": prompt}]
             right, reply_text = await verdict_of(self.ask, {"model": self.judge_model, "messages": messages})
             judged = 1.0 - right

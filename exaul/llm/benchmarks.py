@@ -9,17 +9,17 @@ from typing import Any
 from exaul.engine.checks import BadInput, as_typed, check_legible, quote
 from exaul.engine.logs.log import parse_label, parse_number, parse_score
 from exaul.llm.replies import LOGPROB_ROUNDING, is_logprob, likelihood, normalised
-from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpacked
+from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpack
 
-METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
+DEFAULT_METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 
 
-def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> LogRows:
+def lm_eval(paths: Sequence[str], metric: str | None, filter: str | None) -> LogRows:
     """Read ``samples_*.jsonl`` of ``lm_eval --log_samples``.
 
     The score of a multiple-choice answer is its probability among all choices. The score of a text is the share of
     its repeats with the same text, since these files hold no log-probabilities of texts. The ``metric`` is a field
-    with 1 for right. Of several filters, one must be ``chosen``.
+    with 1 for right. Of several filters, ``filter`` names one.
 
     Raises:
         BadInput: a file has another format or several filters, or gives no score.
@@ -27,25 +27,25 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
     rows = []
     for path in map(Path, paths):
         columns, file_rows = read_rows(path)
-        field = metric or next((name for name in METRICS if name in columns), "acc")
+        field = metric or next((name for name in DEFAULT_METRICS if name in columns), "acc")
         fields = "doc_id", "resps", "filtered_resps", field
         require_fields(path, columns, fields, " (--metric names the correctness)")
         samples = list(file_rows)
         filters = sorted({str(row.get("filter")) for row in samples})
-        if chosen is None and len(filters) > 1:
+        if filter is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
-        for row in (row for row in samples if chosen in (None, str(row.get("filter")))):
+        for row in (row for row in samples if filter in (None, str(row.get("filter")))):
             right = parse_score(row.get(field))
             if math.isnan(right):
                 raise BadInput(f"{row.where}: {field} is {quote(row.get(field))}; it must be a number in [0, 1]")
             identity = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
-            rows.append(identity | (_choice(row) or _share(row)) | {"error": 1 - right})
-    return _checked(paths, rows, f" of the filter {chosen}" if chosen else "")
+            rows.append(identity | (_choice_score(row) or _agreement(row)) | {"error": 1 - right})
+    return _check_rows(paths, rows, f" of the filter {filter}" if filter else "")
 
 
-def _choice(row: Row) -> dict[str, float] | None:
+def _choice_score(row: Row) -> dict[str, float] | None:
     """Return the score of a multiple choice, whose replies are pairs of log-likelihood and greedy; else None."""
-    replies = unpacked(row.get("filtered_resps"))
+    replies = unpack(row.get("filtered_resps"))
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
     logprobs = [parse_number(logprob) for logprob, _ in replies]
@@ -59,9 +59,9 @@ def _choice(row: Row) -> dict[str, float] | None:
     return {"score_logprob": 1 / math.fsum(math.exp(x - max(logprobs)) for x in logprobs)}
 
 
-def _share(row: Row) -> dict[str, float]:
+def _agreement(row: Row) -> dict[str, float]:
     """Return the score of a text: the share of repeats that equal the rated text."""
-    repeats, answer = unpacked(row.get("resps")), unpacked(row.get("filtered_resps"))
+    repeats, answer = unpack(row.get("resps")), unpack(row.get("filtered_resps"))
     repeats = repeats[0] if isinstance(repeats, list) and repeats else []
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
@@ -79,10 +79,10 @@ def _share(row: Row) -> dict[str, float]:
     return {"score_exact": sum(matches) / len(matches)}
 
 
-def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> LogRows:
+def inspect(paths: Sequence[str], metric: str | None, filter: str | None) -> LogRows:
     """Read logs of Inspect: one row per sample, from its first epoch; further epochs give the share that agrees.
 
-    The ``metric`` is the scorer, which must be given if a log has several. Inspect has no filters to be ``chosen``.
+    The ``metric`` is the scorer, which must be given if a log has several. Inspect has no ``filter``.
 
     Raises:
         BadInput: Inspect is not installed, or a log is unreadable or has several scorers or no scores.
@@ -112,11 +112,14 @@ def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> Log
             if math.isnan(right):
                 raise BadInput(f"{path}: sample {id} has the score {quote(value)}; it must be in [0, 1]")
             identity = {"id": id, "group": Path(path).stem}
-            rows.append(identity | _scores(path, samples, name) | {"error": 1 - right})
-    return _checked(paths, rows, " with a score")
+            rows.append(identity | _sample_scores(path, samples, name) | {"error": 1 - right})
+    return _check_rows(paths, rows, " with a score")
 
 
-def _checked(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
+EVALS = {"lm-eval": lm_eval, "inspect": inspect}  # by tool
+
+
+def _check_rows(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
     """Return the rows. Raise BadInput if there is none, or an id is not a text or repeats."""
     if not rows:
         raise BadInput(f"{', '.join(paths)}: no row{condition}; at least one is needed")
@@ -127,7 +130,7 @@ def _checked(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
     return rows
 
 
-def _scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
+def _sample_scores(path: str, samples: Sequence[Any], name: str) -> dict[str, float]:
     """Return the likelihood of a sample's first epoch if it has logprobs, and the share of epochs that agree."""
     first_sample, scores = samples[0], dict[str, float]()
     tokens = first_sample.output.choices[0].logprobs if first_sample.output.choices else None

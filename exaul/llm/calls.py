@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.llm.replies import Reply, checked
+from exaul.llm.replies import Reply, checked_reply
 
 FORMAT = 2  # version of the file, its ``user_version``
 _SCHEMA = f"""
@@ -74,7 +74,7 @@ class Calls:
             # can lose the last replies, which are then requested again.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            self._previous, *_, self.spent = self._totals()  # calls of earlier runs; dollars of all, NaN if unknown
+            self._earlier, *_, self.spent = self._totals()  # calls of earlier runs; dollars of all, NaN if unknown
             if budget is not None and math.isnan(self.spent):
                 raise BadInput(f"budget: given, but {path} has calls of unknown price; a new folder is needed")
         except BadInput:
@@ -101,7 +101,7 @@ class Calls:
                 return None
             fields = json.loads(row[0])
             if len(fields) > 2:  # both kinds are stored as JSON lists
-                return checked(*fields)
+                return checked_reply(*fields)
             status, message = int(fields[0]), join_lines(fields[1])
         except (sqlite3.Error, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
@@ -138,7 +138,7 @@ class Calls:
             "prompt tokens": prompts,
             "reply tokens": replies,
             "dollars": None if math.isnan(dollars) else dollars,
-            "last run": {"calls": calls - self._previous, "from before": self.reused, "tried again": self.retried},
+            "last run": {"calls": calls - self._earlier, "from before": self.reused, "tried again": self.retried},
         }
 
     def _totals(self) -> tuple[int, int, int, float]:

@@ -19,10 +19,10 @@ from exaul.llm.asker import Answer, Asker
 from exaul.llm.calls import BudgetReached, CallFailed
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
+from exaul.llm.folder import CALLS_FILE, LOG_FILE, manifest_of, open_folder
 from exaul.llm.questions import Question, chosen_column, questions
 from exaul.llm.replies import Reply
-from exaul.llm.scores import column_of, together
+from exaul.llm.scores import column_of, gather
 from exaul.llm.tables import read_file, writable
 
 
@@ -70,7 +70,7 @@ class CollectJob:
     noun: ClassVar = "questions"
     is_judged: ClassVar = True  # whether a complete answer has an error
     # fields that may change when a run is continued
-    free: ClassVar[tuple[str, ...]] = "limit", "no_texts", "questions"
+    changeable: ClassVar[tuple[str, ...]] = "limit", "no_texts", "questions"
     config: EndpointFlags
     questions: list[Question]
     manifest: dict[str, Any]  # complete after ``run``
@@ -90,8 +90,8 @@ class CollectJob:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
         self.rows = [None] * len(self.questions)
-        with open_folder(self.config.out, self.manifest, self.free) as folder:
-            asker = Asker(self.config, folder / CALLS)
+        with open_folder(self.config.out, self.manifest, self.changeable) as folder:
+            asker = Asker(self.config, folder / CALLS_FILE)
             try:
                 run_to_end(self._ask_all(asker))
             except BaseException:
@@ -118,7 +118,7 @@ class CollectJob:
                 # A spent budget ends no loop: other rows may have been paid for, and must be written.
                 with suppress(BudgetReached):
                     try:
-                        self.rows[n] = await self._ask(asker, self.questions[n])
+                        self.rows[n] = await self._ask(asker, n)
                     except CallFailed as error:
                         self.rows[n] = str(error)
                 spent = asker.calls.spent
@@ -128,10 +128,10 @@ class CollectJob:
             async with asker:
                 with suppress(BudgetReached):
                     await asker.probe()
-                await together(*(work() for _ in range(min(self.config.concurrent, len(self.rows)))))
+                await gather(*(work() for _ in range(min(self.config.concurrent, len(self.rows)))))
 
-    async def _ask(self, asker: Asker, question: Question) -> Answer:
-        return await asker.answer(question.question, question.answers, question.context, question.context)
+    async def _ask(self, asker: Asker, number: int) -> Answer:
+        return await asker.answer(self.questions[number])
 
     def _write(self, folder: Path, asker: Asker) -> None:
         counts = Counter(row for row in self.rows if isinstance(row, str))
@@ -147,10 +147,10 @@ class CollectJob:
     def _save(self, folder: Path) -> None:
         if not self.answered:
             return
-        table = files.Table([_cells(*row) for row in self.answered]).dropna(axis="columns", how="all")
-        write_table(folder / LOG, table)
+        table = files.Table([_log_row(*row) for row in self.answered]).dropna(axis="columns", how="all")
+        write_table(folder / LOG_FILE, table)
         if self._writes_texts:
-            lines = [json.dumps(_texts(*row), ensure_ascii=False) + "\n" for row in self.answered]
+            lines = [json.dumps(_text_row(*row), ensure_ascii=False) + "\n" for row in self.answered]
             write_beside(folder / "texts.jsonl", lambda path: path.write_text("".join(lines), "utf-8"))
 
 
@@ -158,11 +158,11 @@ class ScoreRowsJob(CollectJob):
     """Scores to add to rows of questions and answers."""
 
     noun, is_judged = "rows", False
-    free = ("rows",)
+    changeable = ("rows",)
 
     def __init__(self, config: ScoreRows) -> None:
         """Read the rows; raise BadInput if a column is missing, or a row has no question."""
-        path, self.config, self.questions = Path(config.rows), config, []
+        path, self.config, self.questions, self._answers = Path(config.rows), config, [], list[str]()
         names, row_iterator = read_file(path)
         rows = list(row_iterator)
         question_field = chosen_column(path.name, names, config.question_column, ("question",), "--question-column")
@@ -175,7 +175,8 @@ class ScoreRowsJob(CollectJob):
             question, context, answer = (check_legible(where, cell_text(cell).strip()) for cell in cells)
             if not question:
                 raise BadInput(f"{where}: {question_field} is empty; each row needs a question")
-            self.questions.append(Question("", question, (answer,), "", context))
+            self.questions.append(Question("", question, (), "", context))
+            self._answers.append(answer)
         if not rows:
             raise BadInput(f"{path.name}: no row; at least one is needed")
         columns = ((name, [writable(row[name]) for _, row in rows]) for name in names)
@@ -184,18 +185,19 @@ class ScoreRowsJob(CollectJob):
         source = {"name": path.name, "sha256": file_hash(path), "rows": len(rows)}
         self.manifest = manifest_of("score", config, rows=source)
 
-    async def _ask(self, asker: Asker, question: Question) -> Answer:
+    async def _ask(self, asker: Asker, number: int) -> Answer:
+        question = self.questions[number]
         request = asker.answer_request([asker.answer_prompt(question.question, question.context)])
-        return await asker.scored(request, Reply(question.answers[0]))
+        return await asker.scored(request, Reply(self._answers[number]))
 
     def _save(self, folder: Path) -> None:
         scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
         added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
         table = files.Table(self._columns | added)
-        write_table(folder / LOG, table)
+        write_table(folder / LOG_FILE, table)
 
 
-def _cells(question: Question, answer: Answer) -> dict[str, Any]:
+def _log_row(question: Question, answer: Answer) -> dict[str, Any]:
     return {
         "id": question.id,
         "group": question.group,
@@ -209,7 +211,7 @@ def _cells(question: Question, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _texts(question: Question, answer: Answer) -> dict[str, Any]:
+def _text_row(question: Question, answer: Answer) -> dict[str, Any]:
     return question._asdict() | {
         "answer": answer.reply.text,
         "logprobs": answer.reply.logprobs,

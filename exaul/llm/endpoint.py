@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
-from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, check_size, reply_of
+from exaul.llm.replies import MAX_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
     from openai import APIStatusError
 
-REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
-SECRET = 8  # minimum characters of a key that is removed from texts; keyless servers get words such as EMPTY
-CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
+REFUSALS = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
+MIN_KEY = 8  # minimum characters of a key that is removed from texts; keyless servers get words such as EMPTY
+CHARACTERS_PER_TOKEN = 4  # assumed characters per token if the endpoint does not count tokens
 NO_REPLY_IN_TIME = "no reply in time"
 POLL_SECONDS = 0.1  # between looks for waiting calls while an endpoint is closed
 
@@ -87,13 +87,13 @@ class Endpoint:
         calls: Calls,
         config: Any,
         prices: Mapping[str, tuple[float, ...]],
-        remembers: bool,
+        stores_refusals: bool,
     ) -> None:
         """Prepare an endpoint, of an address up to ``/v1``; send nothing yet.
 
         The environment variable ``key`` holds the key. ``config``, an ``EndpointFlags``, limits the calls.
         ``prices`` are, by model, dollars per million tokens of prompts and of replies. Refusals are stored only if
-        it ``remembers`` them.
+        it ``stores_refusals`` them.
 
         Raises:
             BadInput: the key or a proxy of the environment is invalid.
@@ -103,15 +103,15 @@ class Endpoint:
 
         from exaul.llm.http import BoundedClient
 
-        self._url, self._calls, self._prices, self._remembers = url, calls, prices, remembers
+        self._url, self._calls, self._prices, self._stores_refusals = url, calls, prices, stores_refusals
         # Local servers need no key, but the header must not be empty.
         self._key = read_key(key) or "none"
         self._http = BoundedClient(config.timeout)
         self._client = AsyncOpenAI(
             base_url=url, api_key=self._key, max_retries=config.retries, http_client=self._http
         )
-        self._limit = asyncio.Semaphore(config.concurrent)
-        self._rate_limit = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
+        self._slots = asyncio.Semaphore(config.concurrent)
+        self._pace = AsyncLimiter(1, 60 / config.per_minute) if config.per_minute else nullcontext()
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], sample: int = 0) -> Reply:
@@ -126,7 +126,7 @@ class Endpoint:
         if reply is None:
             task = self._in_flight.get(key)
             if task is None:
-                task = self._in_flight[key] = asyncio.create_task(self._paid(key, request))
+                task = self._in_flight[key] = asyncio.create_task(self._call(key, request))
                 task.add_done_callback(lambda _: self._in_flight.pop(key))
             reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
@@ -146,23 +146,23 @@ class Endpoint:
 
     def redact(self, text: str) -> str:
         """Remove the key from a text: some endpoints repeat it."""
-        return text.replace(self._key, "[key]") if len(self._key) >= SECRET else text
+        return text.replace(self._key, "[key]") if len(self._key) >= MIN_KEY else text
 
-    async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
-        async with self._limit, self._rate_limit:
+    async def _call(self, key: str, request: Mapping[str, Any]) -> Reply:
+        async with self._slots, self._pace:
             self._calls.check_budget()  # after the wait, during which others may have spent it
             try:
                 reply = reply_of(await self._send(request), self.redact)
             except CallRefused as refused:
-                if self._remembers:
+                if self._stores_refusals:
                     self._calls.put(key, refused)
                 raise
             except Unreadable as error:  # it costs what a reply costs
                 max_tokens = request.get("max_tokens")
-                tokens = max_tokens if isinstance(max_tokens, int) and 0 < max_tokens <= MOST_TOKENS else 0
-                self._count(None, request, Reply("", reply_tokens=tokens))
+                tokens = max_tokens if isinstance(max_tokens, int) and 0 < max_tokens <= MAX_TOKENS else 0
+                self._store(None, request, Reply("", reply_tokens=tokens))
                 raise CallFailed("unreadable reply", str(error)) from error
-            return self._count(key, request, reply)
+            return self._store(key, request, reply)
 
     async def _send(self, request: Mapping[str, Any]) -> bytes:
         """Return the body of the response to a request.
@@ -178,13 +178,13 @@ class Endpoint:
         try:
             response = await self._client.post("/chat/completions", content=content, cast_to=Response)
         except APIStatusError as error:
-            raise self._failure(error) from None
+            raise self._failure_of(error) from None
         except APIConnectionError as error:
             reason = NO_REPLY_IN_TIME if isinstance(error, APITimeoutError) else "no connection"
             raise CallFailed(reason) from error
         return check_size(response.content)
 
-    def _failure(self, error: "APIStatusError") -> CallFailed:
+    def _failure_of(self, error: "APIStatusError") -> CallFailed:
         """Return the failure of a response, with its error message or the address to which it redirects."""
         status, body = error.status_code, error.body  # the ``error`` of JSON, else the text
         message = body.get("message") if isinstance(body, dict) else body
@@ -192,15 +192,15 @@ class Endpoint:
         if 300 <= status < 400:
             text = f"it redirects to {error.response.headers.get('Location', 'nowhere')}"
         reply_text = join_lines(shorten(self.redact(text).strip()))
-        return (CallRefused if status in REFUSED else CallFailed)(f"status {status}", reply_text, status)
+        return (CallRefused if status in REFUSALS else CallFailed)(f"status {status}", reply_text, status)
 
-    def _count(self, key: str | None, request: Mapping[str, Any], reply: Reply) -> Reply:
+    def _store(self, key: str | None, request: Mapping[str, Any], reply: Reply) -> Reply:
         """Store a reply and its cost, and return it; estimate its tokens if the endpoint does not count them."""
         if reply.prompt_tokens == 0:
             size = len(json.dumps(request["messages"]))
-            reply = reply._replace(prompt_tokens=min(-(-size // CHARACTERS), MOST_TOKENS))
+            reply = reply._replace(prompt_tokens=min(-(-size // CHARACTERS_PER_TOKEN), MAX_TOKENS))
         if reply.reply_tokens == 0:
-            reply = reply._replace(reply_tokens=min(-(-len(reply.text) // CHARACTERS), MOST_TOKENS))
+            reply = reply._replace(reply_tokens=min(-(-len(reply.text) // CHARACTERS_PER_TOKEN), MAX_TOKENS))
         price = self._prices[request["model"]]
         dollars = (reply.prompt_tokens * price[0] + reply.reply_tokens * price[1]) / 1e6
         self._calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply

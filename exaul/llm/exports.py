@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.replies import likelihood, reply_of
-from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpacked
+from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpack
 
-RATINGS = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
+THUMBS = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # no name of a score: it is computed from the logprobs in an answer's output
 NO_LOGPROBS = (
     "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number in "
@@ -37,7 +37,7 @@ class Note(NamedTuple):
     value: Any  # as in the file; None or empty: there is none
     time: datetime  # of the last change, with time zone; EARLIEST if unknown
     source: str = ""  # where feedback comes from, in the tool's words
-    human: bool = False  # whether it can be a user's feedback: not an evaluator's
+    is_human: bool = False  # whether it can be a user's feedback: not an evaluator's
 
 
 def langfuse(path: Path, score: str) -> Iterator[Note]:
@@ -55,7 +55,7 @@ def langfuse(path: Path, score: str) -> Iterator[Note]:
     for row in rows:
         trace = row.text("trace_id")
         if has_observations:
-            value = _score(row, score, "output", f"metadata.{score}")
+            value = _score_field(row, score, "output", f"metadata.{score}")
             yield Note(row.where, row.text("id"), trace, score, value, row.time("start_time"))
             continue
         # the ``value`` of a text is an index, or nothing
@@ -82,7 +82,7 @@ def phoenix(path: Path, score: str) -> Iterator[Note]:
     output = f"attributes.{score or 'output.value'}"
     for row in rows:
         id, trace = row.text("context.span_id"), row.text("context.trace_id")
-        value = _score(row, score, output, output)
+        value = _score_field(row, score, output, output)
         yield Note(row.where, id, trace, score, value, row.time("start_time"))
         for annotation in row.rows("annotations"):
             yield _annotation(annotation, trace, score)
@@ -107,10 +107,10 @@ def mlflow(path: Path, score: str) -> Iterator[Note]:
     require_fields(path, columns, ["trace_id", "assessments"], ", so it has no traces of MLflow")
     for row in rows:
         trace = row.text("trace_id")
-        value = _score(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
+        value = _score_field(row, score, "response", f"trace_metadata.{score}", f"tags.{score}")
         if not score and value is None:
             spans = sorted(row.rows("spans"), key=lambda span: span.time("end_time_unix_nano"))
-            likelihoods = [_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
+            likelihoods = [_output_likelihood(span.get("attributes.mlflow.spanOutputs")) for span in spans]
             value = next((number for number in reversed(likelihoods) if number is not None), None)
         yield Note(row.where, trace, trace, score, value, row.time("request_time"))
         for assessment in row.rows("assessments"):
@@ -136,21 +136,24 @@ def open_webui(path: Path, score: str) -> Iterator[Note]:
         time, key = row.time("updated_at", "created_at"), f"{chat}/{id}" if id else ""
         yield Note(row.where, key, key, "rating", row.get("data.rating"), time, model, True)
         if score:
-            by_id = unpacked(row.get("snapshot.chat.chat.history.messages"))
-            message = unpacked(by_id.get(id)) if isinstance(by_id, dict) else None  # an id is no path: it has dots
+            by_id = unpack(row.get("snapshot.chat.chat.history.messages"))
+            message = unpack(by_id.get(id)) if isinstance(by_id, dict) else None  # an id is no path: it has dots
             value = Row(row.where, message).get(score) if isinstance(message, dict) else None
             value = row.get(f"meta.{score}", f"data.{score}") if value is None else value
             yield Note(row.where, key, key, score, value, time, model)
 
 
-def _score(row: Row, score: str, output: str, *fields: str) -> Any:
+TRACERS = {"langfuse": langfuse, "phoenix": phoenix, "mlflow": mlflow, "open-webui": open_webui}  # by tool
+
+
+def _score_field(row: Row, score: str, output: str, *fields: str) -> Any:
     """Return the value of a score: of the named fields, or the likelihood of the output."""
-    return row.get(*fields) if score else _likelihood(row.get(output))
+    return row.get(*fields) if score else _output_likelihood(row.get(output))
 
 
-def _likelihood(output: Any) -> float | None:
+def _output_likelihood(output: Any) -> float | None:
     """Return the likelihood of the answer in a chat completion, by its logprobs; None if there are none."""
-    body = unpacked(output)
+    body = unpack(output)
     if not isinstance(body, dict) or "choices" not in body:
         return None
     try:
@@ -185,7 +188,7 @@ def join_notes(
     traces = {note.id: note.trace for note in by_time if note.trace}
     value_notes = [note for note in by_time if not is_missing(note.value)]
     score_notes = [note for note in value_notes if note.id and note.name == score]
-    user_notes = [note for note in value_notes if note.human and note.name not in (LIKELIHOOD, score)]
+    user_notes = [note for note in value_notes if note.is_human and note.name not in (LIKELIHOOD, score)]
     name = _feedback_name({note.name for note in user_notes}, feedback)
     if not score_notes:
         raise BadInput(f"score-name: no answer has a score {quote(score)}" if score else NO_LOGPROBS)
@@ -194,8 +197,8 @@ def join_notes(
     scores = {note.id: note for note in score_notes}
     trace_scores = {traces.get(note.id, note.id): note for note in score_notes}
     ratings = {note.id: note for note in feedback_notes if note.id}
-    counts = Counter(map(_value_of, ratings.values()))
-    wrong = _polarity(counts.keys(), down)
+    counts = Counter(map(_thumb_of, ratings.values()))
+    wrong = _wrong_thumbs(counts.keys(), down)
     latest_notes = [note for note in feedback_notes if ratings.get(note.id) is note]  # by time
     matches = [scores.get(note.id) or trace_scores.get(traces.get(note.id, note.id)) for note in latest_notes]
     pairs = [(rating, match) for rating, match in zip(latest_notes, matches, strict=True) if match is not None]
@@ -210,7 +213,7 @@ def join_notes(
             "id": rating.id,
             "time": None if rating.time == EARLIEST else rating.time.isoformat(timespec="milliseconds"),
             "score": values[match.id],
-            "error": int(_value_of(rating) in wrong),
+            "error": int(_thumb_of(rating) in wrong),
             "source": rating.source,
         }
         for rating, match in pairs
@@ -250,28 +253,28 @@ def _score_of(note: Note) -> float:
     return value
 
 
-def _value_of(note: Note) -> str:
+def _thumb_of(note: Note) -> str:
     """Return the value of feedback as a text that is equal for equal values."""
     if not isinstance(note.value, (int, float, str)):
         raise BadInput(
             f"{note.where}: the feedback {quote(note.name)} is {quote(note.value)}; "
             "it must be a text, a number or a truth value"
         )
-    return _rating(note.value)
+    return _thumb_key(note.value)
 
 
-def _rating(value: Any) -> str:
+def _thumb_key(value: Any) -> str:
     return comparable(value).replace("_", "-").replace(" ", "-")
 
 
-def _polarity(values: Set[str], down: Sequence[str]) -> set[str]:
+def _wrong_thumbs(values: Set[str], down: Sequence[str]) -> set[str]:
     """Return the values that mean wrong."""
     condition = f"of the values {shorten(', '.join(sorted(values)))}"
     if down:
-        wrong = set(map(_rating, down))
+        wrong = set(map(_thumb_key, down))
         check_holds("down", down, wrong <= values, condition)
         return wrong
-    for low, high in RATINGS:
+    for low, high in THUMBS:
         if values <= {low, high}:
             return {low}
     raise BadInput(f"down: missing; it must be those {condition} that mean wrong")

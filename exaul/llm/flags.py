@@ -18,13 +18,13 @@ from exaul.engine.checks import (
     setting,
 )
 from exaul.engine.progress import MODES
-from exaul.llm.endpoint import SECRET, as_address, check_variable
+from exaul.llm.endpoint import MIN_KEY, as_address, check_variable
 from exaul.llm.scores import column_of, scorer_of
 
 JUDGES = "exact", "llm", "both"
-NEEDED = "openai", "aiolimiter", "genai_prices"
+PACKAGES = "openai", "aiolimiter", "genai_prices"
 
-RESERVED = (  # fields of a request that ``extra`` may not set
+RESERVED_FIELDS = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),
     *("extra_headers", "extra_query", "extra_body"),
 )
@@ -79,7 +79,7 @@ class EndpointFlags(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_installed(NEEDED, "language models need: uv run --extra llm exaul")
+        check_installed(PACKAGES, "language models need: uv run --extra llm exaul")
         check_holds("score", self.score, bool(self.score), "one name or more")
         for name in self.score:
             scorer_of(name)
@@ -104,15 +104,15 @@ class EndpointFlags(Configuration):
             check_variable(flag, variable, is_set=variable not in (None, EndpointFlags.key_variable))
             key = os.environ.get(variable or "", "")
             for name in ("endpoint", "judge_endpoint", "extra"):
-                if len(key) >= SECRET and key in (getattr(self, name) or ""):
+                if len(key) >= MIN_KEY and key in (getattr(self, name) or ""):
                     raise BadInput(f"{name}: it contains the key, which would be saved in the results")
-        self.more, self.files  # noqa: B018  # the properties check both fields
+        self.extra_fields, self.role_files  # noqa: B018  # the properties check both fields
         for name in ("out", "endpoint", "model"):
             if not getattr(self, name):
                 raise BadInput(f"{name}: missing; --{name} is required")
 
     @property
-    def more(self) -> dict[str, Any]:
+    def extra_fields(self) -> dict[str, Any]:
         """The further fields of each request.
 
         Raises:
@@ -124,12 +124,12 @@ class EndpointFlags(Configuration):
             raise BadInput(f"extra: {self.extra!r} found; it must be a JSON object ({error})") from error
         check_holds("extra", self.extra, isinstance(fields, dict), "a JSON object")
         for name in fields:
-            if name in RESERVED and not (name == "seed" and fields[name] is None):
+            if name in RESERVED_FIELDS and not (name == "seed" and fields[name] is None):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
         return dict(fields)
 
     @property
-    def files(self) -> dict[str, Path]:
+    def role_files(self) -> dict[str, Path]:
         """The prompt files by role.
 
         Raises:
@@ -139,9 +139,9 @@ class EndpointFlags(Configuration):
             check_holds("prompt", text, text.partition("=")[2] != "", "ROLE=FILE")
         return {role: Path(path) for role, path in (text.split("=", 1) for text in self.prompt)}
 
-    def describe_calls(self, answers: int, noun: str, besides: int) -> str:
-        """Return a text: the calls for scores and verdicts of ``answers``, and ``besides`` more calls for each."""
+    def describe_calls(self, answers: int, noun: str, per_answer: int) -> str:
+        """Return a text: the calls for scores and verdicts of ``answers``, and ``per_answer`` more for each."""
         scorers = [scorer_of(name, samples=self.samples) for name in self.score]
         score_calls = max(scorer.samples for scorer in scorers) + sum(scorer.verdicts for scorer in scorers)
-        calls = f"{answers:,} {noun}, {answers * (besides + (self.judge != 'exact') + score_calls):,} calls"
+        calls = f"{answers:,} {noun}, {answers * (per_answer + (self.judge != 'exact') + score_calls):,} calls"
         return f"{calls}, plus one test call of each model, retries, and what scores of yours ask"

@@ -15,20 +15,20 @@ from exaul.engine.manifest import load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import prompts
 
-CALLS, LOG = "calls.sqlite", "log.csv"
-WITHOUT_RESULTS = {MANIFEST, CALLS, f"{CALLS}-wal", f"{CALLS}-shm"}  # files of a run without results
-FREE = (  # fields that may change when a run is continued
+CALLS_FILE, LOG_FILE = "calls.sqlite", "log.csv"
+RUN_FILES = {MANIFEST, CALLS_FILE, f"{CALLS_FILE}-wal", f"{CALLS_FILE}-shm"}  # files of a run without results
+CHANGEABLE = (  # fields that may change when a run is continued
     *("out", "key_variable", "judge_key_variable", "concurrent", "per_minute", "retries", "timeout", "price"),
     *("budget", "dry_run", "progress"),
 )
 
 
 @contextmanager
-def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> Iterator[Path]:
+def open_folder(out: str, manifest: Mapping[str, Any], changeable: Sequence[str]) -> Iterator[Path]:
     """Lock a new folder and write its manifest, or lock the folder of the same run.
 
-    A new folder is removed if the body raises BadInput before the run has results. ``free`` names further fields of
-    the configuration that may change.
+    A new folder is removed if the body raises BadInput before the run has results. ``changeable`` names further
+    fields of the configuration that may change.
 
     Raises:
         BadInput: the folder holds something else or another run, is in use, or is not writable.
@@ -40,19 +40,19 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
         if is_new:
             write_manifest(folder, manifest)
         else:
-            _check(load_json(manifest_path), manifest, folder, (*FREE, *free))
+            _check_run(load_json(manifest_path), manifest, folder, (*CHANGEABLE, *changeable))
         try:
             yield folder
         except BadInput:
-            if is_new and {path.name for path in folder.iterdir()} <= WITHOUT_RESULTS:
-                for name in WITHOUT_RESULTS:
+            if is_new and {path.name for path in folder.iterdir()} <= RUN_FILES:
+                for name in RUN_FILES:
                     (folder / name).unlink(missing_ok=True)
             raise
 
 
 def manifest_of(command: str, config: EndpointFlags, **sources: Any) -> dict[str, Any]:
     """Return the manifest of a run before its first call, with its ``sources``."""
-    texts = prompts(config.files).items()
+    texts = prompts(config.role_files).items()
     return {
         "command": command,
         "configuration": asdict(config),
@@ -75,7 +75,7 @@ def describe_usage(manifest: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _check(saved: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:
+def _check_run(saved: Any, manifest: Mapping[str, Any], folder: Path, changeable: Sequence[str]) -> None:
     parts = "configuration", "prompts"
     is_manifest = isinstance(saved, dict) and all(isinstance(saved.get(part), dict) for part in parts)
     if not is_manifest or saved.get("command") != manifest["command"]:
@@ -83,5 +83,5 @@ def _check(saved: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence
     for part in parts:
         for name, value in round_trip_json(manifest[part]).items():
             stored = saved[part].get(name)
-            if name not in free and value != stored:
+            if name not in changeable and value != stored:
                 raise BadInput(f"{name}: {quote(value)} found; {folder} was begun with {quote(stored)}")

@@ -34,14 +34,14 @@ from exaul.llm.asking_sides import Adversary, NothingLeft, User
 from exaul.llm.calls import BudgetReached, CallFailed, CallRefused
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.folder import CALLS, LOG, manifest_of, open_folder
+from exaul.llm.folder import CALLS_FILE, LOG_FILE, manifest_of, open_folder
 from exaul.llm.questions import Question, contexts, questions
 
 IDK = "I don't know."
-KINDS = "user", "adversary"
+ASKING_SIDES = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
-IN_A_ROW = 20  # questions left out in a row that end the dialogue
-RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
+MAX_LEFT_OUT = 20  # questions left out in a row that end the dialogue
+TABLE_FOLDERS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
 class Live(EndpointFlags):
@@ -70,7 +70,7 @@ class Live(EndpointFlags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known("kind", (self.kind,), KINDS)
+        check_known("kind", (self.kind,), ASKING_SIDES)
         check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])
         for name in ("turns", "candidates"):
             check_count(name, getattr(self, name))
@@ -103,28 +103,28 @@ class DialogueLearner:
         self._decide = jax.jit(lambda state, cut, u: kernel.decide(state, params, cut, u))
         self._learn = jax.jit(lambda state, cut, decision, error: kernel.learn(state, params, cut, decision, error))
         self._uniforms, self._alpha = Uniforms(config.seed, LEARNER, 0), config.alpha
-        self._questions = self._answers = 0
+        self._question_count = self._answer_count = 0
         self._wrong = 0.0
 
     def run_round(self, score: float, error: float) -> tuple[bool, float]:
         """Run a round with its feedback at once. Return whether it was answered, and the probability of that."""
         with self._x64():
             cut = self._cut_of(np.array([score]))[0]
-            state, decision = self._decide(self._state, cut, self._uniforms.at(self._questions))
+            state, decision = self._decide(self._state, cut, self._uniforms.at(self._question_count))
             self._state = self._learn(state, cut, decision, error)
         answered = bool(decision.answer)
-        self._questions, self._answers = self._questions + 1, self._answers + answered
+        self._question_count, self._answer_count = self._question_count + 1, self._answer_count + answered
         self._wrong += error * answered
         return answered, float(decision.P)
 
     def figures(self) -> dict[str, float | None]:
         """Return counts, the FDR (None without answers), and the FDR risk (eq. 1)."""
         return {
-            "questions": self._questions,
-            "answers": self._answers,
+            "questions": self._question_count,
+            "answers": self._answer_count,
             "wrong": self._wrong,
-            "fdr": self._wrong / self._answers if self._answers else None,
-            "fdr_risk": self._wrong - self._alpha * self._answers,
+            "fdr": self._wrong / self._answer_count if self._answer_count else None,
+            "fdr_risk": self._wrong - self._alpha * self._answer_count,
         }
 
 
@@ -156,9 +156,9 @@ class LiveJob:
         """
         config = self.config
         with open_folder(config.out, self.manifest, ("replay",)) as folder:
-            asker, chance = Asker(config, folder / CALLS, is_dialogue=True), np.random.default_rng(config.seed)
-            user = User(asker, self._texts, config.turns, chance) if config.kind == "user" else None
-            side = user or Adversary(asker, self._pool, config.candidates, config.shown, chance)
+            asker, rng = Asker(config, folder / CALLS_FILE, is_dialogue=True), np.random.default_rng(config.seed)
+            user = User(asker, self._texts, config.turns, rng) if config.kind == "user" else None
+            side = user or Adversary(asker, self._pool, config.candidates, config.shown, rng)
             earlier_rounds = len(_whole_lines(folder / TRANSCRIPT))
             try:
                 self.manifest["stopped"] = run_to_end(self._run_rounds(asker, side, folder / TRANSCRIPT))
@@ -167,23 +167,23 @@ class LiveJob:
                 self.manifest["learner"] = self._learner.figures()
                 if len(self.rounds) >= earlier_rounds:  # else the log and manifest of the earlier run say more
                     self._write(folder)
-            tables_folder = folder / RESULTS[config.replay]
+            tables_folder = folder / TABLE_FOLDERS[config.replay]
             if len(self.rounds) == config.horizon and not (tables_folder / "trials.csv").exists():
                 shutil.rmtree(tables_folder, ignore_errors=True)  # incomplete, from a killed process
-                results(config, folder)
+                write_tables(config, folder)
 
     async def _run_rounds(self, asker: Asker, side: User | Adversary, path: Path) -> str:
         """Run all rounds. Return why the dialogue stopped early, or ""."""
-        streak = 0
+        in_a_row = 0
         async with asker:
             try:
                 await asker.probe()
                 with Progress(self.config.progress, self.config.horizon, "rounds") as bar, _transcript(path) as add:
                     while len(self.rounds) < self.config.horizon:
                         line = await self._round(asker, side)
-                        streak = 0 if line else streak + 1
-                        if streak == IN_A_ROW:
-                            return f"{IN_A_ROW} questions in a row were left out"
+                        in_a_row = 0 if line else in_a_row + 1
+                        if in_a_row == MAX_LEFT_OUT:
+                            return f"{MAX_LEFT_OUT} questions in a row were left out"
                         if line:
                             add(line)
                             self.rounds.append(line)
@@ -198,10 +198,10 @@ class LiveJob:
 
     async def _round(self, asker: Asker, side: User | Adversary) -> dict[str, Any] | None:
         """Run one round. Return its line of the transcript, or None if the question is left out."""
-        question = await side.ask()
-        chat = () if self.config.forget else question.earlier_messages
+        turn = await side.ask()
+        question, chat = turn.question, () if self.config.forget else turn.earlier_messages
         try:
-            answer = await asker.answer(question.question, question.answers, question.given, question.context, chat)
+            answer = await asker.answer(question, chat, turn.shows_context)
             score = answer.scores[self.config.score[-1]]
             reason = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
         except CallRefused as refused:
@@ -214,9 +214,9 @@ class LiveJob:
         side.observe_outcome(answer.reply.text if answered else IDK, answered, answer.error)
         return {
             "t": len(self.rounds) + 1,
-            "topic": question.topic,
-            "said": question.asker_reply,
-            "candidates": question.candidates,
+            "topic": question.id,
+            "said": turn.asker_reply,
+            "candidates": turn.choice_count,
             "question": question.question,
             "answer": answer.reply.text,
             "samples": answer.samples,
@@ -233,7 +233,7 @@ class LiveJob:
         rows = [line | {"id": line["t"], "score": line["scores"][self.config.score[-1]]} for line in self.rounds]
         if rows:
             table = files.Table(rows)[["id", "topic", "score", "error", "answered"]]
-            write_table(folder / LOG, table)
+            write_table(folder / LOG_FILE, table)
         write_manifest(folder, self.manifest)
 
 
@@ -265,7 +265,7 @@ def _whole_lines(path: Path) -> list[bytes]:
     return [line for line in lines if line.endswith(b"\n")]
 
 
-def results(config: Live, folder: Path) -> None:
+def write_tables(config: Live, folder: Path) -> None:
     """Write tables and figures of a finished dialogue.
 
     They come from a replay sweep of one trial over the log, in which the learner makes the same decisions,
@@ -280,13 +280,13 @@ def results(config: Live, folder: Path) -> None:
     sweep = Sweep(
         environment="replay",
         learners=tuple(dict.fromkeys((config.learner, *other_learners))),
-        logs=(str(folder / LOG),),
+        logs=(str(folder / LOG_FILE),),
         trials=1,
         alphas=(config.alpha,),
         lambdas=() if config.lam is None else (config.lam,),
         arms=config.arms,
         grid=config.grid,
         seed=config.seed,
-        out=str(folder / RESULTS[config.replay]),
+        out=str(folder / TABLE_FOLDERS[config.replay]),
     )
     run(sweep)

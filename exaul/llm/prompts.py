@@ -21,7 +21,7 @@ ROLES = {  # names that the prompt of a role may contain, and whether it must
     "instructions": {},
 }
 SHORT_ANSWERS = files(__package__) / "roles" / "short.txt"  # with examples, for models that write sentences
-_NAME = re.compile(r"\{(\w+)\}")
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
@@ -37,7 +37,7 @@ def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
             texts[role] = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error})") from error
-        for name in _NAME.findall(texts[role]):
+        for name in PLACEHOLDER.findall(texts[role]):
             if name not in ROLES[role]:
                 allowed = ", ".join(f"{{{name}}}" for name in ROLES[role]) or "nothing"
                 raise BadInput(f"{path}: {{{name}}} found; the prompt of {role} can be filled with {allowed}")
@@ -49,4 +49,4 @@ def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
 
 def filled(prompt: str, **values: object) -> str:
     """Insert values into a prompt. Other braces, and braces within values, stay unchanged."""
-    return _NAME.sub(lambda match: str(values.get(match[1], match[0])), prompt).strip()
+    return PLACEHOLDER.sub(lambda match: str(values.get(match[1], match[0])), prompt).strip()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
 from exaul.engine.logs.log import cell_text, file_hash, is_missing, number_repeats
-from exaul.llm.tables import read_file, unpacked
+from exaul.llm.tables import read_file, unpack
 
 HUB = "hf:"
 SHORT_NAMES = {  # short names of datasets
@@ -16,7 +16,7 @@ SHORT_NAMES = {  # short names of datasets
     "simpleqa": "basicv8vc/SimpleQA::test",
 }
 QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # default columns; the first that exists is used
-PARTS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
+ANSWER_KEYS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
 
 SourceRow = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
 Sources = list[dict[str, Any]]  # name, digest and number of rows of each
@@ -44,7 +44,7 @@ def questions(
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
     by_id, sources = dict[str, Question](), Sources()
-    for label, columns, rows, sha256 in _sources(names):
+    for label, columns, rows, sha256 in _read_sources(names):
         question_field = chosen_column(label, columns, column, QUESTION, "--question-column")
         answer_field = chosen_column(label, columns, answers, ANSWERS, "--answer-column")
         offset = len(by_id)
@@ -63,12 +63,12 @@ def questions(
     return list(by_id.values()), sources
 
 
-def _sources(names: Sequence[str]) -> Iterator[tuple[str, list[str], Iterable[SourceRow], str]]:
+def _read_sources(names: Sequence[str]) -> Iterator[tuple[str, list[str], Iterable[SourceRow], str]]:
     """Yield the label of each source in tables (numbered if used before), its columns, rows and digest."""
     labels = [name if name.startswith(HUB) else Path(name).name for name in names]
     for name, label in zip(names, number_repeats(labels, range(len(names))), strict=True):
         path = Path(name)
-        yield label, *(_hub(name) if name.startswith(HUB) else (*read_file(path), file_hash(path)))
+        yield label, *(_read_hub(name) if name.startswith(HUB) else (*read_file(path), file_hash(path)))
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
@@ -78,7 +78,7 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sourc
         BadInput: a source is unreadable, lacks the column or has no text.
     """
     texts, sources = dict[str, None](), Sources()
-    for label, columns, rows, sha256 in _sources(names):
+    for label, columns, rows, sha256 in _read_sources(names):
         offset = len(texts)
         text_field = chosen_column(label, columns, column, ("context",), "--question-column")
         texts |= dict.fromkeys(
@@ -104,7 +104,7 @@ def chosen_column(label: str, header: Sequence[str], column: str | None, default
 def _question(label: str, number: int, row: Mapping[str, Any], question_field: str, answer_field: str) -> Question:
     question = cell_text(row[question_field]).strip()
     try:
-        answers = tuple(dict.fromkeys(_texts(row[answer_field])))
+        answers = tuple(dict.fromkeys(_texts_of(row[answer_field])))
     except RecursionError as error:
         raise BadInput(f"{label}, row {number}: {answer_field} is nested too deeply") from error
     for field, content in ((question_field, question), (answer_field, answers)):
@@ -116,22 +116,22 @@ def _question(label: str, number: int, row: Mapping[str, Any], question_field: s
     return Question(id or f"{label}-{number}", question, answers, group, context)
 
 
-def _texts(cell: Any) -> Iterator[str]:
-    """Yield all texts of a cell: a string, a list, the PARTS of an object, or any of these as JSON."""
-    text, cell = cell, unpacked(cell.strip() if isinstance(cell, str) else cell)
+def _texts_of(cell: Any) -> Iterator[str]:
+    """Yield all texts of a cell: a string, a list, the ANSWER_KEYS of an object, or any of these as JSON."""
+    text, cell = cell, unpack(cell.strip() if isinstance(cell, str) else cell)
     if isinstance(text, str) and isinstance(cell, list) and not all(isinstance(x, (str, dict)) for x in cell):
         cell = text  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
-        for name in PARTS:
-            yield from _texts(cell.get(name))
+        for name in ANSWER_KEYS:
+            yield from _texts_of(cell.get(name))
     elif isinstance(cell, (list, tuple)):
         for item in cell:
-            yield from _texts(item)
+            yield from _texts_of(item)
     elif not is_missing(cell):
         yield str(cell).strip()
 
 
-def _hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
+def _read_hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     """Load a split of a dataset."""
     address = name.removeprefix(HUB)
     dataset, config, split, *surplus = (*SHORT_NAMES.get(address, address).split(":"), "", "")[:4]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import join_lines, shorten
 
-THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
+THINK_START, THINK_END = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
 LOWEST_LOGPROB, LOGPROB_ROUNDING = -3.5e38, 1e-3  # the lowest float32 stands for -inf; rounding can exceed 0
 LARGEST_REPLY = 2**24  # bytes of a response that is read
-MOST_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
+MAX_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -27,7 +27,7 @@ class Reply(NamedTuple):
     finish: str = ""  # finish reason: stop, length, refusal, ...; one printable line, as the next two
     model: str = ""  # name that the endpoint reports
     fingerprint: str = ""  # system fingerprint; "" if the endpoint gives none
-    prompt_tokens: int = 0  # tokens of the prompt, from 0 to MOST_TOKENS
+    prompt_tokens: int = 0  # tokens of the prompt, from 0 to MAX_TOKENS
     reply_tokens: int = 0  # tokens of the reply, likewise
 
 
@@ -67,10 +67,10 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         (choice,) = body["choices"]
         message, usage = choice["message"], body.get("usage") or {}
         text = message_text(choice)
-        logprobs, candidates = _tokens_of(choice, text)
+        logprobs, candidates = _answer_tokens(choice, text)
         finish = "refusal" if message.get("refusal") else choice.get("finish_reason")
         names = (finish, body.get("model"), body.get("system_fingerprint"))
-        return checked(
+        return checked_reply(
             redact(text),
             logprobs,
             [(redact(candidate["token"]), candidate["logprob"]) for candidate in candidates],
@@ -89,10 +89,10 @@ def message_text(choice: Mapping[str, Any]) -> str:
     Raises:
         LookupError, TypeError, AttributeError: the choice is invalid.
     """
-    content = _utf8(choice["message"].get("content") or "")
-    if THOUGHT in content:
-        content = content[content.rindex(THOUGHT) + len(THOUGHT) :]
-    elif content.lstrip().startswith(THINKS):
+    content = _to_utf8(choice["message"].get("content") or "")
+    if THINK_END in content:
+        content = content[content.rindex(THINK_END) + len(THINK_END) :]
+    elif content.lstrip().startswith(THINK_START):
         return ""  # cut at max_tokens while still thinking: there is no answer
     return content.strip().decode()
 
@@ -113,12 +113,12 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
     choice = completion["choices"][0]
     text, logprobs, first = message_text(choice), list[Any](), list[tuple[str, float]]()
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of invalid tokens
-        logprobs, candidates = _tokens_of(choice, text)
+        logprobs, candidates = _answer_tokens(choice, text)
         first = [(candidate["token"], candidate["logprob"]) for candidate in candidates]
     return Reply(text, logprobs if all(map(is_logprob, logprobs)) else [], first)
 
 
-def checked(*fields: Any) -> Reply:
+def checked_reply(*fields: Any) -> Reply:
     """Return a reply with checked ``fields``, which are those of ``Reply`` in order.
 
     Raises:
@@ -127,18 +127,18 @@ def checked(*fields: Any) -> Reply:
     text, logprobs, first, finish, model, fingerprint, prompt, reply = fields
     for count in (prompt, reply):
         is_number = isinstance(count, (int, float)) and not isinstance(count, bool)
-        if not is_number or not 0 <= count <= MOST_TOKENS or count % 1:
-            raise Unreadable(f"its number of tokens is not an integer from 0 to {MOST_TOKENS:,}")
+        if not is_number or not 0 <= count <= MAX_TOKENS or count % 1:
+            raise Unreadable(f"its number of tokens is not an integer from 0 to {MAX_TOKENS:,}")
     for token, logprob in first:
         if not isinstance(token, str) or not is_logprob(logprob):
             raise Unreadable("its likeliest tokens are not texts with log-probabilities")
     finish, model, fingerprint = (shorten(join_lines(name)) for name in (finish, model, fingerprint))
     logprobs = [float(x) for x in logprobs] if all(map(is_logprob, logprobs)) else []
     first = [(token, float(logprob)) for token, logprob in first]
-    return Reply(_utf8(text).decode(), logprobs, first, finish, model, fingerprint, int(prompt), int(reply))
+    return Reply(_to_utf8(text).decode(), logprobs, first, finish, model, fingerprint, int(prompt), int(reply))
 
 
-def _tokens_of(choice: Mapping[str, Any], answer: str) -> tuple[list[Any], Any]:
+def _answer_tokens(choice: Mapping[str, Any], answer: str) -> tuple[list[Any], Any]:
     """Return the logprobs of the tokens of ``answer``, the text of a choice, and candidates for the first."""
     text = answer.encode()
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
@@ -162,10 +162,10 @@ def _bytes_of(token: Mapping[str, Any]) -> bytes:
     if not isinstance(text, str) or not (codes is None or isinstance(codes, list)):
         raise Unreadable("its tokens are not texts")
     # Without bytes, U+2581 in a token stands for a space (SentencePiece).
-    return _utf8(text.replace("\u2581", " ")) if codes is None else bytes(codes)
+    return _to_utf8(text.replace("\u2581", " ")) if codes is None else bytes(codes)
 
 
-def _utf8(text: str) -> bytes:
+def _to_utf8(text: str) -> bytes:
     """Encode a text; unpaired surrogates, which JSON can hold and no file, are escaped."""
     return text.encode("utf-8", "backslashreplace")
 

@@ -28,13 +28,13 @@ from exaul.llm.replies import Reply, content_text, likelihood, matches
 
 SAMPLE_TEMPERATURE = 1.0  # of samples, unless ``ask`` sets another
 # fields that samples do not have: with the same seed, or with these of a client, all could be equal
-NOT_OF_SAMPLES = "seed", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs"
+ONLY_OF_ANSWERS = "seed", "top_p", "logit_bias", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs"
 LOGPROBS = {"logprobs": True}
-LIKELIEST = LOGPROBS | {"top_logprobs": 20}  # the most that endpoints allow
+TOP_LOGPROBS = LOGPROBS | {"top_logprobs": 20}  # the most that endpoints allow
 WEBHOOK_SECONDS = 60.0  # for the reply of a program that scores
 YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # JSON schema for the second try of a verdict
 VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
-NONE_SAME = re.compile(r"\W*none\b", re.IGNORECASE)
+NONE_AGREES = re.compile(r"\W*none\b", re.IGNORECASE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
 
@@ -93,7 +93,7 @@ async def p_true(request: Body, reply: Reply, ask: Ask, *, model: str | None = N
     NaN if the token can be neither, as without log-probabilities.
     """
     mass = {"yes": 0.0, "no": 0.0}
-    for token, logprob in (await ask(_request(model, request, _filled(P_TRUE, request, reply)) | LIKELIEST)).first:
+    for token, logprob in (await ask(_body(model, request, _prompt(P_TRUE, request, reply)) | TOP_LOGPROBS)).first:
         word = token.strip().lower()
         if word in mass:
             mass[word] += math.exp(logprob)
@@ -106,23 +106,23 @@ async def verbal(request: Body, reply: Reply, ask: Ask, *, model: str | None = N
 
     A number between 0 and 1 may be a share, and so it is not used.
     """
-    number = NUMBER.search((await ask(_request(model, request, _filled(VERBAL, request, reply)))).text)
+    number = NUMBER.search((await ask(_body(model, request, _prompt(VERBAL, request, reply)))).text)
     percent = float(number[0]) if number else math.nan
     return percent / 100 if percent == 0 or 1 <= percent <= 100 else math.nan
 
 
 async def exact(request: Body, reply: Reply, ask: Ask, *, samples: int) -> float:
     """Return the share of samples whose text is that of the answer, as ``matches`` compares them."""
-    texts = await _samples(request, ask, samples)
+    texts = await _sample_texts(request, ask, samples)
     return math.fsum(matches(text, [reply.text]) for text in texts) / samples
 
 
 async def agree(request: Body, reply: Reply, ask: Ask, *, samples: int, model: str | None = None) -> float:
     """Return the share of samples that mean the same as the answer, by one reply of a model; NaN if unclear."""
-    texts = await _samples(request, ask, samples)
+    texts = await _sample_texts(request, ask, samples)
     listing = "\n".join(f"{number}. {_quoted(text)}" for number, text in enumerate(texts, 1))
-    text = (await ask(_request(model, request, _filled(AGREE, request, reply, samples=listing)))).text
-    if NONE_SAME.match(text):
+    text = (await ask(_body(model, request, _prompt(AGREE, request, reply, samples=listing)))).text
+    if NONE_AGREES.match(text):
         return 0.0
     numbers = set(NUMBER.findall(text))
     is_valid = numbers <= {str(number) for number in range(1, samples + 1)}
@@ -134,11 +134,11 @@ async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: 
 
     It is the paper's f_con. Each verdict reads the last message alone, since a dialogue can be long.
     """
-    texts = await _samples(request, ask, samples)
+    texts = await _sample_texts(request, ask, samples)
     question = _quoted(content_text(request["messages"][-1].get("content")))
     prompt = partial(filled, ENTAIL, question=question, answer=_quoted(reply.text))
-    requests = (_request(model, request, prompt(sample=_quoted(text))) for text in texts)
-    verdicts = await together(*(verdict_of(ask, body) for body in requests))
+    requests = (_body(model, request, prompt(sample=_quoted(text))) for text in texts)
+    verdicts = await gather(*(verdict_of(ask, body) for body in requests))
     return math.fsum(value for value, _ in verdicts) / samples
 
 
@@ -218,17 +218,17 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
 async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
     """Return 1 if a model says that an answer is wrong, 0 if it is right; NaN if it does not say."""
     request: Body = {"model": model, "messages": [{"role": "user", "content": question}]}
-    body = _request(None, request, _filled(P_TRUE, request, Reply(answer)))
+    body = _body(None, request, _prompt(P_TRUE, request, Reply(answer)))
     right, _ = await verdict_of(ask, body)
     return 1.0 - right
 
 
-async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str, str]:
-    """Ask for a JSON value of schema ``kind`` under the key ``name``.
+async def by_schema(ask: Ask, request: Body, name: str, value: Body) -> tuple[str, str]:
+    """Ask for a JSON value of the schema ``value`` under the key ``name``.
 
     Return the value as a text, "" if the reply does not follow the schema, and the whole reply.
     """
-    schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
+    schema = {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
     response_format = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     try:
         text = (await ask({**request, "response_format": response_format})).text
@@ -240,7 +240,7 @@ async def by_schema(ask: Ask, request: Body, name: str, kind: Body) -> tuple[str
         return "", text
 
 
-async def together(*calls: Awaitable[Any]) -> list[Any]:
+async def gather(*calls: Awaitable[Any]) -> list[Any]:
     """Run calls concurrently and return their results. An error is raised only after all calls have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
@@ -249,7 +249,7 @@ async def together(*calls: Awaitable[Any]) -> list[Any]:
     return list(results)
 
 
-def _filled(prompt: str, request: Body, reply: Reply, **values: str) -> str:
+def _prompt(prompt: str, request: Body, reply: Reply, **values: str) -> str:
     conversation = [{"role": x["role"], "text": content_text(x.get("content"))} for x in request["messages"]]
     return filled(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
 
@@ -258,14 +258,14 @@ def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _request(model: str | None, request: Body, prompt: str) -> dict[str, Any]:
+def _body(model: str | None, request: Body, prompt: str) -> dict[str, Any]:
     """Return a body with as few fields as possible: some models refuse temperature or max_tokens."""
     return {"model": model or request["model"], "messages": [{"role": "user", "content": prompt}]}
 
 
-async def _samples(request: Body, ask: Ask, count: int) -> list[str]:
+async def _sample_texts(request: Body, ask: Ask, count: int) -> list[str]:
     """Return the texts of further answers to a request."""
-    sample = {name: value for name, value in request.items() if name not in NOT_OF_SAMPLES}
+    sample = {name: value for name, value in request.items() if name not in ONLY_OF_ANSWERS}
     sample["temperature"] = SAMPLE_TEMPERATURE
-    replies = await together(*(ask(sample, number) for number in range(1, count + 1)))
+    replies = await gather(*(ask(sample, number) for number in range(1, count + 1)))
     return [reply.text for reply in replies]

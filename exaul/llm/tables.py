@@ -16,10 +16,10 @@ from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number,
 
 LogRows = list[dict[str, Any]]  # of a log to write, each by column
 EARLIEST = datetime.min.replace(tzinfo=UTC)  # stands for an unknown time
-RIGHT = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
+RIGHT_LABELS = {"correct": 1.0, "right": 1.0, "incorrect": 0.0, "wrong": 0.0}  # labels of answers, not of errors
 SCALAR = str, int, float, type(None)
-REPLACED = "score", "error", "correct"  # columns of a table that a log would take for its own
-LABELS = "0 or 1, true or false, yes or no, correct or incorrect, or a number in [0, 1]"
+LOG_COLUMNS = "score", "error", "correct"  # columns of a table that a log would take for its own
+LABEL_FORMS = "0 or 1, true or false, yes or no, correct or incorrect, or a number in [0, 1]"
 
 
 class Row(NamedTuple):
@@ -37,7 +37,7 @@ class Row(NamedTuple):
             return self.cells[name]
         for n, character in enumerate(name):
             if character == "." and name[:n] in self.cells:
-                inner = unpacked(self.cells[name[:n]])
+                inner = unpack(self.cells[name[:n]])
                 value = Row(self.where, inner).get(name[n + 1 :]) if isinstance(inner, dict) else None
                 if value is not None:
                     return value
@@ -78,8 +78,8 @@ class Row(NamedTuple):
 
     def rows(self, name: str) -> "list[Row]":
         """Return the objects of a list, none if the field is empty. Raise BadInput if it holds something else."""
-        cell = unpacked(self.get(name))
-        cells = [] if cell is None else [*map(unpacked, cell)] if isinstance(cell, list) else [cell, None]
+        cell = unpack(self.get(name))
+        cells = [] if cell is None else [*map(unpack, cell)] if isinstance(cell, list) else [cell, None]
         if not all(isinstance(item, dict) for item in cells):
             raise BadInput(f"{self.where}: {name} is {quote(cell)}; it must be a list of objects")
         return [Row(self.where, item) for item in cells]
@@ -107,7 +107,7 @@ def _plain(cell: Any) -> Any:
     return None if isinstance(cell, datetime) and cell != cell else cell  # that time is unequal to itself
 
 
-def unpacked(cell: Any) -> Any:
+def unpack(cell: Any) -> Any:
     """Return the list or object that a text holds, in JSON or as Python prints it; other cells as they are."""
     if hasattr(cell, "tolist"):  # a list in Parquet is an array, as are the lists in it
         return [item.tolist() if hasattr(item, "tolist") else item for item in cell]
@@ -195,7 +195,7 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
         lists = [name for name in header if len(file_rows) == 1 and isinstance(file_rows[0].cells[name], list)]
         hint = f" in its only row; save the list {lists[0]} alone, as an array" if lists else ""
         require_fields(path, header, names, hint)
-        other_names = [name for name in header if name not in REPLACED]
+        other_names = [name for name in header if name not in LOG_COLUMNS]
         kept_names = [name for name in other_names if all(isinstance(row.cells[name], SCALAR) for row in file_rows)]
         for row in file_rows:
             empty_names = [name for name in names if row.get(name) is None]
@@ -214,7 +214,7 @@ def read_table(paths: Sequence[str], columns: Columns) -> tuple[LogRows, list[st
 
 
 def _score(row: Row, name: str, columns: Columns) -> float:
-    if isinstance(cell := unpacked(row.get(name)), list):
+    if isinstance(cell := unpack(row.get(name)), list):
         raise BadInput(f"{row.where}: {name} is a list; each answer must have a row of its own (DataFrame.explode)")
     text = str(cell).strip()
     low, high = (0.0, 100.0) if text.endswith("%") else columns.range()
@@ -229,11 +229,11 @@ def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
     label, *other_labels = map(row.get, names)
     if other_labels:
         return float(comparable(label) != comparable(other_labels[0]))
-    right = RIGHT.get(comparable(label))
+    right = RIGHT_LABELS.get(comparable(label))
     if right is None:
         right = parse_label(label) if columns.correct else 1 - parse_label(label)
     if math.isnan(right):
-        raise BadInput(f"{row.where}: {names[0]} is {quote(label)}; it must be {LABELS}")
+        raise BadInput(f"{row.where}: {names[0]} is {quote(label)}; it must be {LABEL_FORMS}")
     return 1 - right
 
 

@@ -23,14 +23,14 @@ def request(text="hello", **more):
     return {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.0, "seed": 0} | more
 
 
-def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), remembers=False, **more):
+def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), stores_refusals=False, **more):
     """Return the result of ``use(endpoint)``, and what the calls of the run took."""
     config = EndpointFlags(out="-", endpoint="http://-", model="m", **{"retries": 2, "timeout": 5.0} | more)
 
     async def run():
         calls = Calls(path / "calls.sqlite")
         try:
-            endpoint = Endpoint(stub.url, "NO_KEY", calls, config, {"m": (1e6, 1e6)}, remembers)
+            endpoint = Endpoint(stub.url, "NO_KEY", calls, config, {"m": (1e6, 1e6)}, stores_refusals)
             try:
                 return await use(endpoint), calls
             finally:
@@ -142,13 +142,13 @@ def test_a_response_that_is_no_reply_is_one_sentence(stub, tmp_path, monkeypatch
         assert run.took["last run"] == {"calls": 1, "from before": 0, "tried again": 1}
 
 
-@pytest.mark.parametrize(("remembers", "calls"), [(True, 1), (False, 2)])
-def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, calls):
+@pytest.mark.parametrize(("stores_refusals", "calls"), [(True, 1), (False, 2)])
+def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, stores_refusals, calls):
     """In a dialogue, which would be another one if the endpoint thought better of it."""
     stub.rule = after(2, lambda: JSONResponse({"error": {"message": "too long"}}, 400))
     for _ in range(2):
         with pytest.raises(CallRefused) as caught:
-            with_endpoint(stub, tmp_path, remembers=remembers)
+            with_endpoint(stub, tmp_path, stores_refusals=stores_refusals)
         assert "too long" in caught.value.reply_text
     assert len(stub.asked) == calls
     stored = Calls(tmp_path / "calls.sqlite")

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from exaul import Abstainer, BadInput
 from exaul.commands.live import summary
 from exaul.kernels.game import ARMS
-from exaul.llm.asking_sides import HELLO
+from exaul.llm.asking_sides import GREETING
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
 from tests.processes import output_of, refusal_of, sql
@@ -24,7 +24,7 @@ TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 def _quick(request, monkeypatch):
     """Make no tables and figures, where a test does not ask for some."""
     if "few_figures" not in request.fixturenames:
-        monkeypatch.setattr("exaul.llm.live.results", lambda *_: None)
+        monkeypatch.setattr("exaul.llm.live.write_tables", lambda *_: None)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_tables_that_were_half_made_are_made_anew_and_others_beside_them(
     """The other learners answer the same questions."""
     stub.rule, out = choosing(1), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("exaul.llm.live.results", lambda *_: None)
+        patch.setattr("exaul.llm.live.write_tables", lambda *_: None)
         dialogue(horizon=8)
     (out / "results" / "half").mkdir(parents=True)
     dialogue(horizon=8)
@@ -196,7 +196,7 @@ def test_a_user_asks_about_one_text_and_then_another(stub, dialogue):
     told = [messages[0]["content"] for messages in asked]
     assert [sum(text in one for one in told) for text in TEXTS].count(3) == 4
     for messages in asked:
-        assert messages[1] == {"role": "user", "content": HELLO}
+        assert messages[1] == {"role": "user", "content": GREETING}
         assert [one["role"] for one in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
         assert all(one["content"] == IDK for one in messages[3::2])
     answering = [body["messages"] for body in stub.asked if "Question: What is said in turn 3?" in str(body)]

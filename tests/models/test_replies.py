@@ -12,7 +12,7 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.llm.calls import Calls
 from exaul.llm.endpoint import Endpoint
-from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, likelihood, reply_of
+from exaul.llm.replies import MAX_TOKENS, Reply, Unreadable, likelihood, reply_of
 from tests.models.stub import command_at, completion, reply
 from tests.models.test_convert import edit
 from tests.models.test_endpoint import KEY
@@ -101,7 +101,7 @@ UNREADABLE = [
     (TOP, (*TOKEN, "bytes"), 10**9),
     (TOP, ("choices", 0, "message", "content"), ["yes"]),
     (TOP, ("choices",), TOP["choices"] * 2),
-    *((TOP, ("usage", "prompt_tokens"), count) for count in (-5, MOST_TOKENS + 1, HUGE, math.inf, True, "9", [9])),
+    *((TOP, ("usage", "prompt_tokens"), count) for count in (-5, MAX_TOKENS + 1, HUGE, math.inf, True, "9", [9])),
 ]
 
 
@@ -185,7 +185,7 @@ def random_edits(chance, body):
 def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, sums):
     """Replies depend on requests alone, so a second run writes the same; each question is in the log or counted."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("exaul.llm.live.results", lambda *_: None)
+    monkeypatch.setattr("exaul.llm.live.write_tables", lambda *_: None)
     edits = []
 
     async def send(self, body):
@@ -225,6 +225,6 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
         if command == "collect":
             unreadable = manifest["left out"].get("unreadable reply", 0)
             assert len(log) + unreadable == 12
-            assert log["tokens"].between(0, MOST_TOKENS).all()
+            assert log["tokens"].between(0, MAX_TOKENS).all()
             counted += unreadable
     assert counted > 0 or command == "live"

@@ -13,7 +13,7 @@ import httpx2
 from starlette.responses import Response
 
 from exaul.llm.calls import CallRefused
-from exaul.llm.endpoint import NO_REPLY_IN_TIME, REFUSED, SECRET, read_key
+from exaul.llm.endpoint import MIN_KEY, NO_REPLY_IN_TIME, REFUSALS, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
 from exaul.llm.scores import Body
@@ -48,7 +48,7 @@ class Upstream:
             BadInput: the key or a proxy of the environment is invalid.
         """
         self._url, self._key = url, read_key(key_variable)
-        self._secret = self._key if self._key and len(self._key) >= SECRET else ""  # which some endpoints repeat
+        self._secret = self._key if self._key and len(self._key) >= MIN_KEY else ""  # which some endpoints repeat
         self._is_secured, self._client = is_secured, BoundedClient(timeout)
         self._calls, self._json_lock = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
 
@@ -144,7 +144,7 @@ class Upstream:
             fields = _error_fields(self._parsed(body[:SHORT_REPLY]))
         if not 400 <= status < 600:
             return CompletionFailed(502, message, **fields)
-        kind = BodyRefused if status in REFUSED else CompletionFailed
+        kind = BodyRefused if status in REFUSALS else CompletionFailed
         return kind(status, message, retry_after(retry_header), False, **fields)
 
     def _parsed(self, body: bytes) -> Any:

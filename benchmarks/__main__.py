@@ -17,7 +17,7 @@ TEXTS = {
     "all": "these four (uv run --group peers): renews their results, and the tables of docs/speed.md",
     "gpu": "rates on an NVIDIA GPU; without one, launches of programs compiled for an H100 and an A100",
 }
-TOGETHER = "throughput", "scaling", "start", "service"
+PUBLISHED = "throughput", "scaling", "start", "service"
 
 
 def parser() -> Parser:
@@ -46,12 +46,12 @@ def measure(argv: Sequence[str] | None) -> int:
     if flags.command == "gpu":
         if find_spec("jax_plugins") is None:
             raise BadInput("gpu: JAX has no plugin for a GPU; run uv run --extra cuda12 python -m benchmarks gpu")
-        if not results.nvidia():
+        if not results.gpu_fields():
             os.environ["JAX_PLATFORMS"] = "cpu"  # else the plugin looks for a driver, and knows no other chips
     import jax  # here, so that --help does not import JAX
 
     machine.use_compilation_cache()
-    for name in TOGETHER if flags.command == "all" else (flags.command,):
+    for name in PUBLISHED if flags.command == "all" else (flags.command,):
         with jax.enable_x64(True):
             rows = import_module(f"benchmarks.{name}").run(flags.quick)
         print(results.table(rows))

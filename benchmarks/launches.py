@@ -51,11 +51,11 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
     sizes: Any = {"trials": copies, "arms": arms, "horizon": BLOCKS * BLOCK, "checkpoints": (BLOCKS,)}
     sweep = Sweep(learners=(learner,), backend=backend, **sizes)
-    prepared = prepare(sweep)
-    (prepared_learner,) = prepared.learners
-    chunk = next(make_chunks(prepared.checkpoints, copies))
+    source = prepare(sweep)
+    (prepared_learner,) = source.learners
+    chunk = next(make_chunks(source.checkpoints, copies))
     with jax.enable_x64(True):
-        simulation: Any = LearnerRun(prepared, prepared_learner, prepared.trial_records()).simulation
+        simulation: Any = LearnerRun(source, prepared_learner, source.trial_records()).simulation
         static, *arguments = simulation.arguments(chunk, rates_of_blocks(prepared_learner.rates, chunk.block))
         shapes = jax.eval_shape(lambda *x: x, simulation.now, *arguments)
         sharded = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)

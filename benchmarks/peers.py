@@ -68,7 +68,7 @@ def numba_dense(case: PeerCase) -> Call:
     return lambda: _exaul(losses, *rounds)
 
 
-def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> Call:
+def _step_by_step(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> Call:
     """Return a bandit of a package, step by step; its reward is one minus the loss."""
     cuts, errors, *_, answer_cost, abstain_cost = game(case._replace(learner="exp3-ix"))
     rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
@@ -87,7 +87,7 @@ def pymab(case: PeerCase) -> Call:
 
     policy, rng = EXP3Policy(n_arms=case.arms), np.random.default_rng(0)
     pull = partial(policy.select_action, rng=rng)
-    return _stepping(case, pull, lambda arm, reward: policy.update(action=arm, reward=reward))
+    return _step_by_step(case, pull, lambda arm, reward: policy.update(action=arm, reward=reward))
 
 
 def river(case: PeerCase) -> Call:
@@ -95,7 +95,7 @@ def river(case: PeerCase) -> Call:
     from river.bandit import Exp3
 
     policy: Any = Exp3(gamma=0.07, seed=0)
-    return _stepping(case, partial(policy.pull, range(case.arms)), policy.update)
+    return _step_by_step(case, partial(policy.pull, range(case.arms)), policy.update)
 
 
 PEERS = {"numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}

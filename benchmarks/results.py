@@ -75,10 +75,10 @@ def stamp() -> Row:
         "versions": versions(),
         "commit": subprocess.run(commit, cwd=FOLDER.parent, capture_output=True, text=True).stdout.strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    } | nvidia()
+    } | gpu_fields()
 
 
-def nvidia() -> Row:
+def gpu_fields() -> Row:
     """Return driver, clocks and power limit of NVIDIA devices, as far as known."""
     fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]

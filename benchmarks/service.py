@@ -51,12 +51,12 @@ def run(quick: bool) -> list[Row]:
         print(title, f"{value:.4g} {unit}", file=sys.stderr)
 
     for name, aim in LEARNERS.items():
-        add(f"{name}: a decision and its feedback", np.median(_alone(name, questions)), aim)
-    add("import in a new process", _process("pass"), 0.3)
-    add("import and first decision", _process("Abstainer().decide(0.5)"), 1.0)
+        add(f"{name}: a decision and its feedback", np.median(_decision_times(name, questions)), aim)
+    add("import in a new process", _process_seconds("pass"), 0.3)
+    add("import and first decision", _process_seconds("Abstainer().decide(0.5)"), 1.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
-        add("decisions and feedback with the journal", _fill(path, keys, entries), 5_000, "a second")
+        add("decisions and feedback with the journal", _fill_journal(path, keys, entries), 5_000, "a second")
         completed = subprocess.run([sys.executable, "-c", START, path], check=True, capture_output=True, text=True)
         seconds, size = map(float, completed.stdout.split())
         add("start with all keys", seconds, 2.0)
@@ -64,39 +64,39 @@ def run(quick: bool) -> list[Row]:
         start = perf_counter()
         assert all(agrees for _, agrees in replayed(path))
         add("replay of the journal", perf_counter() - start, 10.0)
-        with _server(Path(folder) / "new.sqlite") as (_, port, _):
-            times = asyncio.run(_ask(port, [_post("decide", score=0.5)] * requests))
+        with _serving(Path(folder) / "new.sqlite") as (_, port, _):
+            times = asyncio.run(_request_times(port, [_post("decide", score=0.5)] * requests))
             add("exaul serve: decision, median", np.median(times), 2e-3)
             add("exaul serve: decision, 99% quantile", np.quantile(times, 0.99), 10e-3)
             for clients in CLIENTS:
-                pairs = [_pairs(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
+                pairs = [_requests(f"{clients}-{client}", -(-requests // clients)) for client in range(clients)]
                 start = perf_counter()
-                asyncio.run(_ask(port, *pairs))
+                asyncio.run(_request_times(port, *pairs))
                 rate = clients * len(pairs[0]) / 2 / (perf_counter() - start)
                 add(f"exaul serve: decisions with feedback, {clients} at a time", rate, 250, "a second")
         with ThreadingHTTPServer(("127.0.0.1", 0), Model) as model:
             Thread(target=model.serve_forever, daemon=True).start()
             flags = "--models", "m", "--upstream", f"http://127.0.0.1:{model.server_port}/v1"
             chats = [_post("chat/completions", model="m", messages=[])] * requests
-            with _server(Path(folder) / "gateway.sqlite", *flags) as (_, port, _):
-                alone, gated = (asyncio.run(_ask(x, chats)) for x in (model.server_port, port))
+            with _serving(Path(folder) / "gateway.sqlite", *flags) as (_, port, _):
+                alone, gated = (asyncio.run(_request_times(x, chats)) for x in (model.server_port, port))
             model.shutdown()
         added = gated - np.median(alone)  # to a model that replies at once
         add("gateway: added latency, median", np.median(added), 5e-3)
         add("gateway: added latency, 99% quantile", np.quantile(added, 0.99), 20e-3)
         path = Path(folder) / "keys.sqlite"
-        _fill(path, keys, 20 * keys)
-        with _server(path) as (process, port, started):
-            asyncio.run(_ask(port, [_post("decide", score=0.5, key=str(key)) for key in range(keys)]))
+        _fill_journal(path, keys, 20 * keys)
+        with _serving(path) as (process, port, started):
+            asyncio.run(_request_times(port, [_post("decide", score=0.5, key=str(key)) for key in range(keys)]))
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            (metrics,) = asyncio.run(_ask(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
+            (metrics,) = asyncio.run(_request_times(port, ["GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]))
         add("exaul serve: start with all keys", started, 3.0)
         add("exaul serve: memory of all keys", 4096 * pages / 1e6, 250, "MB")
         add("exaul serve: metrics", metrics, 0.1)
     return rows
 
 
-def _alone(name: str, questions: int) -> list[float]:
+def _decision_times(name: str, questions: int) -> list[float]:
     """Return the seconds per decision with feedback, without the first tenth."""
     rng, times = np.random.default_rng(0), []
     abstainer = Abstainer(learner=name, alpha=0.1, horizon=questions, seed=0)
@@ -110,13 +110,13 @@ def _alone(name: str, questions: int) -> list[float]:
     return times[questions // 10 :]
 
 
-def _process(code: str) -> float:
+def _process_seconds(code: str) -> float:
     """Return the seconds of a new process that imports the Abstainer and runs code; the least of three."""
     command = [sys.executable, "-c", f"from exaul import Abstainer; Abstainer; {code}"]
     return min(repeat(lambda: subprocess.run(command, check=True), repeat=3, number=1))
 
 
-def _fill(path: Path, keys: int, entries: int) -> float:
+def _fill_journal(path: Path, keys: int, entries: int) -> float:
     """Write a journal, one key after the other; return entries per second."""
     rng, start, written = np.random.default_rng(1), perf_counter(), 0
     with Abstainers(path, alpha=0.1, learner="aci-rank") as abstainers:
@@ -130,7 +130,7 @@ def _fill(path: Path, keys: int, entries: int) -> float:
 
 
 @contextmanager
-def _server(path: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
+def _serving(path: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
     """Yield a server's process, its port, and the seconds until it accepted requests."""
     start = perf_counter()
     command = [sys.executable, "-m", "exaul", "serve", "--state", str(path), "--port", "0", *flags]
@@ -155,7 +155,7 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(f"{head}{len(REPLY)}\r\n\r\n{REPLY}".encode())
 
 
-def _pairs(client: str, count: int) -> list[str]:
+def _requests(client: str, count: int) -> list[str]:
     """Return the requests of a client for some decisions, each followed by its feedback."""
     calls = ("decide", {"score": 0.5}), ("feedback", {"error": 0})
     return [_post(path, id=f"{client}-{n}", **fields) for n in range(count) for path, fields in calls]
@@ -167,12 +167,12 @@ def _post(path: str, **body: Any) -> str:
     return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
 
 
-async def _ask(port: int, *clients: list[str]) -> NDArray[np.float64]:
+async def _request_times(port: int, *clients: list[str]) -> NDArray[np.float64]:
     """Return the seconds of requests of clients that ask at the same time, without the first tenth of each."""
-    return np.concatenate(await asyncio.gather(*(_request(port, requests) for requests in clients)))
+    return np.concatenate(await asyncio.gather(*(_client_times(port, requests) for requests in clients)))
 
 
-async def _request(port: int, requests: list[str]) -> list[float]:
+async def _client_times(port: int, requests: list[str]) -> list[float]:
     """Return the seconds of one client's requests, on one connection; a library would take the server's CPU."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     seconds = []

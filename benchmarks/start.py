@@ -28,7 +28,7 @@ def run(quick: bool) -> list[Row]:
     return rows
 
 
-MEASURED = (  # a process begins with the largest memory of the one that started it: a small one starts the sweep
+MEASURING = (  # a process begins with the largest memory of the one that started it: a small one starts the sweep
     "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 )
@@ -38,5 +38,5 @@ def sweep(flags: list[str], cache: str) -> tuple[float, float]:
     """Return the seconds and the largest memory in MiB of a sweep in a new process."""
     exaul = [sys.executable, "-m", "exaul", "sweep", "--progress", "quiet", *flags]
     start, env = perf_counter(), os.environ | {"XDG_CACHE_HOME": cache}
-    size = subprocess.check_output([sys.executable, "-c", MEASURED, *exaul], env=env)
+    size = subprocess.check_output([sys.executable, "-c", MEASURING, *exaul], env=env)
     return perf_counter() - start, int(size) / (2**20 if sys.platform == "darwin" else 2**10)

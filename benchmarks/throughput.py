@@ -70,8 +70,8 @@ def game(case: PeerCase) -> Call:
         checkpoints=CHECKPOINTS,
     )
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
-    prepared = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
-    return lambda: simulate_batch(prepared, lambda rounds: None)
+    source = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
+    return lambda: simulate_batch(source, lambda rounds: None)
 
 
 def measure(cases: Iterable[PeerCase], repetitions: int) -> list[Row]:

@@ -17,22 +17,22 @@ from exaul.commands.flags import Parser, add_flags, fields_given
 from exaul.engine.checks import BadInput
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from experiments.paper import Paper
-from experiments.registry import EXPERIMENTS, OF_THE_PAPER
+from experiments.registry import EXPERIMENTS, PAPER_EXPERIMENTS
 
 if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
 
 def reproduce(
-    names: Sequence[str], paper: Paper, executor: Executor | None, pose: bool = False, compare: bool = False
+    names: Sequence[str], paper: Paper, executor: Executor | None, impostors: bool = False, agreement: bool = False
 ) -> int:
-    """Run experiments, with impostors if ``pose``. Print their claims, or how they ``compare`` with the paper."""
+    """Run experiments, with their ``impostors``. Print their claims, or their ``agreement`` with the paper."""
     from exaul.engine.logs.files import save
     from experiments.report import describe_agreement, has_failed, summary
     from experiments.run import run_experiments
 
-    table = run_experiments(paper, names, pose, executor)
-    print(describe_agreement(table)) if compare else save(table, sys.stdout)
+    table = run_experiments(paper, names, impostors, executor)
+    print(describe_agreement(table)) if agreement else save(table, sys.stdout)
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 
@@ -61,11 +61,11 @@ def parser(argv: Sequence[str]) -> Parser:
         sub.set_defaults(action=action, config=config)
 
     text = "the paper's experiments; at the end a table of what agrees with its figures and what differs"
-    command("paper", text, Paper, partial(reproduce, OF_THE_PAPER, compare=True))
+    command("paper", text, Paper, partial(reproduce, PAPER_EXPERIMENTS, agreement=True))
     text = "all experiments below except worst-case, in one report"
     command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS)))
     text = "the same, and which claims fail if another learner takes the place of exaul"
-    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), pose=True))
+    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), impostors=True))
     for name, experiment in EXPERIMENTS.items():
         command(name, experiment.title, Paper, partial(reproduce, (name,)))
     config = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None

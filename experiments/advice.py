@@ -13,30 +13,30 @@ from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures
-from experiments.paper import Both, Paper
+from experiments.paper import EasyAndHard, Paper
 
-SHORTEST = 300  # records of a trace, at least
-MANY = 30  # least number of cells (trace and alpha) whose shares are compared
-HELD = 0.95  # of the cells in which the learner is advised
-FIRST = ", first half"
-KINDS = {True: f"traces of at least {beyond.LEAST:,} records", False: "shorter traces"}
+MIN_RECORDS = 300  # records of a trace, at least
+MIN_CELLS = 30  # least number of cells (trace and alpha) whose shares are compared
+MIN_HELD = 0.95  # of the cells in which the learner is advised
+FIRST_HALF = ", first half"
+KINDS = {True: f"traces of at least {beyond.MIN_TRACE:,} records", False: "shorter traces"}
 COLD, WARM = "without a log", "from the first half"
 
 
-def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
-    traces = list(records) if paper.data is None else beyond.traces(paper.data, SHORTEST)
+def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
+    traces = list(records) if paper.data is None else beyond.traces(paper.data, MIN_RECORDS)
     return [part for trace in traces for part in _trace_parts(paper, trace)]
 
 
 def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
     """Return the sweeps over a trace, whose advice has the results on its second half, and over its first half."""
-    first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
+    first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST_HALF, sha256=None)
     common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (ACI_RANK,)}
     common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
     return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
 
 
-def rights(tables: Tables) -> Table:
+def way_table(tables: Tables) -> Table:
     """Return one row per trace, alpha and way to answer: what it answered of records it had not seen, and its FDR.
 
     The ways are ``aci-rank`` without a log, on the whole trace; started from the first half, on the second; and the
@@ -47,7 +47,7 @@ def rights(tables: Tables) -> Table:
     trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
     rows = []
     for source, alpha, share, fdr in trials[["source", "alpha", "share", "fdr"]].itertuples(index=False):
-        if source.endswith(FIRST):
+        if source.endswith(FIRST_HALF):
             continue
         warm, threshold = (advice[source, alpha, name] for name in (ACI_RANK, THRESHOLD))
         in_order = ((way["answered_in_order"], way["fdr_in_order"]) for way in (warm, threshold))
@@ -55,10 +55,10 @@ def rights(tables: Tables) -> Table:
         for way, (answered, way_fdr) in results:
             holds_alpha = bool(not answered > 0 or is_near(way_fdr, alpha))
             of_answerable = min(1.0, answered / warm["answerable"]) if warm["answerable"] > 0 else np.nan
-            cell = {"case": KINDS[bool(warm["records"] >= beyond.LEAST)], "source": source, "alpha": alpha}
+            cell = {"case": KINDS[bool(warm["records"] >= beyond.MIN_TRACE)], "source": source, "alpha": alpha}
             cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": way_fdr}
             cell |= {"of_answerable": of_answerable, "holds": int(holds_alpha), "safe": holds_alpha * of_answerable}
-            rows.append(cell | {"advised": advice[source + FIRST, alpha, ACI_RANK]["advised"]})
+            rows.append(cell | {"advised": advice[source + FIRST_HALF, alpha, ACI_RANK]["advised"]})
     return Table(rows)
 
 
@@ -78,19 +78,19 @@ def share_table(cells: Table) -> Table:
     return Table(rows)
 
 
-def _if_many(column: str) -> Measure:
+def _if_enough(column: str) -> Measure:
     """Return the measure of a share; it is None if there are too few cells."""
-    return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MANY else None
+    return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MIN_CELLS else None
 
 
-OF_SHARES: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
+OF_WARM_START: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
 CLAIMS = {
     LEMMA: THEORY[LEMMA],
     f"advised cells in which {ACI_RANK} holds alpha on the second half": Claim(
-        _if_many("holds_if_advised"), ">=", HELD, ("case",), **OF_SHARES
+        _if_enough("holds_if_advised"), ">=", MIN_HELD, ("case",), **OF_WARM_START
     ),
     f"safe answers {WARM}, against the {THRESHOLD}": Claim(
-        _if_many("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **OF_SHARES
+        _if_enough("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **OF_WARM_START
     ),
 }
 
@@ -108,6 +108,6 @@ advice = Experiment(
     _parts,
     _draw,
     CLAIMS,
-    lambda tables: {"rights": (table := rights(tables)), "shares": share_table(table)},
+    lambda tables: {"rights": (table := way_table(tables)), "shares": share_table(table)},
     advised=True,
 )

@@ -14,19 +14,19 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records, with_distinct_names
 from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
+from exaul.engine.results.advice import ACI_RANK
 from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measure, Measurement, Tables
 from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
-from experiments.paper import EASY, HARD, SHIFT, Both, Paper
+from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import SHIFTS
 
-BETTER = "aci-rank"
 RIVALS = tuple(f"experiments.rivals.{name}:{name}" for name in ("refit", "learn_then_test", "csa", "aci"))
-LEARNERS = ("exaul", "exp3-ix", "ew", "exaul-known", *RIVALS, BETTER)
-FIXED = "learn-then-test"  # the short name of the rival that keeps its threshold
-NATURAL = "replay"  # a trace in its own order, once
-NEAR = 0.08  # regression limit of the difference of the shares that exaul and ew answer, on the logit grid
-# Regression limits of BETTER: answered / answerable, its 10% quantile, the share of environments near alpha in FDR.
-AIMS = {"stochastic": (0.97, 0.93, 0.97), NATURAL: (0.95, 0.88, 0.95), **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9))}
+LEARNERS = ("exaul", "exp3-ix", "ew", "exaul-known", *RIVALS, ACI_RANK)
+LEARN_THEN_TEST = "learn-then-test"  # the short name of the rival that keeps its threshold
+OWN_ORDER = "replay"  # a trace in its own order, once
+MAX_GAP = 0.08  # regression limit of the difference of the shares that exaul and ew answer, on the logit grid
+# Regression limits: answered / answerable, its 10% quantile, the share of environments near alpha in FDR.
+LIMITS = {"stochastic": (0.97, 0.93, 0.97), OWN_ORDER: (0.95, 0.88, 0.95), **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9))}
 ADAPTIVE = (
     "adversary-history",
     "adversary-omniscient",
@@ -35,9 +35,9 @@ ADAPTIVE = (
     "always-wrong",
 )
 ENVIRONMENT_COLUMNS = ["environment", "source", "alpha"]
-LEAST = 2_000  # minimum records of a trace
-APART = ("dataset", "model", "prompt")  # columns that identify a trace
-FEASIBLE = (0.01, 0.05)  # minimum answerable shares of the sources of a counted environment
+MIN_TRACE = 2_000  # minimum records of a trace
+TRACE_COLUMNS = ("dataset", "model", "prompt")  # columns that identify a trace
+MIN_ANSWERABLE = (0.01, 0.05)  # minimum answerable shares of the sources of a counted environment
 ALL_WRONG, USELESS = "all wrong", "useless score"  # derived sources
 
 
@@ -52,9 +52,9 @@ def with_random_labels(records: Records) -> Records:
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
 
-def traces(folder: str, minimum: int = LEAST) -> list[Records]:
+def traces(folder: str, minimum: int = MIN_TRACE) -> list[Records]:
     """Return the traces of a folder of logs with at least ``minimum`` records; print their scores to stderr."""
-    loaded = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
+    loaded = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), TRACE_COLUMNS)]
     long_traces = [trace for trace in loaded if len(trace.records.scores) >= minimum]
     if not long_traces:
         raise BadInput(f"data: {folder} holds no trace of at least {minimum} records")
@@ -63,7 +63,7 @@ def traces(folder: str, minimum: int = LEAST) -> list[Records]:
     return list(with_distinct_names([trace.records for trace in long_traces]))
 
 
-def parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
+def parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
     """Return the sweeps on the profiles or logs; or, for a folder, on all traces and pairs of them."""
     return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
 
@@ -87,7 +87,7 @@ def _trace_parts(paper: Paper, records: list[Records]) -> Iterator[ExperimentPar
     middle, part = (alphas[len(alphas) // 2],), partial(_part, paper, 20, 40)
     for trace in records:
         yield part("stochastic", alphas, trace)
-        yield part(NATURAL, alphas, trace, horizon=len(trace.scores))
+        yield part(OWN_ORDER, alphas, trace, horizon=len(trace.scores))
     neighbours = zip(records[::2], records[1::2], strict=False)
     pairs = [pair for pair in neighbours if len({trace.name.split(",")[0] for trace in pair}) == 1]  # one dataset
     for pair in pairs:
@@ -157,7 +157,7 @@ def environment_table(tables: Tables) -> Table:
                 "answered": share.mean(),
                 "answerable": best,
                 "least_answerable": min(coverages[name, cell["alpha"]] for name in real),
-                "of_answerable": np.minimum(share / best, 1).mean() if best >= FEASIBLE[0] else np.nan,
+                "of_answerable": np.minimum(share / best, 1).mean() if best >= MIN_ANSWERABLE[0] else np.nan,
                 "fdr_minus_alpha": (group["fdr"] - group["alpha"]).mean(),
                 "risk": group["fdr_risk"].max(),
                 "risk_bound": group["risk_bound"].min(),
@@ -177,7 +177,7 @@ def summary_table(table: Table) -> Table:
     """Return one row per kind of environment, learner and minimum answerable share."""
     rows = []
     for (kind, learner), group in table.groupby(["kind", "learner"], sort=False):
-        for minimum in FEASIBLE:
+        for minimum in MIN_ANSWERABLE:
             feasible = feasible_rows(group, minimum)
             shares, above = feasible["of_answerable"], feasible["fdr_minus_alpha"]
             row = {"kind": kind, "learner": learner, "worlds": len(group), "answerable_from": minimum}
@@ -191,84 +191,84 @@ def summary_table(table: Table) -> Table:
 
 def _draw(tables: Tables) -> Figures:
     shown = tables.curves.groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
-    curves = tables.curves[shown & tables.curves["learner"].isin(("exaul", BETTER))]
-    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables.derived["worlds"], FEASIBLE[0])
+    curves = tables.curves[shown & tables.curves["learner"].isin(("exaul", ACI_RANK))]
+    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables.derived["worlds"], MIN_ANSWERABLE[0])
     return {
         "risk": figures.over_time(curves, "fdr_risk", label, by=ENVIRONMENT_COLUMNS, dotted="risk_bound"),
         "scatter": figures.scatter(dots, "fdr_minus_alpha", "one dot per environment: means over trials"),
     }
 
 
-def _feasible(column: str, summary: Callable[[Any], float]) -> Measure:
+def _of_feasible(column: str, summary: Callable[[Any], float]) -> Measure:
     """Return the measure that sums up a column, where a twentieth of each source is answerable."""
-    return lambda cell: float(summary(feasible_rows(cell.rows(), FEASIBLE[1])[column]))
+    return lambda cell: float(summary(feasible_rows(cell.rows(), MIN_ANSWERABLE[1])[column]))
 
 
-def _answerable(column: str, summary: Callable[[Any], float]) -> Measure:
+def _of_answerable(column: str, summary: Callable[[Any], float]) -> Measure:
     """Return the measure that sums up a column, where a twentieth of the real sources is answerable."""
-    return lambda cell: float(summary(cell.rows().query(f"least_answerable >= {FEASIBLE[1]}")[column]))
+    return lambda cell: float(summary(cell.rows().query(f"least_answerable >= {MIN_ANSWERABLE[1]}")[column]))
 
 
-def _share(learner: str, cell: Cell) -> Measurement:
+def _mean_share(learner: str, cell: Cell) -> Measurement:
     """Return the mean share of the answerable that a learner answers; None if it does not run."""
     rows = cell.rows(learner=learner)
-    return float(feasible_rows(rows, FEASIBLE[0])["of_answerable"].mean()) if len(rows) else None
+    return float(feasible_rows(rows, MIN_ANSWERABLE[0])["of_answerable"].mean()) if len(rows) else None
 
 
-def _apart(cell: Cell) -> Measurement:
+def _largest_gap(cell: Cell) -> Measurement:
     """Return the largest difference of the shares that ``exaul`` and ``ew`` answer in an environment."""
     exaul, ew = (cell.rows(learner=name).set_index(ENVIRONMENT_COLUMNS)["answered"] for name in ("exaul", "ew"))
     return float((exaul - ew).abs().max()) if len(ew) else None
 
 
-KINDS = ("stochastic", NATURAL, *SHIFTS)
-OF_EXAUL: dict[str, Any] = {"where": {"learner": "exaul", "kind": KINDS}, "table": "worlds"}
-LIMITED = {  # measures of the limits in AIMS
-    "mean answered / answerable": _feasible("of_answerable", np.mean),
-    "10% quantile over environments": _feasible("of_answerable", lambda shares: shares.quantile(0.1)),
-    "share of environments with an FDR at T of at most alpha + .01": _feasible(
+KINDS = ("stochastic", OWN_ORDER, *SHIFTS)
+EXAUL_ROWS: dict[str, Any] = {"where": {"learner": "exaul", "kind": KINDS}, "table": "worlds"}
+LIMITED_MEASURES = {  # measures of the limits in LIMITS
+    "mean answered / answerable": _of_feasible("of_answerable", np.mean),
+    "10% quantile over environments": _of_feasible("of_answerable", lambda shares: shares.quantile(0.1)),
+    "share of environments with an FDR at T of at most alpha + .01": _of_feasible(
         "fdr_minus_alpha", lambda above: (above <= 0.01).mean()
     ),
 }
-MORE = "wrong answers above budget when all answers become wrong"
-TURNED, BACK = f"single-shift to {ALL_WRONG}", f"single-shift from {ALL_WRONG}"
+EXCESS = "wrong answers above budget when all answers become wrong"
+TO_WRONG, FROM_WRONG = f"single-shift to {ALL_WRONG}", f"single-shift from {ALL_WRONG}"
 
 
 def _limit(measure: Measure, relation: str, limit: float, kind: str) -> Claim:
-    """Return a regression limit of BETTER in a kind of environment."""
-    where = {"learner": BETTER, "kind": kind}
+    """Return a regression limit of ``aci-rank`` in a kind of environment."""
+    where = {"learner": ACI_RANK, "kind": kind}
     return Claim(measure, relation, limit, kind=REGRESSION, where=where, table="worlds")
 
 
 CLAIMS = {
     **RISK_BOUND,
     **{
-        f"{BETTER}: {text}, {kind}": _limit(measure, ">=", limit, kind)
-        for kind, limits in AIMS.items()
-        for (text, measure), limit in zip(LIMITED.items(), limits, strict=True)
+        f"{ACI_RANK}: {text}, {kind}": _limit(measure, ">=", limit, kind)
+        for kind, limits in LIMITS.items()
+        for (text, measure), limit in zip(LIMITED_MEASURES.items(), limits, strict=True)
     },
-    f"{BETTER}: {MORE}, mean over environments of the largest": _limit(
-        _answerable("rise", np.mean), "<=", 116, TURNED
+    f"{ACI_RANK}: {EXCESS}, mean over environments of the largest": _limit(
+        _of_answerable("rise", np.mean), "<=", 116, TO_WRONG
     ),
-    f"{BETTER}: {MORE}, maximum": _limit(_answerable("rise", np.max), "<=", 116, TURNED),
-    f"{BETTER}: mean answered / answerable after a first half with only wrong answers": _limit(
-        _answerable("of_answerable", np.mean), ">=", 0.85, BACK
+    f"{ACI_RANK}: {EXCESS}, maximum": _limit(_of_answerable("rise", np.max), "<=", 116, TO_WRONG),
+    f"{ACI_RANK}: mean answered / answerable after a first half with only wrong answers": _limit(
+        _of_answerable("of_answerable", np.mean), ">=", 0.85, FROM_WRONG
     ),
-    f"{BETTER}: answers more than exaul": Claim(
-        partial(_share, BETTER), ">", partial(_share, "exaul"), ("kind",), **OF_EXAUL
+    f"{ACI_RANK}: answers more than exaul": Claim(
+        partial(_mean_share, ACI_RANK), ">", partial(_mean_share, "exaul"), ("kind",), **EXAUL_ROWS
     ),
     "exaul answers as often as ew, which sees every label: largest difference of shares": Claim(
-        _apart, "<=", NEAR, ("kind",), kind=REGRESSION, **OF_EXAUL
+        _largest_gap, "<=", MAX_GAP, ("kind",), kind=REGRESSION, **EXAUL_ROWS
     ),
     "exaul: largest FDR - alpha": Claim(
-        lambda cell: float(cell.rows()["fdr_minus_alpha"].max()), "<=", 0, ("kind",), CONTROLS, **OF_EXAUL
+        lambda cell: float(cell.rows()["fdr_minus_alpha"].max()), "<=", 0, ("kind",), CONTROLS, **EXAUL_ROWS
     ),
-    f"{FIXED}: largest FDR - alpha under shift": Claim(
-        lambda cell: float(feasible_rows(cell.rows(), FEASIBLE[0])["fdr_minus_alpha"].max()),
+    f"{LEARN_THEN_TEST}: largest FDR - alpha under shift": Claim(
+        lambda cell: float(feasible_rows(cell.rows(), MIN_ANSWERABLE[0])["fdr_minus_alpha"].max()),
         ">",
         0,
         kind=CHECK,
-        where={"learner": FIXED, "kind": tuple(SHIFTS)},
+        where={"learner": LEARN_THEN_TEST, "kind": tuple(SHIFTS)},
         table="worlds",
         why="the certified margin on the first source is wide enough for the second",
     ),

@@ -15,7 +15,7 @@ from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
 from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
-from experiments.paper import EASY, HARD, SHIFT, Both, Paper
+from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import LONG_HORIZON, long_run
 
 TUNED = {  # found by worst-case: two for the FDR risk (exp3-ix: at T = 10,000 and H = 100), one for the regret
@@ -35,32 +35,32 @@ ENVIRONMENTS = {
 # bound of R_T of exp3-ix.
 ALPHAS = {"always-wrong": 0.5}
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, LONG_HORIZON), (10, 100, 1_000, 10_000)
-USUAL = 1_000  # arms while T varies
-ACROSS = 100_000  # T while the arms vary; a tenth in adaptive environments
-SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
+FIXED_ARMS = 1_000  # arms while T varies
+FIXED_T = 100_000  # T while the arms vary; a tenth in adaptive environments
+LONG_RUN = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
 LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "", "R_T": "risk_"}  # prefix of the columns of ``audit``
-LARGEST = 10**9  # largest rounds x arms of exp3-ix, which is slow
-CASE = ["environment", "learner", "horizon", "arms"]
+MAX_SIZE = 10**9  # largest rounds x arms of exp3-ix, which is slow
+CASE_COLUMNS = ["environment", "learner", "horizon", "arms"]
 QUARTER = "a quarter of the bounds"
 # FDR_T - alpha and its bound (eq. 6) are R_T and its bound over the answers: one holds where the other does.
 RISK = "We have the following FDR risk bound with probability at least 1 - delta."
 MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 
-def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
     parts = []
     for name, index in ENVIRONMENTS.items():
         environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[index])
         is_adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
-        longest = LONG_HORIZON if name in SHARED else LONGEST_ADAPTIVE if is_adaptive else LONGEST
-        cases = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
-        cases += [(ACROSS // 10 if is_adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
+        longest = LONG_HORIZON if name in LONG_RUN else LONGEST_ADAPTIVE if is_adaptive else LONGEST
+        cases = [(horizon, FIXED_ARMS) for horizon in HORIZONS if horizon <= longest]
+        cases += [(FIXED_T // 10 if is_adaptive else FIXED_T, arms) for arms in ARMS if arms != FIXED_ARMS]
         for horizon, arms in cases:
             if horizon == LONG_HORIZON:
                 parts.append(long_run(paper, alpha, records_used)[0])
                 continue
-            learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= LARGEST else ()))
+            learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= MAX_SIZE else ()))
             trials = 200 if horizon <= 100_000 else 30
             fields = {"learners": learners, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
             sweep = paper.sweep(horizon, trials, **fields, **environment_fields(name))
@@ -78,8 +78,8 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
     ratios of measurement to bound; NaN if there are none.
     """
     rows = []
-    for values, group in trials.groupby(CASE, sort=False):
-        case = dict(zip(CASE, values, strict=True))
+    for values, group in trials.groupby(CASE_COLUMNS, sort=False):
+        case = dict(zip(CASE_COLUMNS, values, strict=True))
         horizon, lam, alpha = case["horizon"], group["lambda"].iloc[0], group["alpha"].iloc[0]
         regret_bound = partial(guarantee.regret, registry.load_object(registry.LEARNERS[case["learner"]]))
         bound = scale * group["regret_bound"].iloc[0]
@@ -122,7 +122,7 @@ def tightest(audited: Table) -> Table:
 
 def across_arms(audited: Table) -> Table:
     """Return the rows of each environment at the T at which the arms vary."""
-    horizons = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
+    horizons = audited[audited["arms"] != FIXED_ARMS].groupby("environment")["horizon"].max()
     return audited[audited["horizon"] == audited["environment"].map(horizons)].sort_values("arms", kind="stable")
 
 
@@ -135,7 +135,7 @@ def exponents(audited: Table) -> Table:
     rows = []
     for (environment, learner), group in audited.groupby(["environment", "learner"], sort=False):
         row: dict[str, Any] = {"environment": environment, "learner": learner}
-        for axis, table in (("horizon", group[group["arms"] == USUAL]), ("arms", across_arms(group))):
+        for axis, table in (("horizon", group[group["arms"] == FIXED_ARMS]), ("arms", across_arms(group))):
             x = np.log(table["arms"]) if axis == "arms" and learner != "exp3-ix" else table[axis]
             row |= {f"in_{axis}": _slope(x, table["regret"]), f"bound_in_{axis}": _slope(x, table["mean_bound"])}
         rows.append(row)
@@ -149,14 +149,14 @@ def _slope(x: Any, y: Any) -> float:
     return float(np.polyfit(np.log(x.to_numpy()[positive]), np.log(y.to_numpy()[positive]), 1)[0])
 
 
-def _of_trials(column: str, prefix: str, cell: Cell) -> Measurement:
+def _largest(column: str, prefix: str, cell: Cell) -> Measurement:
     """Return the largest value of a column, and the trials whose bound a run could exceed."""
     rows = cell.rows()
     count = f"{rows[f'{prefix}falsifiable'].sum():,} of {rows['trials'].sum():,}"
     return float(rows[column].fillna(0).max()), {"many": count}
 
 
-def _of_mean_bound(cell: Cell) -> float:
+def _mean_bound_ratio(cell: Cell) -> float:
     bounded = cell.rows().query("mean_bound < horizon")
     return float((bounded["regret"] / bounded["mean_bound"]).max()) if len(bounded) else 0.0
 
@@ -172,32 +172,32 @@ def _exponent(column: str, cell: Cell) -> Measurement:
     return cell.rows("exponents")[column].max(), {"arms": arms, "why": why}
 
 
-def _of_ew(cell: Cell) -> Measurement:
+def _ew_ratio(cell: Cell) -> Measurement:
     """Return the regret of ``exaul`` over that of ``ew`` at the longest horizon."""
     longest = cell.rows(horizon=cell.rows()["horizon"].max()).set_index("learner")
     return longest["regret"]["exaul"] / longest["regret"]["ew"], {"T": f"{longest['horizon'].max():,}"}
 
 
-COULD = "in the {many} trials whose bound a run could exceed"
-LEARNER = ("learner",)
+FALSIFIABLE = "in the {many} trials whose bound a run could exceed"
+BY_LEARNER = ("learner",)
 CLAIMS = {
-    f"{{learner}}: share of trials with a regret above its bound, largest of all cases, {COULD}": Claim(
-        partial(_of_trials, "above", ""), "<=", Sweep.delta, LEARNER, REGRET, table="audit"
+    f"{{learner}}: share of trials with a regret above its bound, largest of all cases, {FALSIFIABLE}": Claim(
+        partial(_largest, "above", ""), "<=", Sweep.delta, BY_LEARNER, REGRET, table="audit"
     ),
-    f"{{learner}}: largest R_T over the bound of the theorem on the FDR risk, {COULD}": Claim(
-        partial(_of_trials, "risk_tightness", "risk_"), "<=", 1, LEARNER, RISK, table="audit"
+    f"{{learner}}: largest R_T over the bound of the theorem on the FDR risk, {FALSIFIABLE}": Claim(
+        partial(_largest, "risk_tightness", "risk_"), "<=", 1, BY_LEARNER, RISK, table="audit"
     ),
     "{learner}: largest mean regret over its bound in expectation, of bounds below T": Claim(
-        _of_mean_bound, "<=", 1, LEARNER, MEAN, table="audit"
+        _mean_bound_ratio, "<=", 1, BY_LEARNER, MEAN, table="audit"
     ),
     "{learner}: largest exponent of the mean regret in T over environments (1/2 in the bound)": Claim(
-        partial(_exponent, "in_horizon"), "<=", 0.5, LEARNER, MEAN, table="audit"
+        partial(_exponent, "in_horizon"), "<=", 0.5, BY_LEARNER, MEAN, table="audit"
     ),
     "{learner}: largest exponent of it in {arms} (1/2 in the bound)": Claim(
-        partial(_exponent, "in_arms"), "<=", 0.5, LEARNER, MEAN, table="audit"
+        partial(_exponent, "in_arms"), "<=", 0.5, BY_LEARNER, MEAN, table="audit"
     ),
     "mean regret of exaul, which sees only its own answers, over that of ew, T = {T}": Claim(
-        _of_ew, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": USUAL}, table="audit"
+        _ew_ratio, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": FIXED_ARMS}, table="audit"
     ),
     LEMMA: THEORY[LEMMA],
 }
@@ -206,7 +206,7 @@ CLAIMS = {
 def _figures(tables: Tables) -> Figures:
     titles = {name: f"adversary tuned {purpose}" for name, purpose in TUNED.items()}
     audited = tables.derived["audit"].replace({"environment": titles})
-    by_horizon = audited[audited["arms"] == USUAL]
+    by_horizon = audited[audited["arms"] == FIXED_ARMS]
     return {
         "regret-by-horizon": figures.against(by_horizon, "horizon", "regret", ["environment"], "mean_bound"),
         "regret-by-arms": figures.against(across_arms(audited), "arms", "regret", ["environment"], "mean_bound"),

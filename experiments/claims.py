@@ -12,7 +12,7 @@ from exaul.engine.results.trials import lemma_holds, risk_holds
 
 CLAIM, CHECK, REGRESSION = "claim", "check", "regression limit"  # kinds of ``Claim``
 RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-NEAR = 0.05  # regression limit of the difference of two inefficiencies
+MAX_GAP = 0.05  # regression limit of the difference of two inefficiencies
 SOURCE, SOURCE_ALPHA = ("source",), ("source", "alpha")
 # Sentences of the paper.
 CONTROLS = "ExAUL robustly controls the FDR while maintaining competitive answering coverage."
@@ -87,7 +87,7 @@ class Claim(NamedTuple):
     measure: Measure
     relation: str  # one of RELATIONS
     limit: float | Measure
-    per: Sequence[str] = ()  # columns: one cell per combination of their values
+    columns: Sequence[str] = ()  # one cell per combination of their values
     quote: str = ""  # the sentence of the paper
     kind: str = CLAIM  # a claim about another learner than ``exaul`` is a check
     where: Mapping[str, Any] = MappingProxyType({})  # only these rows
@@ -98,10 +98,10 @@ class Claim(NamedTuple):
 Claims = Mapping[str, Claim]  # by sentence
 
 
-class Judged(NamedTuple):
+class Verdict(NamedTuple):
     """A claim in one cell, with its measured number."""
 
-    claim: str
+    sentence: str
     measured: float
     relation: str
     limit: float
@@ -120,23 +120,23 @@ class Judged(NamedTuple):
         return f"{self.relation} {self.limit:.6g}"
 
 
-def judge(claims: Claims, tables: Tables) -> list[Judged]:
+def judge(claims: Claims, tables: Tables) -> list[Verdict]:
     """Measure claims in all their cells."""
     judged = []
     for sentence, claim in claims.items():
         rows = tables.rows(claim.table, claim.where)
-        for values in cells(rows, *claim.per) if claim.per else [{}][: len(rows)]:
+        for values in cells(rows, *claim.columns) if claim.columns else [{}][: len(rows)]:
             cell = Cell(tables, claim.table, {**claim.where, **values})
             measured = claim.measure(cell)
             if measured is None:
                 continue
             number, words = measured if isinstance(measured, tuple) else (measured, {})
             limit: Any = claim.limit(cell) if callable(claim.limit) else claim.limit
-            becomes_check = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
-            kind, why = CHECK if becomes_check else claim.kind, words.get("why", claim.why)
-            terms = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.per if x != "learner"]
+            is_check = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
+            kind, why = CHECK if is_check else claim.kind, words.get("why", claim.why)
+            terms = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.columns if x != "learner"]
             text = ", ".join([sentence.format(**{**cell.values, **words}), *terms])
-            judged.append(Judged(text, number, claim.relation, limit, why, kind, claim.quote))
+            judged.append(Verdict(text, number, claim.relation, limit, why, kind, claim.quote))
     return judged
 
 
@@ -155,7 +155,7 @@ def alpha_of(cell: Cell) -> float:
     return float(cell.rows()["alpha"].iloc[0])
 
 
-def why_above(cell: Cell, alpha: float) -> str:
+def explain_fdr(cell: Cell, alpha: float) -> str:
     """Explain an FDR above alpha: the coverage of the best fixed thresholds, and the bound at this T."""
     source, learner = cell.values["source"], cell.values.get("learner", "exaul")
     words = [
@@ -168,11 +168,11 @@ def why_above(cell: Cell, alpha: float) -> str:
     return "; ".join(words) + f"; the FDR bound at this T is {bound:.3g} (mean fdr_bound)"
 
 
-def _fdr(cell: Cell) -> Measurement:
-    return cell.mean("fdr", cell.values["learner"]), {"why": why_above(cell, cell.values["alpha"])}
+def _mean_fdr(cell: Cell) -> Measurement:
+    return cell.mean("fdr", cell.values["learner"]), {"why": explain_fdr(cell, cell.values["alpha"])}
 
 
-def _apart(cell: Cell) -> Measurement:
+def _largest_gap(cell: Cell) -> Measurement:
     """Return the largest difference of the mean inefficiencies of ``exaul`` and ``ew`` over alphas."""
     differences = {}
     for alpha in cell.rows()["alpha"].unique():
@@ -181,7 +181,7 @@ def _apart(cell: Cell) -> Measurement:
     return max(differences), {"why": differences[max(differences)]}
 
 
-def _least_share(cell: Cell) -> Measurement:
+def _smallest_share(cell: Cell) -> Measurement:
     """Return the smallest share that ``exaul`` answers of what the best threshold with FDR at most alpha does."""
     trials = cell.rows("trials", learner="exaul")
     inefficiency = trials.groupby(["source", "alpha"])["inefficiency"].mean()
@@ -194,7 +194,7 @@ def _least_share(cell: Cell) -> Measurement:
     return min(shares, default=math.nan), {"why": why}
 
 
-def _share_above(cell: Cell) -> Measurement:
+def _share_above_bound(cell: Cell) -> Measurement:
     """Return the share of trials whose regret is above its bound, if that is below T: the largest over learners."""
     trials = cell.rows()
     bounded = trials[(trials["regret_bound"] > 0) & (trials["regret_bound"] < trials["horizon"])]
@@ -202,43 +202,43 @@ def _share_above(cell: Cell) -> Measurement:
     return (float(above.max()) if len(above) else 0.0), {"many": f"{len(bounded):,}"}
 
 
-def _always(inequality: Callable[[Table], Any], why: str) -> Claim:
+def _proved(inequality: Callable[[Table], Any], why: str) -> Claim:
     """Return the check that a proved inequality holds in every trial."""
     return Claim(lambda cell: int((~inequality(cell.rows())).sum()), "<=", 0, kind=CHECK, why=why)
 
 
 LEMMA = "Lemma 1: trials that violate it, of all learners"
 THEORY = {
-    LEMMA: _always(
+    LEMMA: _proved(
         lemma_holds, "the lemma is true for any decisions, so the accounting is wrong; please report this"
     ),
     "share of the {many} trials with a bound below T whose regret exceeds it, worst learner": Claim(
-        _share_above, "<=", Sweep.delta, quote=REGRET
+        _share_above_bound, "<=", Sweep.delta, quote=REGRET
     ),
 }
 RISK_BOUND = {
     LEMMA: THEORY[LEMMA],
-    "trials whose R_T is above the learner's pathwise bound": _always(
+    "trials whose R_T is above the learner's pathwise bound": _proved(
         risk_holds, "the bound is proved, so this is a bug"
     ),
 }
 ABSTAINS_AS_EW = {
     "exaul abstains as often as ew, which sees every label: largest difference of mean inefficiency": Claim(
-        _apart, "<=", NEAR, SOURCE, kind=REGRESSION
+        _largest_gap, "<=", MAX_GAP, SOURCE, kind=REGRESSION
     )
 }
 NEAR_BEST = {  # the paper gives no number; nine tenths is our reading of "efficient", set beforehand (it fails)
     "exaul answers nearly as often as the best threshold with FDR at most alpha: smallest ratio": Claim(
-        _least_share, ">=", 0.9, (), EFFICIENT, table="coverage"
+        _smallest_share, ">=", 0.9, (), EFFICIENT, table="coverage"
     )
 }
 
 
-def usual_claims(quote: str = CONTROLS, learners: Sequence[str] = ("exaul",)) -> dict[str, Claim]:
+def fdr_claims(quote: str = CONTROLS, learners: Sequence[str] = ("exaul",)) -> dict[str, Claim]:
     """Return the claims about every figure of the FDR over time; ``quote`` is the paper's sentence about alpha."""
     return {
         "{learner}: mean FDR at T is at most alpha": Claim(
-            _fdr, "<=", alpha_of, ("learner", "source", "alpha"), quote, where={"learner": tuple(learners)}
+            _mean_fdr, "<=", alpha_of, ("learner", "source", "alpha"), quote, where={"learner": tuple(learners)}
         ),
         **ABSTAINS_AS_EW,
         "exp3-ix, which updates one arm per round, has a larger mean FDR at T than exaul": Claim(

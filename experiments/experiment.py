@@ -14,8 +14,8 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
-from experiments.claims import Claims, Judged, Tables, judge
-from experiments.paper import Both, Paper
+from experiments.claims import Claims, Tables, Verdict, judge
+from experiments.paper import EasyAndHard, Paper
 
 MIXED = tuple(((np.arange(20) + 0.5) / 20).tolist())  # shares of the second source in a gradual shift
 
@@ -27,7 +27,7 @@ class ExperimentPart(NamedTuple):
     records: tuple[Records, ...]
 
 
-Parts = Callable[[Paper, Both], Sequence[ExperimentPart]]
+Parts = Callable[[Paper, EasyAndHard], Sequence[ExperimentPart]]
 Derive = Callable[[Tables], Mapping[str, Table]]
 Figures = Mapping[str, Figure]  # by name
 
@@ -48,7 +48,7 @@ class Experiment(NamedTuple):
     impostors: Mapping[str, Derive] = MappingProxyType({})
     advised: bool = False
 
-    def judge(self, tables: Tables, derive: Derive | None = None) -> list[Judged]:
+    def judge(self, tables: Tables, derive: Derive | None = None) -> list[Verdict]:
         """Derive the further tables, and measure the claims."""
         return judge(self.claims, tables._replace(derived=(derive or self.derive)(tables)))
 

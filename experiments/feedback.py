@@ -11,11 +11,11 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures
-from experiments.paper import SHIFT, Both, Paper
+from experiments.paper import SHIFT, EasyAndHard, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "aci-rank")
-RESERVING = ("aci-rank",)
-LIES = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong ones
+RESERVE_LEARNERS = ("aci-rank",)
+FLIPS = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong ones
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
     "2% are rated": {"feedback_rate": 0.02},
@@ -27,21 +27,21 @@ CASES: dict[str, dict[str, Any]] = {
     "... aim uncorrected (3)": {"bias": 3.0, "uncorrected": True},
     "right ones rated 3 times as often": {"bias": 1 / 3},
     "... aim uncorrected (1/3)": {"bias": 1 / 3, "uncorrected": True},
-    "20% of wrong up, 5% of right down": {"flips": LIES},
-    "... aim uncorrected (flips)": {"flips": LIES, "uncorrected": True},
+    "20% of wrong up, 5% of right down": {"flips": FLIPS},
+    "... aim uncorrected (flips)": {"flips": FLIPS, "uncorrected": True},
 }
 ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
 CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
-THREE, THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
-WITHIN = 0.02  # regression limit of FDR - alpha, over all answers
+BIAS_3, BIAS_THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
+MAX_EXCESS = 0.02  # regression limit of FDR - alpha, over all answers
 
 
-def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
     def part(feedback: dict[str, Any]) -> ExperimentPart:
         horizon = 300_000 if feedback == CASES[RARE] else 100_000
-        names = RESERVING if "reserve" in feedback else LEARNERS
+        names = RESERVE_LEARNERS if "reserve" in feedback else LEARNERS
         alphas = (paper.alphas[SHIFT],)
         sweep = paper.sweep(horizon, 10, alphas=alphas, learners=names, checkpoints=20, **feedback)
         return ExperimentPart(sweep, records[:1])
@@ -50,16 +50,16 @@ def _parts(paper: Paper, records: Both) -> Sequence[ExperimentPart]:
 
 
 ENVIRONMENTS = {name_with_values("stochastic", describe_feedback(Sweep(**x))): case for case, x in CASES.items()}
-LOW, HIGH = (lambda values: values.quantile(0.05)), (lambda values: values.quantile(0.95))
+QUANTILE_05, QUANTILE_95 = (lambda values: values.quantile(0.05)), (lambda values: values.quantile(0.95))
 COLUMNS = {  # of ``case_table``: a column of the trials, and what sums it up
     "alpha": ("alpha", "first"),
     "horizon": ("horizon", "first"),
     "answered": ("share", "mean"),
-    "answered_q05": ("share", LOW),
-    "answered_q95": ("share", HIGH),
+    "answered_q05": ("share", QUANTILE_05),
+    "answered_q95": ("share", QUANTILE_95),
     "fdr": ("fdr", "mean"),
-    "fdr_q05": ("fdr", LOW),
-    "fdr_q95": ("fdr", HIGH),
+    "fdr_q05": ("fdr", QUANTILE_05),
+    "fdr_q95": ("fdr", QUANTILE_95),
     "risk_most": ("fdr_risk", "max"),
     "observed": ("observed", "mean"),
     "fdr_observed": ("fdr_observed", "mean"),
@@ -103,15 +103,15 @@ CLAIMS = {
     ),
     "exaul: share answered": Claim(mean_of("answered"), "<=", 0.1, CASE, "", REGRESSION, {"case": WRONG}),
     "exaul: answers more with the corrected aim than without": Claim(
-        mean_of("answered"), ">", mean_of("answered", case=THREE), CASE, where={"case": CORRECTED[0]}
+        mean_of("answered"), ">", mean_of("answered", case=BIAS_3), CASE, where={"case": CORRECTED[0]}
     ),
     "exaul: has a lower mean FDR with the corrected aim than without": Claim(
-        mean_of("fdr"), "<", mean_of("fdr", case=THIRD), CASE, where={"case": CORRECTED[1]}
+        mean_of("fdr"), "<", mean_of("fdr", case=BIAS_THIRD), CASE, where={"case": CORRECTED[1]}
     ),
     f"{{learner}}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped": Claim(
         lambda cell: float((cell.rows()["fdr"] - cell.rows()["alpha"]).max()),
         "<=",
-        WITHIN,
+        MAX_EXCESS,
         ("learner",),
         kind=REGRESSION,
         where={"learner": LEARNERS[1:], "case": CONTROLLED},

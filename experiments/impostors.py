@@ -31,7 +31,7 @@ def impostor_sweep(learner: str, true: Result) -> Sweep:
     """Return the sweep with an impostor instead of ``exaul``; the coin answers as often as ``exaul`` did."""
     fields: dict[str, Any] = {"learners": (learner,), "trials": min(true.sweep.trials, TRIALS)}
     if learner == COIN:
-        rows = _of_exaul(true)
+        rows = _exaul(true)
         fields["eta"] = max(float(rows["answered"].sum() / rows["horizon"].sum()), 1e-9)
     return replace(true.sweep, **fields)
 
@@ -42,17 +42,17 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
     ``results`` has the true result and the impostor's, for each sweep with ``exaul``.
     """
     asked_tables = [result.asked for _, result in results if result.asked is not None]
-    asked = None if tables.asked is None else _instead(tables.asked, asked_tables)
-    trials = _instead(tables.trials, [_claimed(result.trials, _of_exaul(true)) for true, result in results])
-    curves = _instead(tables.curves, [result.curves for _, result in results])
+    asked = None if tables.asked is None else _replace_exaul(tables.asked, asked_tables)
+    trials = _replace_exaul(tables.trials, [_bounded(result.trials, _exaul(true)) for true, result in results])
+    curves = _replace_exaul(tables.curves, [result.curves for _, result in results])
     return tables._replace(trials=trials, curves=curves, asked=asked)
 
 
-def _of_exaul(result: Result) -> Table:
+def _exaul(result: Result) -> Table:
     return result.trials[result.trials["learner"] == "exaul"]
 
 
-def _claimed(trials: Table, true: Table) -> Table:
+def _bounded(trials: Table, true: Table) -> Table:
     row = true[true["answered"] > 0].iloc[0]
     risk = (row["fdr_bound"] - row["alpha"]) * row["answered"]
     # Lemma 1, solved for the bound of the regret against the arm that always abstains
@@ -61,21 +61,21 @@ def _claimed(trials: Table, true: Table) -> Table:
     return trials.assign(regret_bound=row["regret_bound"], fdr_bound=fdr, risk_bound=np.nan)
 
 
-def _instead(table: Table, replacements: Sequence[Table]) -> Table:
+def _replace_exaul(table: Table, replacements: Sequence[Table]) -> Table:
     remaining = table[table["learner"] != "exaul"]
     return stack([*(rows.assign(learner="exaul") for rows in replacements), remaining])[list(table)]
 
 
-def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
-    """Return ``exaul`` for a multiple of alpha, or with inverted feedback if ``truth`` is 0."""
+def _impostor(factor: float = 1.0, is_inverted: bool = False) -> Learner[Sided]:
+    """Return ``exaul`` for ``factor`` times alpha, or with inverted feedback."""
 
     def charge(
         where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, params: RuleParams
     ) -> tuple[Any, Any]:
         answer_cost = params.answer_cost
-        # The cost of an abstention at alpha times ``times``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
-        abstain_cost = 1 - answer_cost + answer_cost * times * params.alpha
-        feedback = truth * error + (1 - truth) * (1 - error)
+        # The cost of an abstention at alpha times ``factor``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
+        abstain_cost = 1 - answer_cost + answer_cost * factor * params.alpha
+        feedback = 1 - error if is_inverted else error
         below = where(answered, answer_cost * feedback / (params.gamma + P), 0.0)
         return below, where(answered, 0.0, abstain_cost / (params.gamma + Q))
 
@@ -88,9 +88,9 @@ class CoinState(NamedTuple):
     share: Any  # the probability of answering; 0 before round 1, then eta
 
 
-upside_down = _impostor(truth=0.0)
-half_alpha = _impostor(times=0.5)
-twice_alpha = _impostor(times=2.0)
+upside_down = _impostor(is_inverted=True)
+half_alpha = _impostor(factor=0.5)
+twice_alpha = _impostor(factor=2.0)
 coin = Learner(
     "none",
     Ranked(

@@ -11,11 +11,11 @@ from exaul.engine.logs.log import Layout, Records, load_log, with_distinct_names
 from exaul.engine.manifest import round_trip_json
 from exaul.kernels.game import GRIDS
 
-Both = tuple[Records, Records]  # easy, hard
+EasyAndHard = tuple[Records, Records]  # easy, hard
 PROFILES = ("triviaqa-like", "nq-like")  # easy, hard
 EASY, HARD, SHIFT = 0, 1, 2  # indices of the alphas; the first two also of the records
 HORIZON = 30_000  # T in most figures
-PAPER = ("exaul", "exp3-ix", "ew", "no-abstention")  # the paper's learners in most figures
+PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention")  # the paper's learners in most figures
 
 
 class Paper(Layout):
@@ -71,7 +71,7 @@ class Paper(Layout):
         for name in (f.name for f in fields(Layout) if f.name in changed and not self.logs):
             raise BadInput(f"{name}: given without logs; a built-in profile has no such column")
 
-    def load(self) -> Both:
+    def load(self) -> EasyAndHard:
         """Return the easy records and the hard ones; raise BadInput if a log is unusable."""
         if self.logs:
             easy, hard = with_distinct_names([load_log(log, self) for log in self.logs])
@@ -79,7 +79,7 @@ class Paper(Layout):
             easy, hard = (profiles.load_profile(name) for name in self.sources)
         return easy, hard
 
-    def other(self) -> Records | None:
+    def other_records(self) -> Records | None:
         """Return the hard log with its other score, or None; raise BadInput if the column is unusable."""
         if self.other_score is None:
             return None

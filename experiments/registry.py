@@ -32,4 +32,4 @@ EXPERIMENTS = {
     "advice": Entry("experiments.advice:advice", "Advice for records that were not seen"),
 }
 OVER_TRACES = {"beyond", "advice"}  # experiments that can run all traces of a folder (``--data``)
-OF_THE_PAPER = tuple(name for name in EXPERIMENTS if name not in ("feedback", *OVER_TRACES))
+PAPER_EXPERIMENTS = tuple(name for name in EXPERIMENTS if name not in ("feedback", *OVER_TRACES))

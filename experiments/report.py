@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.figures import DPI
 from exaul.engine.results.text_table import format_table
-from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Judged
+from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Verdict
 from experiments.paper import has_default_records
 from experiments.registry import EXPERIMENTS
 
@@ -29,7 +29,7 @@ figcaption, .small { color: #555; font-size: .85em; }
 
 
 def claims_table(
-    claims: Mapping[str, Sequence[Judged]], broken: Mapping[str, Table], configuration: Mapping[str, Any]
+    claims: Mapping[str, Sequence[Verdict]], broken: Mapping[str, Table], configuration: Mapping[str, Any]
 ) -> Table:
     """Return one row per claim, check and regression limit.
 
@@ -41,7 +41,7 @@ def claims_table(
     for name, experiment_claims in claims.items():
         for number, claim in enumerate(experiment_claims):
             is_judged = is_default or claim.kind != REGRESSION
-            row: dict[str, Any] = {"experiment": name, "kind": claim.kind, "claim": claim.claim}
+            row: dict[str, Any] = {"experiment": name, "kind": claim.kind, "claim": claim.sentence}
             row |= {"holds": str(claim.holds).lower() if is_judged else "default records"}
             row |= {"measured": float(claim.measured), "expected": claim.expected, "quote": claim.quote}
             if name in broken:
@@ -54,7 +54,7 @@ def claims_table(
 
 def summary(table: Table) -> str:
     """Return how many claims, checks and regression limits of a ``claims_table`` hold, of those that are judged."""
-    counts = {kind: _count(table, kind) for kind in KINDS}
+    counts = {kind: _held_count(table, kind) for kind in KINDS}
     return ", ".join(f"{count} {kind}s hold" for kind, count in counts.items() if count != NONE)
 
 
@@ -95,22 +95,22 @@ def page(
     ``folder`` contains the figures, ``descriptions`` has those of the experiments, ``table`` is the
     ``claims_table``, ``broken`` is empty without impostors.
     """
-    kinds = {kind: _count(table, kind) for kind in KINDS}
-    records = "".join(f"<li>{_source(record)}</li>" for record in manifest["records"])
+    kinds = {kind: _held_count(table, kind) for kind in KINDS}
+    records = "".join(f"<li>{_source_text(record)}</li>" for record in manifest["records"])
     counts = Table(
         [
             {"experiment": EXPERIMENTS[name].title}
-            | {f"{kind}s that hold": _count(table[table["experiment"] == name], kind) for kind in KINDS}
+            | {f"{kind}s that hold": _held_count(table[table["experiment"] == name], kind) for kind in KINDS}
             | {"time": f"{manifest['seconds'][name]:.1f} s"}
             for name in descriptions
         ]
     )
     sections = "".join(
         f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2><p>{html.escape(description)}</p>'
-        + "".join(map(_image, sorted((folder / name).glob("*.png"))))
-        + _html(table[table["experiment"] == name].drop(columns="experiment"))
+        + "".join(map(_html_figure, sorted((folder / name).glob("*.png"))))
+        + _html_table(table[table["experiment"] == name].drop(columns="experiment"))
         + "".join(
-            f"<details><summary>{title}</summary>{_html(content)}</details>"
+            f"<details><summary>{title}</summary>{_html_table(content)}</details>"
             for title, content in derived[name].items()
         )
         for name, description in descriptions.items()
@@ -126,10 +126,10 @@ of the records, the behaviour of another learner) is a check: {kinds[CHECK]} hol
 that was chosen after a run with the default records, so it is no claim: {kinds[REGRESSION]} hold. The paper's own
 records are not public; these were used:</p>
 <ul>{records}</ul>
-{_html(counts)}
+{_html_table(counts)}
 <p class="small">{NONE}: this run judges no such claim. Time: a program is compiled, and a sweep that experiments
 share is run, in the time of the first that needs it.</p>
-<h2>What agrees with the paper</h2>{_html(agreement(table))}
+<h2>What agrees with the paper</h2>{_html_table(agreement(table))}
 {_impostors(broken, table)}
 {sections}
 <h2>Configuration</h2><pre>{html.escape(json.dumps(manifest, indent=2))}</pre>
@@ -137,7 +137,7 @@ share is run, in the time of the first that needs it.</p>
 """
 
 
-def _html(table: Table) -> str:
+def _html_table(table: Table) -> str:
     def row(cells: Iterable[Any], tag: str) -> str:
         texts = (("" if x != x else f"{x:.4g}") if isinstance(x, float) else str(x) for x in cells)
         return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
@@ -146,14 +146,14 @@ def _html(table: Table) -> str:
     return f'<div class="wide"><table>{row(table.columns, "th")}{rows}</table></div>'
 
 
-def _source(record: Mapping[str, Any]) -> str:
+def _source_text(record: Mapping[str, Any]) -> str:
     name = record["name"]
     origin = f"built-in profile, {PROFILES[name].description}" if name in PROFILES else "a log"
     text = f"{name}: {origin}; {record['records']:,} records, error rate {record['error_rate']:.3f}"
     return html.escape(text + (f", {record['dropped']} rows left out" if record["dropped"] else ""))
 
 
-def _image(path: Path) -> str:
+def _html_figure(path: Path) -> str:
     data = path.read_bytes()
     width = int.from_bytes(data[16:20]) * 96 // DPI  # width in the PNG header; CSS: 96 pixels per inch
     caption = f"{path.parent.name}/{path.stem}"
@@ -161,7 +161,7 @@ def _image(path: Path) -> str:
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
-def _count(table: Table, kind: str) -> str:
+def _held_count(table: Table, kind: str) -> str:
     verdicts = list(table.loc[table["kind"] == kind, "holds"])
     judged = verdicts.count("true") + verdicts.count("false")
     return f"{verdicts.count('true')} of {judged}" if judged else NONE
@@ -180,5 +180,5 @@ def _impostors(broken: Mapping[str, Table], table: Table) -> str:
     return (
         "<h2>Impostors</h2><p>Each runs in the place of <code>exaul</code>, in at most ten trials. Number of "
         "claims and regression limits that hold for exaul, and how many of them each impostor breaks:</p>"
-        f"{_html(Table(rows))}"
+        f"{_html_table(Table(rows))}"
     )

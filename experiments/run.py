@@ -22,16 +22,16 @@ from exaul.engine.logs.log import Records, describe_records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
-from experiments.claims import Judged, Tables, judge
+from experiments.claims import Tables, Verdict, judge
 from experiments.experiment import Experiment, ExperimentPart, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OVER_TRACES
 from experiments.report import claims_table, page
 
 # the fields of a manifest, and of its records
-KINDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
-TABLES = Tables._fields[:-1]  # all but ``derived``
-RECORD = {"name": str, "records": int, "dropped": int, "error_rate": float}
+MANIFEST_FIELDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
+TABLE_NAMES = Tables._fields[:-1]  # all but ``derived``
+RECORD_KEYS = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 
 def find_experiment(name: str) -> Experiment:
@@ -51,8 +51,8 @@ class Runner:
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
         self.calls: dict[Any, Callable[[], Result]] = {}
-        self.sent: list[Future[Result]] = []
-        self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
+        self.futures: list[Future[Result]] = []
+        self.worker_state: dict[str, Any] = {}  # versions and device, which must be equal in all results
         self.sources: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
         for name in names:
@@ -64,7 +64,7 @@ class Runner:
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
             "records": [describe_records(x) | {"error_rate": float(x.errors.mean())} for x in sources],
-            **self.alike,
+            **self.worker_state,
             "seconds": self.seconds,
         }
 
@@ -101,14 +101,14 @@ class Runner:
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
         results: list[Result] = []
-        with cancel_on_error(self.sent):
+        with cancel_on_error(self.futures):
             calls = [self._ask(part) for part in parts]
             for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
                 results.append(call())
                 worker = {key: results[-1].manifest[key] for key in ("versions", "device")}
-                self.alike = self.alike or worker
-                if worker != self.alike:
-                    raise Mismatch(f"{name}: workers differ: {worker} and {self.alike}")
+                self.worker_state = self.worker_state or worker
+                if worker != self.worker_state:
+                    raise Mismatch(f"{name}: workers differ: {worker} and {self.worker_state}")
         return results
 
     def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
@@ -119,8 +119,8 @@ class Runner:
                 self.calls[key] = cache(partial(run_sweep, *part))
             else:
                 label = f"{part.sweep.environment} on {', '.join(source.name for source in part.records)}"
-                self.sent.append(self.executor.submit(run_sweep, *part))
-                self.calls[key] = partial(result_of, self.sent[-1], label)
+                self.futures.append(self.executor.submit(run_sweep, *part))
+                self.calls[key] = partial(result_of, self.futures[-1], label)
         return self.calls[key]
 
 
@@ -139,10 +139,10 @@ class ReportReader:
         try:
             self.saved = load_json(path)
             check_holds(str(path), self.saved, isinstance(self.saved, dict), "an object")
-            check_manifest(path, self.saved, KINDS, Paper)
+            check_manifest(path, self.saved, MANIFEST_FIELDS, Paper)
             for record in self.saved["records"]:
-                valid = isinstance(record, dict) and all(type(record.get(k)) is kind for k, kind in RECORD.items())
-                check_holds(f"{path}: records", record, valid, f"an object with {', '.join(RECORD)}")
+                valid = isinstance(record, dict) and all(type(record.get(k)) is x for k, x in RECORD_KEYS.items())
+                check_holds(f"{path}: records", record, valid, f"an object with {', '.join(RECORD_KEYS)}")
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
@@ -152,7 +152,7 @@ class ReportReader:
 
     def tables(self, name: str) -> Tables:
         """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
-        tabled, seconds = read(self.folder / name), self.saved["seconds"].get(name)
+        tabled, seconds = read_tables(self.folder / name), self.saved["seconds"].get(name)
         check_holds(f"{self.folder}: seconds of {name}", seconds, isinstance(seconds, (int, float)), "a number")
         return tabled
 
@@ -161,20 +161,20 @@ class ReportReader:
         return files.load(self.folder / name / "impostors.csv")
 
 
-def save(tables: Tables, folder: Path) -> None:
+def save_tables(tables: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    pairs = zip(TABLES, tables, strict=False)
+    pairs = zip(TABLE_NAMES, tables, strict=False)
     folders.write_files(folder, {name: table for name, table in pairs if table is not None}, {})
 
 
-def read(folder: Path) -> Tables:
-    """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
+def read_tables(folder: Path) -> Tables:
+    """Read the tables that ``save_tables`` wrote; raise BadInput if one is missing or unreadable."""
     missing = {name for name in ("asked", "advice") if not (folder / f"{name}.csv").exists()}
-    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLES if name not in missing})
+    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLE_NAMES if name not in missing})
 
 
-def check_used(paper: Paper, names: Sequence[str]) -> None:
+def check_fields_used(paper: Paper, names: Sequence[str]) -> None:
     """Raise BadInput if no experiment uses a field that is given, or if one needs three alphas."""
     users = {"data": OVER_TRACES, "learners": {"beyond"}, "other_score": {"scores"}}
     if paper.data is not None:
@@ -187,7 +187,7 @@ def check_used(paper: Paper, names: Sequence[str]) -> None:
 
 
 def run_experiments(
-    paper: Paper, names: Sequence[str], pose: bool = False, executor: Executor | None = None
+    paper: Paper, names: Sequence[str], with_impostors: bool = False, executor: Executor | None = None
 ) -> Table:
     """Run experiments, and write their report if the configuration names a folder.
 
@@ -198,9 +198,9 @@ def run_experiments(
         Mismatch: the workers differ in versions or devices.
         BatchFailed: a worker failed.
     """
-    check_used(paper, names)
+    check_fields_used(paper, names)
     source = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
-    claims: dict[str, list[Judged]] = {}
+    claims: dict[str, list[Verdict]] = {}
     derived: dict[str, Mapping[str, Table]] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
@@ -208,14 +208,14 @@ def run_experiments(
             experiment, tables = find_experiment(name), source.tables(name)
             if folder is not None:
                 # Claims and figures use the tables as read back, so that --redraw gives the same report.
-                save(tables, folder / name)
-                tables = read(folder / name)
+                save_tables(tables, folder / name)
+                tables = read_tables(folder / name)
             tables = tables._replace(derived=experiment.derive(tables))
             claims[name], derived[name] = judge(experiment.claims, tables), tables.derived
-            if pose:
+            if with_impostors:
                 broken[name] = source.broken_claims(name, tables)
             if folder is not None:
-                written = {**derived[name], **({"impostors": broken[name]} if pose else {})}
+                written = {**derived[name], **({"impostors": broken[name]} if with_impostors else {})}
                 folders.write_files(folder / name, written, experiment.figures(tables))
         manifest = source.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"])

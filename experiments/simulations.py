@@ -26,17 +26,17 @@ from experiments.claims import (
     Measurement,
     Tables,
     alpha_of,
+    explain_fdr,
+    fdr_claims,
     mean_of,
-    usual_claims,
-    why_above,
 )
 from experiments.experiment import Experiment, ExperimentPart, Figures, count_segments
-from experiments.paper import EASY, HARD, HORIZON, PAPER, SHIFT, Both, Paper
+from experiments.paper import EASY, HARD, HORIZON, PAPER_LEARNERS, SHIFT, EasyAndHard, Paper
 
 Parts = Sequence[ExperimentPart]
 
-AGREES = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
-MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # times the alpha of the other figures
+AGREEMENT = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
+FACTORS = 0.5, 1.0, 1.5, 2.0, 3.0  # times the alpha of the other figures
 LAMBDAS = tuple(float(HORIZON) ** power for power in (0.0, 0.25, 0.5, 0.75, 1.0))
 SHIFTS = {  # descriptions
     "single-shift": "One source for the first half of the rounds, then the other.",
@@ -44,7 +44,7 @@ SHIFTS = {  # descriptions
     "gradual-shift": "Round t comes from the second source with probability t / T.",
 }
 LONG_HORIZON = 3_000_000
-EARLY = 300  # first rounds against an adversary
+EARLY_T = 300  # first rounds against an adversary
 CHANCE = 0.05  # probability of as many hard questions by chance
 # Sentences of the paper.
 UPPER_BOUND = "As it exploits full feedback, we use it as our empirical performance upper bound."
@@ -76,7 +76,7 @@ LATER = (
 
 
 def sweeps_over(
-    index: int, paper: Paper, records: Both, environment: str = "stochastic", **fields: Any
+    index: int, paper: Paper, records: EasyAndHard, environment: str = "stochastic", **fields: Any
 ) -> list[ExperimentPart]:
     """Return a sweep over the easy records or the hard ones; if the index is SHIFT, over both in both orders."""
     sweep = paper.sweep(**({"environment": environment, "alphas": (paper.alphas[index],)} | fields))
@@ -84,24 +84,24 @@ def sweeps_over(
     return [ExperimentPart(sweep, order) for order in orders]
 
 
-def two_scores(paper: Paper, records: Both) -> Parts:
+def two_scores(paper: Paper, records: EasyAndHard) -> Parts:
     """Return the hard questions with their own score, and with another one."""
     (first,) = sweeps_over(HARD, paper, records)
-    return [first, first._replace(records=(paper.other() or by_consistency(records[HARD]),))]
+    return [first, first._replace(records=(paper.other_records() or by_consistency(records[HARD]),))]
 
 
 def by_consistency(records: Records) -> Records:
     """Return the records with a new score: the share of five simulated samples that agree."""
-    agreement = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
+    agreement = np.where(records.errors > 0.5, AGREEMENT[1], AGREEMENT[0])
     scores = np.random.default_rng(0).binomial(5, agreement) / 5
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
-def _by_alpha(indices: Sequence[int], environment: str, paper: Paper, records: Both) -> Parts:
+def _alpha_parts(indices: Sequence[int], environment: str, paper: Paper, records: EasyAndHard) -> Parts:
     parts = list[ExperimentPart]()
     for index in indices:
-        alphas = tuple(float(f"{paper.alphas[index] * x:.6g}") for x in MULTIPLES if paper.alphas[index] * x < 1)
-        parts += sweeps_over(index, paper, records, environment, alphas=alphas, trials=30, learners=PAPER)
+        alphas = tuple(float(f"{paper.alphas[index] * x:.6g}") for x in FACTORS if paper.alphas[index] * x < 1)
+        parts += sweeps_over(index, paper, records, environment, alphas=alphas, trials=30, learners=PAPER_LEARNERS)
     return parts
 
 
@@ -113,13 +113,13 @@ def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[E
     return [ExperimentPart(sweep, records) for sweep in sweeps]
 
 
-def _long(indices: Sequence[int], paper: Paper, records: Both) -> Parts:
+def _long_parts(indices: Sequence[int], paper: Paper, records: EasyAndHard) -> Parts:
     orders = [(index, order) for index in indices for _, order in sweeps_over(index, paper, records)]
     return [part for index, order in orders for part in long_run(paper, paper.alphas[index], order)]
 
 
-def _against(environment: str, index: int, paper: Paper, records: Both) -> Parts:
-    sweep = paper.sweep(15_000, environment=environment, alphas=(paper.alphas[index],), learners=PAPER)
+def _adaptive_part(environment: str, index: int, paper: Paper, records: EasyAndHard) -> Parts:
+    sweep = paper.sweep(15_000, environment=environment, alphas=(paper.alphas[index],), learners=PAPER_LEARNERS)
     return [ExperimentPart(sweep, records)]
 
 
@@ -163,19 +163,19 @@ def _fdrs(cell: Cell) -> dict[float, float]:
 def _above_diagonal(cell: Cell) -> Measurement:
     above = {fdr - alpha: alpha for alpha, fdr in _fdrs(cell).items()}
     worst = above[max(above)]
-    return max(above), {"why": f"at alpha = {worst:g}: {why_above(cell, worst)}"}
+    return max(above), {"why": f"at alpha = {worst:g}: {explain_fdr(cell, worst)}"}
 
 
-def _least_of_alpha(cell: Cell) -> Measurement:
+def _smallest_ratio(cell: Cell) -> Measurement:
     shares = {fdr / alpha: alpha for alpha, fdr in _fdrs(cell).items()}
     return min(shares), {"why": f"at alpha = {shares[min(shares)]:g}: {MARGINAL}"}
 
 
-def _least_rise(cell: Cell) -> float:
+def _smallest_rise(cell: Cell) -> float:
     return min((high - low) / (b - a) for (a, low), (b, high) in pairwise(sorted(_fdrs(cell).items())))
 
 
-def _of_error_rate(cell: Cell) -> Measurement:
+def _error_rate_ratio(cell: Cell) -> Measurement:
     """Return the largest FDR over Err_T, the FDR of a learner that never abstains, in the trials of ``exaul``.
 
     The error rate must come from the same trials, since an impostor has fewer of them.
@@ -222,14 +222,14 @@ def growth(curves: Table, segments: int) -> float:
     return float(np.mean(end - 2 * middle + start) / window)
 
 
-def _rise(learner: str, cell: Cell) -> float:
+def _rise_after_shift(learner: str, cell: Cell) -> float:
     """Return the rise of the mean FDR of a learner after a shift from the first source."""
     curves = cell.rows(learner=learner)
     curves = curves[curves["source"] == curves["source"].iloc[0]]
     return change_in_segment(curves, count_segments(curves["environment"].iloc[0]))
 
 
-def _of_ew(cell: Cell) -> Measurement:
+def _ew_ratio(cell: Cell) -> Measurement:
     regret = {name: cell.mean("regret", name) for name in ("exaul", "ew")}
     return regret["exaul"] / regret["ew"], {name: f"{value:.0f}" for name, value in regret.items()}
 
@@ -241,43 +241,43 @@ def first_settled(curves: Table) -> float:
     return float(curves["t"].iloc[first]) if first < len(curves) else np.inf
 
 
-def _settled(learner: str, cell: Cell) -> float:
+def _settling_round(learner: str, cell: Cell) -> float:
     return first_settled(cell.rows(learner=learner))
 
 
-def _end(learner: str, cell: Cell) -> float:
+def _final_fdr(learner: str, cell: Cell) -> float:
     return float(cell.rows(learner=learner)["fdr_mean"].iloc[-1])
 
 
-def _other_settled(cell: Cell) -> Measurement:
-    why = f"at T its mean FDR is {_end('exp3-ix', cell):.4g}, that of exaul {_end('exaul', cell):.4g}"
-    return _settled("exp3-ix", cell), {"why": why}
+def _exp3_settling_round(cell: Cell) -> Measurement:
+    why = f"at T its mean FDR is {_final_fdr('exp3-ix', cell):.4g}, that of exaul {_final_fdr('exaul', cell):.4g}"
+    return _settling_round("exp3-ix", cell), {"why": why}
 
 
-def _earlier(cell: Cell) -> float:
-    return _settled("exaul", cell) / min(_settled("exp3-ix", cell), cell.rows()["t"].max())
+def _settling_ratio(cell: Cell) -> float:
+    return _settling_round("exaul", cell) / min(_settling_round("exp3-ix", cell), cell.rows()["t"].max())
 
 
-def _early(column: str, cell: Cell) -> float:
-    return float(cell.rows()[cell.rows()["t"] <= EARLY][column].mean())
+def _early_mean(column: str, cell: Cell) -> float:
+    return float(cell.rows()[cell.rows()["t"] <= EARLY_T][column].mean())
 
 
-def _chance(cell: Cell) -> float:
+def _chance_share(cell: Cell) -> float:
     """Return the share of hard questions that a draw by chance exceeds with probability ``CHANCE``."""
     sources = cell.rows("coverage").drop_duplicates("source")
-    noise = np.sqrt(np.log(1 / CHANCE) / (2 * EARLY * len(cell.rows("trials"))))  # Hoeffding's inequality
+    noise = np.sqrt(np.log(1 / CHANCE) / (2 * EARLY_T * len(cell.rows("trials"))))  # Hoeffding's inequality
     return float(np.average(sources["error_rate"], weights=sources["records"]) + noise)
 
 
 def _more_underconfident(cell: Cell) -> float:
     rows = cell.rows().iloc[-len(cell.rows()) // 10 :]
-    return float(rows["underconfident_mean"].mean()) - _early("underconfident_mean", cell)
+    return float(rows["underconfident_mean"].mean()) - _early_mean("underconfident_mean", cell)
 
 
 AT_ONE, AT_ROOT = {"lambda": LAMBDAS[0]}, {"lambda": LAMBDAS[2]}
-OF_EXAUL = {"learner": "exaul"}
+EXAUL_ROWS = {"learner": "exaul"}
 BOTH_CLAIMS = {
-    **usual_claims(learners=("exaul", "ew")),
+    **fdr_claims(learners=("exaul", "ew")),
     **NEAR_BEST,
     "no-abstention has an FDR above alpha, so abstaining is needed": Claim(
         mean_of("fdr", "no-abstention"), ">", alpha_of, kind=CHECK
@@ -287,22 +287,22 @@ BOTH_CLAIMS = {
     ),
 }
 SHIFT_CLAIMS = {
-    **usual_claims(),
+    **fdr_claims(),
     "after a shift to harder questions the mean FDR of exp3-ix rises more than that of exaul": Claim(
-        partial(_rise, "exp3-ix"), ">", partial(_rise, "exaul"), (), SHARP, table="curves"
+        partial(_rise_after_shift, "exp3-ix"), ">", partial(_rise_after_shift, "exaul"), (), SHARP, table="curves"
     ),
 }
 ALPHA_CLAIMS = {
     "exaul stays below the diagonal: largest mean FDR - alpha": Claim(_above_diagonal, "<=", 0, SOURCE, ALONG),
     # the paper has no number for "go along with"; four fifths is our reading (it fails)
     "exaul: its mean FDR follows alpha and is at least four fifths of it: smallest mean FDR / alpha": Claim(
-        _least_of_alpha, ">=", 0.8, SOURCE, ALONG
+        _smallest_ratio, ">=", 0.8, SOURCE, ALONG
     ),
     "exaul: a larger alpha gives a larger mean FDR: smallest rise per unit of alpha": Claim(
-        _least_rise, ">", 0, SOURCE, ALONG
+        _smallest_rise, ">", 0, SOURCE, ALONG
     ),
     "exaul stays below the error rate Err_T = {base} at every alpha: largest mean FDR / Err_T": Claim(
-        _of_error_rate, "<", 1, SOURCE, MEANINGFUL
+        _error_rate_ratio, "<", 1, SOURCE, MEANINGFUL
     ),
     **ABSTAINS_AS_EW,
     **THEORY,
@@ -336,19 +336,19 @@ LAMBDA_CLAIMS = {
 }
 LONG_CLAIMS = {
     "exp3-ix: round from which the mean FDR stays at most alpha, by T": Claim(
-        _other_settled, "<=", lambda cell: int(cell.rows()["t"].max()), SOURCE, LONG, CHECK, table="curves"
+        _exp3_settling_round, "<=", lambda cell: int(cell.rows()["t"].max()), SOURCE, LONG, CHECK, table="curves"
     ),
     f"exp3-ix needs longer than the T = {HORIZON:,} of the other figures": Claim(
-        partial(_settled, "exp3-ix"), ">", HORIZON, SOURCE, LONG, CHECK, table="curves"
+        partial(_settling_round, "exp3-ix"), ">", HORIZON, SOURCE, LONG, CHECK, table="curves"
     ),
     "exaul: that round is earlier than for exp3-ix (or than T): ratio of the rounds": Claim(
-        _earlier, "<", 1, SOURCE, NEEDS_LONGER, table="curves"
+        _settling_ratio, "<", 1, SOURCE, NEEDS_LONGER, table="curves"
     ),
     "exaul: that round, as a share of that of exp3-ix (or of T)": Claim(
-        _earlier, "<=", 0.2, SOURCE, kind=REGRESSION, table="curves"
+        _settling_ratio, "<=", 0.2, SOURCE, kind=REGRESSION, table="curves"
     ),
     "the mean FDR of exaul at T is at most that of exp3-ix": Claim(
-        partial(_end, "exaul"), "<=", partial(_end, "exp3-ix"), SOURCE, NEEDS_LONGER, table="curves"
+        partial(_final_fdr, "exaul"), "<=", partial(_final_fdr, "exp3-ix"), SOURCE, NEEDS_LONGER, table="curves"
     ),
     **ABSTAINS_AS_EW,
     **THEORY,
@@ -358,7 +358,7 @@ REGRET_CLAIMS = {
         mean_of("regret"), "<", mean_of("regret", "exp3-ix"), ("environment",), LESS
     ),
     "regret of exaul, which sees only its own answers, over that of ew: {exaul}, {ew}": Claim(
-        _of_ew, "<=", 3, ("environment",), kind=REGRESSION
+        _ew_ratio, "<=", 3, ("environment",), kind=REGRESSION
     ),
     "{learner}: the regret rises faster when questions become harder: growth per round, after - before": Claim(
         lambda cell: growth(cell.rows("curves"), count_segments(cell.values["environment"])),
@@ -369,16 +369,16 @@ REGRET_CLAIMS = {
         where={"learner": ("exaul", "ew", "exp3-ix")},
         why="it grows less on hard questions: earlier learning stays valid, or errors are seen sooner",
     ),
-    **{sentence: claim._replace(per=("source", "environment")) for sentence, claim in ABSTAINS_AS_EW.items()},
+    **{sentence: claim._replace(columns=("source", "environment")) for sentence, claim in ABSTAINS_AS_EW.items()},
     **THEORY,
 }
 ADVERSARY_CLAIMS = {
-    **usual_claims(ROBUST),
-    f"at first the adversary asks exaul more hard questions than chance: their share up to round {EARLY}": Claim(
-        partial(_early, "hard_mean"), ">", _chance, (), FIRST, where=OF_EXAUL, table="asked"
+    **fdr_claims(ROBUST),
+    f"at first the adversary asks exaul more hard questions than chance: their share up to round {EARLY_T}": Claim(
+        partial(_early_mean, "hard_mean"), ">", _chance_share, (), FIRST, where=EXAUL_ROWS, table="asked"
     ),
     "later it adds right answers with low scores: their share in the last tenth minus that at first": Claim(
-        _more_underconfident, ">", 0.0, (), LATER, where=OF_EXAUL, table="asked"
+        _more_underconfident, ">", 0.0, (), LATER, where=EXAUL_ROWS, table="asked"
     ),
 }
 
@@ -391,15 +391,15 @@ scores = Experiment(
     "--other-score uses a column of the log instead.",
     two_scores,
     _draw,
-    usual_claims() | NEAR_BEST,
+    fdr_claims() | NEAR_BEST,
 )
 single, alternating, gradual = (
     Experiment(description, partial(sweeps_over, SHIFT, environment=environment), _draw, SHIFT_CLAIMS)
     for environment, description in SHIFTS.items()
 )
 ALPHA = "FDR at T for several alphas, beside the diagonal and the error rate of a learner that never abstains."
-alpha_stochastic = Experiment(ALPHA, partial(_by_alpha, (EASY, HARD), "stochastic"), _draw_alphas, ALPHA_CLAIMS)
-alpha_shift = Experiment(ALPHA, partial(_by_alpha, (SHIFT,), "single-shift"), _draw_alphas, ALPHA_CLAIMS)
+alpha_stochastic = Experiment(ALPHA, partial(_alpha_parts, (EASY, HARD), "stochastic"), _draw_alphas, ALPHA_CLAIMS)
+alpha_shift = Experiment(ALPHA, partial(_alpha_parts, (SHIFT,), "single-shift"), _draw_alphas, ALPHA_CLAIMS)
 weight = Experiment(
     "exaul with lambda = T^d for d in 0, 1/4, 1/2 (the paper's choice), 3/4 and 1.",
     lambda paper, records: [
@@ -411,8 +411,8 @@ weight = Experiment(
     LAMBDA_CLAIMS,
 )
 SETTLES = "Logarithmic rounds. A claim below states from which round the mean FDR stays at most alpha."
-long_stochastic = Experiment(SETTLES, partial(_long, (EASY, HARD)), _draw_long, LONG_CLAIMS)
-long_shift = Experiment(SETTLES, partial(_long, (SHIFT,)), _draw_long, LONG_CLAIMS)
+long_stochastic = Experiment(SETTLES, partial(_long_parts, (EASY, HARD)), _draw_long, LONG_CLAIMS)
+long_shift = Experiment(SETTLES, partial(_long_parts, (SHIFT,)), _draw_long, LONG_CLAIMS)
 regret = Experiment(
     "Loss minus that of the best threshold so far, per round; easy questions first.",
     lambda paper, records: [sweeps_over(SHIFT, paper, records, name)[0] for name in SHIFTS],
@@ -423,7 +423,7 @@ adversary = Experiment(
     "A bandit adversary instead of the paper's language model. It sees its questions, the decisions and the "
     "errors, but no score. It starts without preference, learns which log pays (wrong answers shown, right ones "
     "withheld), and asks from it.",
-    partial(_against, "adversary-history", HARD),
+    partial(_adaptive_part, "adversary-history", HARD),
     _draw,
     ADVERSARY_CLAIMS,
 )
@@ -431,7 +431,7 @@ interactive = Experiment(
     "A simulation instead of the paper's dialogues: up to ten questions on a topic, then another of 20,962 topics, "
     "each with its own error rate and calibration. Half of the questions without an answer, and half of those with "
     "a wrong one, are asked again in other words.",
-    partial(_against, "interactive", SHIFT),
+    partial(_adaptive_part, "interactive", SHIFT),
     _draw,
-    usual_claims(CONSISTENTLY),
+    fdr_claims(CONSISTENTLY),
 )

@@ -31,7 +31,7 @@ from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
-LEAST = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
+MINIMA = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
 
 
 class WorstCase(Configuration):
@@ -56,12 +56,12 @@ class WorstCase(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         load, learners = registry.load_object, registry.LEARNERS
-        tunable = [name for name, reference in registry.ENVIRONMENTS.items() if _numbers(load(reference))]
+        tunable = [name for name, reference in registry.ENVIRONMENTS.items() if _numeric_tunables(load(reference))]
         check_known("environment", (self.environment,), tunable)
         learning = [name for name, reference in learners.items() if not isinstance(load(reference).rule, Fixed)]
         check_known("learners", self.learners, learning)
         check_known("objective", (self.objective,), OBJECTIVES)
-        for name, minimum in LEAST.items():
+        for name, minimum in MINIMA.items():
             check_count(name, getattr(self, name), minimum)
 
     def sweep(self) -> Sweep:
@@ -79,51 +79,51 @@ class WorstCase(Configuration):
         return sweeps.run(sweep).trials
 
 
-def _numbers(environment: Any) -> dict[int, Tunable]:
+def _numeric_tunables(environment: Any) -> dict[int, Tunable]:
     """Return the numeric tunables of an environment, which can be searched, by their index among all."""
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
     return {index: x for index, x in enumerate(tunables) if not x.words}
 
 
 def simulate_parameters(
-    config: WorstCase, prepared: PreparedSource, pool: AdaptivePool, learner: PreparedLearner, values: Floats
+    config: WorstCase, source: PreparedSource, pool: AdaptivePool, learner: PreparedLearner, values: Floats
 ) -> Floats:
     """Simulate values of tunables [tunables, candidates], each in the same trials; return the mean objectives."""
     candidates, trials = values.shape[1], np.arange(config.trials)
     # Copies are ordered by candidate, then by trial.
-    tunables = np.repeat(prepared.tunable_values[None], candidates, axis=0)
-    tunables[:, [*_numbers(prepared.environment)]] = values.T
+    tunables = np.repeat(source.tunable_values[None], candidates, axis=0)
+    tunables[:, [*_numeric_tunables(source.environment)]] = values.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
     state, counts = learner.start
     start = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
     cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
     searched = learner._replace(cells=cells, start=start)
-    prepared = replace(
-        prepared,
+    source = replace(
+        source,
         trials=trials,
-        checkpoints=np.array([prepared.horizon]),
+        checkpoints=np.array([source.horizon]),
         tunable_values=np.repeat(tunables, len(trials), axis=0),
     )
-    (rollout,) = simulate_learners(prepared, [searched], pool, lambda rounds: None).values()
+    (rollout,) = simulate_learners(source, [searched], pool, lambda rounds: None).values()
     assert rollout.asked is not None
-    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], prepared.sweep.alphas[0]
+    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], source.sweep.alphas[0]
     if config.objective == "risk":
         value = metrics.fdr_risk(answered, wrong, alpha)
     else:
-        costs = prepared.answer_cost[0], prepared.abstain_cost[0]
-        value = metrics.loss(answered, wrong, prepared.horizon, *costs) - rollout.asked.counter.best()[0][-1]
+        costs = source.answer_cost[0], source.abstain_cost[0]
+        value = metrics.loss(answered, wrong, source.horizon, *costs) - rollout.asked.counter.best()[0][-1]
     return value.reshape(candidates, -1).mean(axis=1)
 
 
 def search(
     config: WorstCase,
-    prepared: PreparedSource,
+    source: PreparedSource,
     pool: AdaptivePool,
     learner: PreparedLearner,
     progress: Callable[[int], object],
 ) -> Floats:
     """Return the values of tunables [tunables] with the largest mean objective over trials."""
-    numbers = _numbers(prepared.environment)
+    numbers = _numeric_tunables(source.environment)
     low, high = np.array([(x.low, x.high) for x in numbers.values()]).T[..., None]
     is_positive = low > 0  # searched in logarithms
 
@@ -132,9 +132,9 @@ def search(
 
     def negative_objective(z: Floats) -> Floats:
         progress(z.shape[1] * config.trials)
-        return -simulate_parameters(config, prepared, pool, learner, to_values(z))
+        return -simulate_parameters(config, source, pool, learner, to_values(z))
 
-    initial = prepared.tunable_values[[*numbers], None]
+    initial = source.tunable_values[[*numbers], None]
     start, lowest, highest = (np.log(x, out=x.copy(), where=is_positive) for x in (initial, low, high))
     population = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
     population[:, :1] = start
@@ -167,23 +167,23 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
         with cancel_on_error(sent.values()):
             return files.stack([result_of(future, name) for name, future in sent.items()])
     machine.use_compilation_cache()
-    prepared = prepare(config.sweep())
-    pool = prepared.adaptive_pool()
-    numbers, rows = _numbers(prepared.environment), []
-    default = prepared.tunable_values[[*numbers]]
+    source = prepare(config.sweep())
+    pool = source.adaptive_pool()
+    numbers, rows = _numeric_tunables(source.environment), []
+    default = source.tunable_values[[*numbers]]
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
-        for learner in prepared.learners:
-            tuned = search(config, prepared, pool, learner, bar.update)
+        for learner in source.learners:
+            tuned = search(config, source, pool, learner, bar.update)
             for kind, values in (("default", default), ("tuned", tuned)):
                 tunables = {x.name: float(value) for x, value in zip(numbers.values(), values, strict=True)}
-                columns = {"learner": learner.name, "environment": prepared.environment_name}
+                columns = {"learner": learner.name, "environment": source.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
-                rows.append(columns | tunables | _summary(config.fresh_trials(learner.name, tunables)))
+                rows.append(columns | tunables | _summary_columns(config.fresh_trials(learner.name, tunables)))
     return files.Table(rows)
 
 
-def _summary(trials: files.Table) -> dict[str, Any]:
+def _summary_columns(trials: files.Table) -> dict[str, Any]:
     """Return the columns of a row from the trials of one adversary."""
     lemma = (trials["fdr_bound"] - trials["alpha"]) * trials["answered"]  # where no bound on any sequence is proved
     risk_bound = trials["risk_bound"].fillna(lemma)

@@ -32,14 +32,14 @@ class LabelCounts(NamedTuple):
     """The arm in use, and the labels of a copy, counted by cut."""
 
     arm: Any  # [] int32
-    fractional: Any  # [] bool, whether some error was neither 0 nor 1
+    is_fractional: Any  # [] bool, whether some error was neither 0 nor 1
     count: Any  # [H] labels
     wrong: Any  # [H] sums of their errors
 
     def add(self, cut: Any, error: Any, is_seen: Any) -> "LabelCounts":
         """Return the counts with one more label, if it is seen."""
         return self._replace(
-            fractional=self.fractional | (is_seen & (error > 0) & (error < 1)),
+            is_fractional=self.is_fractional | (is_seen & (error > 0) & (error < 1)),
             count=self.count.at[cut].add(jnp.where(is_seen, 1.0, 0.0)),
             wrong=self.wrong.at[cut].add(jnp.where(is_seen, error, 0.0)),
         )
@@ -49,9 +49,9 @@ class LabelCounts(NamedTuple):
         count, wrong = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (self.count, self.wrong))
         return count, wrong
 
-    def lowest(self, good: Any) -> Any:
-        """Return the lowest of the thresholds that are ``good`` [H - 1], or the last arm, which answers nothing."""
-        return jnp.where(jnp.any(good), jnp.argmax(good), self.count.size - 1).astype(jnp.int32)
+    def lowest(self, qualifies: Any) -> Any:
+        """Return the lowest threshold that ``qualifies`` [H - 1], or the last arm, which answers nothing."""
+        return jnp.where(jnp.any(qualifies), jnp.argmax(qualifies), self.count.size - 1).astype(jnp.int32)
 
 
 def no_labels(arm: int, arms: int) -> LabelCounts:

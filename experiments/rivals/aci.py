@@ -14,7 +14,7 @@ from exaul.kernels.learners.learner import Learner, Ranked
 STEP = 0.005
 # The first count of every cut, in records: so large that the records to come change no rank, and the rank of a
 # score remains its position in the grid.
-MANY = 2.0**50
+FIRST_COUNT = 2.0**50
 
 
 class AciState(NamedTuple):
@@ -32,7 +32,7 @@ aci = Learner(
         lambda where, z, answered, error, params: AciState(
             z.threshold + where(answered, params.eta * (error - params.alpha), 0.0)
         ),
-        prior=MANY,
+        prior=FIRST_COUNT,
         decay=1 - 2.0**-50,
     ),
     rates=lambda horizon, arms: Rates(STEP, None),

@@ -26,7 +26,7 @@ CALIBRATION = 1024  # rounds, all answered: four whole blocks
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above an integer counts as equal to it
 
 
-def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
+def p_value(answered: Any, wrong: Any, alpha: Any, is_fractional: Any) -> Any:
     """Compute the Hoeffding-Bentkus p-value of the hypothesis that a mean error is above alpha.
 
     ``min(exp(-n kl(min(W / n, alpha), alpha)), c P(Bin(n, alpha) <= ceil(W)))``. The constant c is 1 if each error
@@ -37,7 +37,7 @@ def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
         answered: n >= 0, the number of answered rounds, any shape.
         wrong: W, the sum of their errors, same shape.
         alpha: in (0, 1), broadcasts.
-        fractional: bool, whether some error is neither 0 nor 1, broadcasts.
+        is_fractional: bool, whether some error is neither 0 nor 1, broadcasts.
 
     Returns:
         In [0, 1], of the broadcast shape; 1 if nothing was answered.
@@ -47,7 +47,7 @@ def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
     ceiling = jnp.ceil(wrong - ROUNDING)
     # P(Bin(n, alpha) <= k) = I_{1 - alpha}(n - k, k + 1), for k < n; the guard keeps the first argument positive.
     binomial = betainc(jnp.maximum(answered - ceiling, 1.0), ceiling + 1, 1 - alpha)
-    bentkus = jnp.where(fractional, math.e, 1.0) * jnp.where(ceiling < answered, binomial, 1.0)
+    bentkus = jnp.where(is_fractional, math.e, 1.0) * jnp.where(ceiling < answered, binomial, 1.0)
     return jnp.minimum(hoeffding, bentkus)
 
 
@@ -83,7 +83,7 @@ class LearnThenTest(OneThreshold):
         """Return the state before a block; after the last round of calibration, with the threshold."""
 
         def threshold() -> Any:
-            return state.lowest(certified(p_value(*state.answered(), params.alpha, state.fractional)))
+            return state.lowest(certified(p_value(*state.answered(), params.alpha, state.is_fractional)))
 
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.

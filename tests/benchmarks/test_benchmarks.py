@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks import results, scaling, service, start, throughput
-from benchmarks.__main__ import TOGETHER, main
+from benchmarks.__main__ import PUBLISHED, main
 from benchmarks.peers import PEERS, PeerCase
 from exaul.engine.simulation import schedule
 from tests import games
@@ -21,7 +21,7 @@ def small(tmp_path, monkeypatch):
     cases += [PeerCase("exaul", x, "adaptive", 40, 20) for x in ("rows", "dense")]
     cases += [PeerCase("exp3-ix", "numpy", "shared", 1, 20), PeerCase("exaul", "numba-dense", "shared", 1, 20)]
     page = tmp_path / "page.md"
-    page.write_text("".join(f"before {x}\n<!-- begin {x} -->\nold\n<!-- end {x} -->\nafter\n" for x in TOGETHER))
+    page.write_text("".join(f"before {x}\n<!-- begin {x} -->\nold\n<!-- end {x} -->\nafter\n" for x in PUBLISHED))
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
     monkeypatch.setitem(throughput.REPETITIONS, False, 1)
     for module, name, value in (
@@ -40,7 +40,7 @@ def small(tmp_path, monkeypatch):
 def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(small, tmp_path, capsys):
     page = tmp_path / "page.md"
     assert main(["throughput", "--quick"]) == 0
-    assert page.read_text().count("old") == len(TOGETHER)
+    assert page.read_text().count("old") == len(PUBLISHED)
     (tmp_path / "results").mkdir()
     for name in ("throughput-old.json", "gpu-old.json"):
         (tmp_path / "results" / name).touch()
@@ -54,12 +54,12 @@ def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(smal
     ):
         assert line in out
     files = sorted(path.name for path in (tmp_path / "results").iterdir())
-    assert len(files) == 1 + 2 * len(TOGETHER)
+    assert len(files) == 1 + 2 * len(PUBLISHED)
     assert files[0] == "gpu-old.json"
     parts = re.findall(
         r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page.read_text(), re.DOTALL
     )
-    assert [name for name, _ in parts] == [*TOGETHER]
+    assert [name for name, _ in parts] == [*PUBLISHED]
     for name, text in parts:
         path = next((tmp_path / "results").glob(f"{name}-*.json"))
         stamped = json.loads(path.read_text())
@@ -109,11 +109,11 @@ def test_exponents_of_scaling():
     ],
 )
 def test_what_cannot_run_is_one_line(argv, words, monkeypatch, capsys):
-    monkeypatch.setattr(results, "nvidia", lambda: {"driver_version": "1"})  # of a driver without JAX's plugin
+    monkeypatch.setattr(results, "gpu_fields", lambda: {"driver_version": "1"})  # of a driver without JAX's plugin
     assert words in refusal_of(argv, capsys, main)
 
 
 def test_the_page_has_a_place_for_every_table():
     page = results.PAGE.read_text(encoding="utf-8")
-    for name in TOGETHER:
+    for name in PUBLISHED:
         assert re.search(f"^<!-- begin {name} -->\n.+\n<!-- end {name} -->\n", page, re.DOTALL | re.MULTILINE)

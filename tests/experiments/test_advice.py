@@ -30,7 +30,7 @@ def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
 
 def shares(**more):
     """The shares over one trace on which the learner answers half, at twice alpha."""
-    return advice.share_table(advice.rights(tables(0.2, 0.5, **more)))
+    return advice.share_table(advice.way_table(tables(0.2, 0.5, **more)))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def shares(**more):
     [(0.11, 0.5, 1, 1.0), (0.1101, 0.5, 0, 0.0), (0.05, 0.25, 1, 0.5), (0.05, 0.9, 1, 1.0), (np.nan, 0.0, 1, 0.0)],
 )
 def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_nothing(fdr, answered, holds, safe):
-    rows = advice.rights(tables(fdr, answered)).set_index("learner")
+    rows = advice.way_table(tables(fdr, answered)).set_index("learner")
     assert rows.loc[advice.WARM, ["holds", "safe"]].tolist() == [holds, pytest.approx(safe)]
     assert rows.loc[advice.COLD, "fdr"] == 0.1
     assert rows.loc[advice.THRESHOLD, "safe"] == pytest.approx(0.4)
@@ -57,10 +57,10 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     with small_scale(300):
         found = Runner(Paper()).tables("advice")
     assert set(found.trials["source"]) == {
-        f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST)
+        f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST_HALF)
     }
-    assert len(advice.rights(found)) == 2 * 3 * 3
-    assert [claim.claim for claim in advice.advice.judge(found)] == [LEMMA]
+    assert len(advice.way_table(found)) == 2 * 3 * 3
+    assert [claim.sentence for claim in advice.advice.judge(found)] == [LEMMA]
     monkeypatch.setattr(advice, "MANY", 1)
     assert len(advice.advice.judge(found)) == 3
     assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"rights"}

@@ -27,19 +27,19 @@ from exaul.kernels.metrics import best_coverage, risk_coverage
 from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
 from experiments import run as running
 from experiments.__main__ import main
-from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Judged, Tables
+from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Tables, Verdict
 from experiments.experiment import mixed_coverage
 from experiments.impostors import IMPOSTORS
 from experiments.paper import HORIZON, Paper, has_default_records
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, has_failed, summary
-from experiments.run import Runner, find_experiment, read, run_experiments, save
+from experiments.run import Runner, find_experiment, read_tables, run_experiments, save_tables
 from experiments.simulations import change_in_segment, growth
 from tests.experiments.scale import small_scale
 from tests.processes import refusal_of
 
 NAMES = [name for name in EXPERIMENTS if name != "advice"]  # which is not about exaul: test_advice.py
-FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.BETTER)  # that some claims are about: each takes long to compile
+FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.ACI_RANK)  # that some claims are about: each takes long to compile
 
 
 def files(folder):
@@ -87,7 +87,7 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert {row["holds"] for row in claims} == {"true", "false"}
     for row in claims:
         relation, limit = row["expected"].split()
-        holds = str(Judged("", float(row["measured"]), relation, float(limit)).holds).lower()
+        holds = str(Verdict("", float(row["measured"]), relation, float(limit)).holds).lower()
         assert row["holds"] == holds
     page = (report / "index.html").read_text()
     assert page.count("data:image/png;base64,") == len(list(report.rglob("*.png")))
@@ -169,8 +169,8 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path,
     )  # longer than of adaptive ones, which run with 10 arms alone
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     tables = Runner(Paper()).tables(name)
-    save(tables, tmp_path / name)
-    found = read(tmp_path / name)
+    save_tables(tables, tmp_path / name)
+    found = read_tables(tmp_path / name)
     for before, after in zip(tables[:5], found[:5], strict=True):
         if before is not None:
             pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
@@ -191,7 +191,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path,
     mine = worse.trials["learner"] == "exaul"
     worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
     worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
-    turned = {claim.claim: claim.holds for claim in experiment.judge(worse)}
+    turned = {claim.sentence: claim.holds for claim in experiment.judge(worse)}
     assert not turned[LEMMA]
     if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift", "beyond"):
         about = [claim for claim in turned if claim.startswith(("exaul: mean FDR", "exaul stays"))]
@@ -211,12 +211,12 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != 
 @pytest.mark.parametrize("name", ["single-shift", *SLOW])
 def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
     claims, broken = judged(name, Runner(Paper()))
-    own = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.claim) for claim in claims]
+    own = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.sentence) for claim in claims]
     held = broken[broken["holds"].to_numpy() & np.array(own)]
     fell = held.drop(columns=["claim", "holds"])
     assert set(IMPOSTORS) <= set(fell)
     assert fell.any(axis=0).all(), fell.any(axis=0)
-    assert fell.any(axis=1).all(), [claims[place].claim for place in held["claim"][~fell.any(axis=1)]]
+    assert fell.any(axis=1).all(), [claims[place].sentence for place in held["claim"][~fell.any(axis=1)]]
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == printed
     assert (again / "index.html").read_text() == page
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        run_experiments(Paper(out=str(elsewhere)), ["stochastic-hard"], pose=True, executor=executor)
+        run_experiments(Paper(out=str(elsewhere)), ["stochastic-hard"], with_impostors=True, executor=executor)
     table = "stochastic-hard/impostors.csv"
     assert (elsewhere / table).read_text() == (out / table).read_text()
 
@@ -324,8 +324,8 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
 
     def holds(**columns):
         worse = tables.trials.copy()
-        worse.loc[worse["learner"] == beyond.BETTER, list(columns)] = list(columns.values())
-        return {claim.claim: claim.holds for claim in experiment.judge(tables._replace(trials=worse))}
+        worse.loc[worse["learner"] == beyond.ACI_RANK, list(columns)] = list(columns.values())
+        return {claim.sentence: claim.holds for claim in experiment.judge(tables._replace(trials=worse))}
 
     broken = "trials whose R_T is above the learner's pathwise bound"
     assert holds()[broken]
@@ -346,7 +346,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch
     assert set(tables.trials["learner"]) == {"exaul-known", "aci-rank"}
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}
-    assert {claim.claim.split(":")[0] for claim in find_experiment("beyond").judge(tables)} >= {"aci-rank"}
+    assert {claim.sentence.split(":")[0] for claim in find_experiment("beyond").judge(tables)} >= {"aci-rank"}
     assert "beyond: 2 traces of at least 2000 records, by score_a\n" in capsys.readouterr().err
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, except over traces"):
         run_experiments(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
@@ -397,8 +397,8 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
     usual, other = ({**asdict(one), "alphas": list(one.alphas)} for one in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
     assert has_default_records(usual)
     assert not has_default_records(other)
-    limit = Judged("limit", 1.0, relation, 1.0, kind=REGRESSION)
-    claims = {"some": [Judged("claim", 2.0, "<=", 1.0), Judged("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
+    limit = Verdict("limit", 1.0, relation, 1.0, kind=REGRESSION)
+    claims = {"some": [Verdict("claim", 2.0, "<=", 1.0), Verdict("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
     table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (usual, other))
     holds = int(limit.holds)
     assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
@@ -406,7 +406,7 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
     assert has_failed(table) is not limit.holds
     assert not has_failed(elsewhere)
     assert list(elsewhere["holds"]) == ["false", "false", "default records"]
-    lemma = {"some": [Judged(LEMMA, 1, "<=", 0, kind=CHECK)]}
+    lemma = {"some": [Verdict(LEMMA, 1, "<=", 0, kind=CHECK)]}
     assert has_failed(claims_table(lemma, {}, other))
 
 
@@ -437,7 +437,7 @@ def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():
     tables = Tables(result.trials, result.curves, result.trials)
     experiment = find_experiment("bounds")
     judged = zip(*(experiment.judge(tables, x) for x in (None, experiment.impostors[bounds.QUARTER])), strict=True)
-    about = [pair for pair in judged if "bound" in pair[0].claim and "1/2" not in pair[0].claim]
+    about = [pair for pair in judged if "bound" in pair[0].sentence and "1/2" not in pair[0].sentence]
     assert [(claim.holds, quartered.holds) for claim, quartered in about] == [(True, False)] * 3 * len(learners)
     nearest = bounds.tightest(bounds.audit(result.trials))
     assert (nearest["tightness"] > 0.25).all()

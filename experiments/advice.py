@@ -1,6 +1,5 @@
 """``advice``: how often ``aci-rank``, when a sweep advises it, holds alpha on records that it has not seen."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
 from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
-from experiments.experiment import Experiment, ExperimentPart, Figures
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts
 from experiments.paper import EasyAndHard, Paper
 
 MIN_RECORDS = 300  # records of a trace, at least
@@ -23,7 +22,7 @@ KINDS = {True: f"traces of at least {beyond.MIN_TRACE:,} records", False: "short
 COLD, WARM = "without a log", "from the first half"
 
 
-def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: EasyAndHard) -> Parts:
     traces = list(records) if paper.data is None else beyond.traces(paper.data, MIN_RECORDS)
     return [part for trace in traces for part in _trace_parts(paper, trace)]
 

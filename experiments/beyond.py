@@ -1,7 +1,7 @@
 """``beyond``: ``aci-rank`` beside the paper's learners and four rivals, in all kinds of environments."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
 from exaul.engine.results.advice import ACI_RANK
 from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measure, Measurement, Tables
-from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, environment_fields, load_environment
 from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import SHIFTS
 
@@ -63,7 +63,7 @@ def traces(folder: str, minimum: int = MIN_TRACE) -> list[Records]:
     return list(with_distinct_names([trace.records for trace in long_traces]))
 
 
-def parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
+def parts(paper: Paper, records: EasyAndHard) -> Parts:
     """Return the sweeps on the profiles or logs; or, for a folder, on all traces and pairs of them."""
     return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
 

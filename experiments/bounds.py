@@ -1,6 +1,5 @@
 """``bounds``: measured regret, Lemma 1 and FDR against their proved bounds."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,8 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
-from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables
-from experiments.experiment import Experiment, ExperimentPart, Figures, environment_fields, load_environment
+from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables, regret_over_ew
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, environment_fields, load_environment
 from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import LONG_HORIZON, long_run
 
@@ -48,7 +47,7 @@ RISK = "We have the following FDR risk bound with probability at least 1 - delta
 MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 
-def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: EasyAndHard) -> Parts:
     parts = []
     for name, index in ENVIRONMENTS.items():
         environment, alpha = load_environment(name), ALPHAS.get(name, paper.alphas[index])
@@ -172,12 +171,6 @@ def _exponent(column: str, cell: Cell) -> Measurement:
     return cell.rows("exponents")[column].max(), {"arms": arms, "why": why}
 
 
-def _ew_ratio(cell: Cell) -> Measurement:
-    """Return the regret of ``exaul`` over that of ``ew`` at the longest horizon."""
-    longest = cell.rows(horizon=cell.rows()["horizon"].max()).set_index("learner")
-    return longest["regret"]["exaul"] / longest["regret"]["ew"], {"T": f"{longest['horizon'].max():,}"}
-
-
 FALSIFIABLE = "in the {many} trials whose bound a run could exceed"
 BY_LEARNER = ("learner",)
 CLAIMS = {
@@ -197,7 +190,7 @@ CLAIMS = {
         partial(_exponent, "in_arms"), "<=", 0.5, BY_LEARNER, MEAN, table="audit"
     ),
     "mean regret of exaul, which sees only its own answers, over that of ew, T = {T}": Claim(
-        _ew_ratio, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": FIXED_ARMS}, table="audit"
+        regret_over_ew, "<=", 4.5, ("environment",), kind=REGRESSION, where={"arms": FIXED_ARMS}, table="audit"
     ),
     LEMMA: THEORY[LEMMA],
 }

@@ -27,7 +27,7 @@ class ExperimentPart(NamedTuple):
     records: tuple[Records, ...]
 
 
-Parts = Callable[[Paper, EasyAndHard], Sequence[ExperimentPart]]
+Parts = Sequence[ExperimentPart]
 Derive = Callable[[Tables], Mapping[str, Table]]
 Figures = Mapping[str, Figure]  # by name
 
@@ -41,7 +41,7 @@ class Experiment(NamedTuple):
     """
 
     description: str
-    parts: Parts
+    parts: Callable[[Paper, EasyAndHard], Parts]
     figures: Callable[[Tables], Figures]
     claims: Claims
     derive: Derive = lambda tables: {}
@@ -69,7 +69,7 @@ def count_segments(name: str) -> int:
     return getattr(load_environment(name), "segments", 1)
 
 
-def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advised: bool = False) -> Tables:
+def join_tables(parts: Parts, results: Sequence[Result], advised: bool = False) -> Tables:
     """Concatenate the tables of an experiment's parts."""
     asked = [result.asked for result in results if result.asked is not None]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # each source once

@@ -1,7 +1,6 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from exaul import Sweep
@@ -10,7 +9,7 @@ from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
-from experiments.experiment import Experiment, ExperimentPart, Figures
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts
 from experiments.paper import SHIFT, EasyAndHard, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "aci-rank")
@@ -38,7 +37,7 @@ BIAS_3, BIAS_THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
 MAX_EXCESS = 0.02  # regression limit of FDR - alpha, over all answers
 
 
-def _parts(paper: Paper, records: EasyAndHard) -> Sequence[ExperimentPart]:
+def _parts(paper: Paper, records: EasyAndHard) -> Parts:
     def part(feedback: dict[str, Any]) -> ExperimentPart:
         horizon = 300_000 if feedback == CASES[RARE] else 100_000
         names = RESERVE_LEARNERS if "reserve" in feedback else LEARNERS

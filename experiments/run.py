@@ -23,7 +23,7 @@ from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
 from experiments.claims import Tables, Verdict, judge
-from experiments.experiment import Experiment, ExperimentPart, join_tables
+from experiments.experiment import Experiment, ExperimentPart, Parts, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OVER_TRACES
 from experiments.report import claims_table, page
@@ -98,7 +98,7 @@ class Runner:
         broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
         return Table({"claim": list(range(len(held))), "holds": held} | broken)
 
-    def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
+    def _results(self, name: str, parts: Parts) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
         results: list[Result] = []
         with cancel_on_error(self.futures):

@@ -9,15 +9,16 @@ from exaul.commands.flags import Command
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, setting
 from exaul.engine.folder import write_table
 from exaul.engine.logs import files
-from exaul.llm.benchmarks import EVALS
-from exaul.llm.exports import TRACERS, join_notes
+from exaul.llm import benchmarks
+from exaul.llm.exports import join_notes, langfuse, mlflow, open_webui, phoenix
 from exaul.llm.tables import Columns, read_table
 
+EVALS = {"lm-eval": benchmarks.lm_eval, "inspect": benchmarks.inspect}  # of all files, --metric and --filter
+TRACERS = {"langfuse": langfuse, "phoenix": phoenix, "mlflow": mlflow, "open-webui": open_webui}  # of one file
 TABLE = "table"  # of no tool in particular
 TOOLS = *EVALS, *TRACERS, TABLE
-# the tools of each flag
-FLAGS = {"metric": (*EVALS,), "filter": ("lm-eval",), **{field.name: (TABLE,) for field in fields(Columns)}}
-FLAGS |= dict.fromkeys(("score_name", "thumb_name", "down"), (*TRACERS,))
+FLAG_TOOLS = {"metric": (*EVALS,), "filter": ("lm-eval",), **{field.name: (TABLE,) for field in fields(Columns)}}
+FLAG_TOOLS |= dict.fromkeys(("score_name", "thumb_name", "down"), (*TRACERS,))
 
 
 class Convert(Columns):
@@ -45,8 +46,8 @@ class Convert(Columns):
 def main(arguments: Mapping[str, Any]) -> int:
     """Write one row per answer: its scores and its error. If it has one score, also describe the log."""
     config = Convert(**arguments)
-    for name in FLAGS.keys() & arguments.keys():
-        check_holds(name, arguments[name], config.tool in FLAGS[name], f"absent with {config.tool}")
+    for name in FLAG_TOOLS.keys() & arguments.keys():
+        check_holds(name, arguments[name], config.tool in FLAG_TOOLS[name], f"absent with {config.tool}")
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     summary = list[str]()

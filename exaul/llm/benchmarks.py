@@ -116,9 +116,6 @@ def inspect(paths: Sequence[str], metric: str | None, filter: str | None) -> Log
     return _check_rows(paths, rows, " with a score")
 
 
-EVALS = {"lm-eval": lm_eval, "inspect": inspect}  # by tool
-
-
 def _check_rows(paths: Sequence[str], rows: LogRows, condition: str) -> LogRows:
     """Return the rows. Raise BadInput if there is none, or an id is not a text or repeats."""
     if not rows:

@@ -143,9 +143,6 @@ def open_webui(path: Path, score: str) -> Iterator[Note]:
             yield Note(row.where, key, key, score, value, time, model)
 
 
-TRACERS = {"langfuse": langfuse, "phoenix": phoenix, "mlflow": mlflow, "open-webui": open_webui}  # by tool
-
-
 def _score_field(row: Row, score: str, output: str, *fields: str) -> Any:
     """Return the value of a score: of the named fields, or the likelihood of the output."""
     return row.get(*fields) if score else _output_likelihood(row.get(output))

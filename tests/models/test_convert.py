@@ -307,24 +307,6 @@ CONVERTED = [  # tool; endings; rows, those of each file, or a text; flags; then
 ]
 
 
-EACH = [(ending, tool, *more) for tool, endings, *more in CONVERTED for ending in endings.split()]
-
-
-@pytest.mark.parametrize(
-    ("ending", "tool", "rows", "flags", "ids", "scores", "errors"),
-    EACH,
-    ids=[f"{x[1]} {x[0]} {x[3]}" for x in EACH],
-)
-def test_a_file_becomes_a_log(tmp_path, ending, tool, rows, flags, ids, scores, errors):
-    files = {f"{name}.{ending}": each for name, each in (rows if isinstance(rows, dict) else {"x": rows}).items()}
-    assert main(conversion(tmp_path, tool, files, flags)) == 0
-    log = pd.read_csv(tmp_path / "log.csv")
-    found = log.filter(regex="^score").iloc[:, 0].tolist()
-    assert found == pytest.approx(scores if isinstance(scores, list) else [scores] * len(errors))
-    assert log["error"].tolist() == errors
-    assert log["id"].tolist() == ids.split() if ids else "id" not in log
-
-
 EPOCHS_SCORED = {  # one row of all epochs; those that failed or have no score are left out
     "id": ["q1", "q2"],
     "score_logprob": [math.exp(-0.3), THIRD],
@@ -339,27 +321,37 @@ MIXED = '[{"c": 1, "id": "a\\ud800", "error": 2, "x": [], "p": 1}, {"c": ""}, {"
 KEPT = {"c": [1, 0], "id": [r"a\ud800", "'="], "p": [1, 2], "score": [1, 0], "error": [0, 1]}
 DROPPING = "--score c --equal c p --drop-missing"
 TIMES = ["2026-08-01T10:00:00.000+00:00"] * 2
-COLUMNS = [
-    ("langfuse", "s.csv", SCORES, NAMED, {"source": ["API"] * 2, "time": TIMES}),
-    ("langfuse", "s.jsonl", DATED, NAMED, NEW_YEAR),
-    ("langfuse", "s.jsonl", [DATED[0], DATED[1] | {"updated_at": 20260101}], NAMED, NEW_YEAR),
-    ("open-webui", "r.json", RATINGS, NAMED, {"source": ["a", "b", "b"]}),
-    ("inspect", "run.json", {"samples": EPOCHS}, "", EPOCHS_SCORED),
-    ("inspect", "run.json", TWO_SCORERS, "--metric other", {"error": [0.75]}),
-    ("table", "x.json", MIXED, DROPPING, KEPT),
+EACH = [  # ending, tool, rows, flags, and columns of the log; the first score has the name ""
+    ("csv", "langfuse", SCORES, NAMED, {"source": ["API"] * 2, "time": TIMES}),
+    ("jsonl", "langfuse", DATED, NAMED, NEW_YEAR),
+    ("jsonl", "langfuse", [DATED[0], DATED[1] | {"updated_at": 20260101}], NAMED, NEW_YEAR),
+    ("json", "open-webui", RATINGS, NAMED, {"source": ["a", "b", "b"]}),
+    ("json", "inspect", {"samples": EPOCHS}, "", EPOCHS_SCORED),
+    ("json", "inspect", TWO_SCORERS, "--metric other", {"error": [0.75]}),
+    ("json", "table", MIXED, DROPPING, KEPT),
 ]
+for tool, endings, rows, flags, ids, scores, errors in CONVERTED:
+    found = {"": scores if isinstance(scores, list) else [scores] * len(errors), "error": errors}
+    found |= {"id": ids.split()} if ids else {}
+    EACH += [(ending, tool, rows, flags, found) for ending in endings.split()]
 
 
 @pytest.mark.usefixtures("inspect_ai")
-@pytest.mark.parametrize(("tool", "name", "rows", "flags", "columns"), COLUMNS)
-def test_other_columns(tmp_path, tool, name, rows, flags, columns):
-    assert main(conversion(tmp_path, tool, {name: rows}, flags)) == 0
+@pytest.mark.parametrize(
+    ("ending", "tool", "rows", "flags", "columns"), EACH, ids=[" ".join((*x[:2], x[3])) for x in EACH]
+)
+def test_a_file_becomes_a_log(tmp_path, ending, tool, rows, flags, columns):
+    by_name = rows if isinstance(rows, dict) and tool != "inspect" else {"x": rows}
+    files = {f"{name}.{ending}": each for name, each in by_name.items()}
+    assert main(conversion(tmp_path, tool, files, flags)) == 0
     log = pd.read_csv(tmp_path / "log.csv")
     if tool == "langfuse":
         assert list(log) == ["id", "time", "score", "error", "source"]
-    assert tool != "table" or list(log) == list(columns)
-    for each, cells in columns.items():
-        assert log[each].tolist() == pytest.approx(cells)
+    assert columns is not KEPT or list(log) == list(columns)
+    assert tool != "table" or ("id" in log) == ("id" in columns)
+    log[""] = log.filter(regex="^score").iloc[:, 0]
+    for name, cells in columns.items():
+        assert log[name].tolist() == pytest.approx(cells)
 
 
 TOLD = [  # what is printed of which files

@@ -221,7 +221,7 @@ def test_the_users_shift(stub, dialogue):
     assert all(any(text in prompt for text in TEXTS) for prompt in judged)
     answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
     assert answering
-    assert all(len(messages) == 1 for messages in answering)
+    assert all(len(messages) == 1 and "Text:" not in messages[0]["content"] for messages in answering)
 
 
 def test_a_text_that_is_refused_is_left_out(stub, dialogue):

@@ -5,6 +5,7 @@ import json
 import math
 import random
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -82,16 +83,12 @@ TOP = completion("yes", top=[{"token": "Yes", "logprob": -0.1}])
 
 
 @pytest.mark.parametrize(
-    "logprob", [0.5, math.inf, -math.inf, math.nan, True, False, None, "-0.1", HUGE, -1e300], ids=name_of
+    "logprob", [1e-7, 0.5, math.inf, -math.inf, math.nan, True, False, None, "-0.1", HUGE, -1e300], ids=name_of
 )
-def test_what_is_no_log_probability_gives_no_score(logprob):
-    found = read(edited(completion("in Paris"), (*TOKEN, "logprob"), logprob))
-    assert (found.text, found.logprobs) == ("in Paris", [])
-    assert math.isnan(likelihood(found.logprobs))
-
-
-def test_rounding_above_one_is_one():
-    assert likelihood(read(completion("in Paris", [1e-7, 0.0])).logprobs) == 1
+def test_what_is_no_log_probability_gives_no_score_and_rounding_above_one_is_one(logprob):
+    found = read(completion("in Paris", [logprob, 0.0]))
+    assert (found.text, found.logprobs) == ("in Paris", [1e-7, 0.0] if logprob == 1e-7 else [])
+    np.testing.assert_equal(likelihood(found.logprobs), 1.0 if logprob == 1e-7 else math.nan)
 
 
 UNREADABLE = [

@@ -50,7 +50,7 @@ class RefitState(NamedTuple):
     arm: Any  # [] int32
     cuts: Any  # [2000] int32, 0 if empty
     errors: Any  # [2000] float64
-    label_count: Any  # [] int64, number of labels so far
+    total: Any  # [] int64, number of labels so far
 
 
 @jax.tree_util.register_static
@@ -66,15 +66,15 @@ class Refit(OneThreshold):
     def reweigh(self, state: RefitState, params: RuleParams) -> RefitState:
         """Return the state with the threshold of the next block."""
         fitted = lowest(state.cuts, state.errors, params.alpha, self.arms)
-        return state._replace(arm=jnp.where(state.label_count == 0, 0, fitted))
+        return state._replace(arm=jnp.where(state.total == 0, 0, fitted))
 
     def learn(self, state: RefitState, params: RuleParams, cut: Any, decision: Decision, error: Any) -> RefitState:
         """Return the state with the label of an answer."""
         # LABELS is out of range: dropped
-        index = jnp.where(decision.answer, state.label_count % LABELS, LABELS)
+        index = jnp.where(decision.answer, state.total % LABELS, LABELS)
         cuts = state.cuts.at[index].set(cut, mode="drop")
         errors = state.errors.at[index].set(error, mode="drop")
-        return RefitState(state.arm, cuts, errors, state.label_count + decision.answer)
+        return RefitState(state.arm, cuts, errors, jnp.where(decision.answer, state.total + 1, state.total))
 
 
 refit = Learner(feedback="bandit", rule=Own(Refit))

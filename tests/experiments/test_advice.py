@@ -61,6 +61,6 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     }
     assert len(advice.way_table(found)) == 2 * 3 * 3
     assert [claim.sentence for claim in advice.advice.judge(found)] == [LEMMA]
-    monkeypatch.setattr(advice, "MANY", 1)
+    monkeypatch.setattr(advice, "MIN_CELLS", 1)
     assert len(advice.advice.judge(found)) == 3
     assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"rights"}

@@ -415,7 +415,7 @@ def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_h
 ):
     (sentence, claim), *_ = claims.ABSTAINS_AS_EW.items()
     monkeypatch.setitem(simulations.BOTH_CLAIMS, sentence, claim._replace(limit=-1.0))
-    monkeypatch.setattr("experiments.__main__.OF_THE_PAPER", ("stochastic-easy",))
+    monkeypatch.setattr("experiments.__main__.PAPER_EXPERIMENTS", ("stochastic-easy",))
     assert main(["paper", "--redraw", str(report), "--out", str(tmp_path / "again")]) == 1
     printed, err = capsys.readouterr()
     assert "0 of 1 regression limits hold" in err

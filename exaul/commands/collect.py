@@ -36,20 +36,20 @@ def _run(job: CollectJob, summary: Callable[[CollectJob, Sequence[Answer]], list
     job.run()
     complete = [answer for _, answer in job.answered if job.is_complete(answer)]
     print("\n".join(summary(job, complete)))
-    return INCOMPLETE_STATUS if 1 - len(complete) / len(job.rows) > ALLOWED_SHARE else 0
+    return INCOMPLETE_STATUS if 1 - len(complete) / len(job.results) > ALLOWED_SHARE else 0
 
 
 def scores_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:
     """Return the lines of a summary: the number of rows with all scores, and what is missing."""
     log = Path(job.config.out) / LOG_FILE
-    return [f"{len(complete):,} of {len(job.rows):,} rows have all scores: {log}", *describe_usage(job.manifest)]
+    return [f"{len(complete):,} of {len(job.results):,} rows have all scores: {log}", *describe_usage(job.manifest)]
 
 
 def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]:
     """Return the lines of a summary: numbers of answers and calls, what is missing, and what to run next."""
     config, answered = job.config, job.answered
     lines = [
-        f"{len(answered):,} of {len(job.rows):,} questions answered, "
+        f"{len(answered):,} of {len(job.results):,} questions answered, "
         f"{len(complete):,} with all scores and an error",
         *describe_usage(job.manifest),
     ]
@@ -76,7 +76,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
                 "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
                 "be computed after top-p or top-k truncation"
             )
-    if config.budget is not None and None in job.rows:
+    if config.budget is not None and None in job.results:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     if len(complete) < ENOUGH_ROWS:
         lines.append(f"fewer than {ENOUGH_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")

@@ -20,7 +20,7 @@ from exaul.llm.calls import BudgetReached, CallFailed
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS_FILE, LOG_FILE, manifest_of, open_folder
-from exaul.llm.questions import Question, chosen_column, questions
+from exaul.llm.questions import Question, chosen_column, read_questions
 from exaul.llm.replies import Reply
 from exaul.llm.scores import column_of, gather
 from exaul.llm.tables import read_file, writable
@@ -74,13 +74,13 @@ class CollectJob:
     config: EndpointFlags
     questions: list[Question]
     manifest: dict[str, Any]  # complete after ``run``
-    rows: list[Answer | str | None]  # by question, after ``run``; a text: why a call failed; None: not asked
+    results: list[Answer | str | None]  # by question, after ``run``; a text: why a call failed; None: not asked
 
     def __init__(self, config: Collect) -> None:
         """Read the questions; raise BadInput if they or a prompt are unusable."""
         self.config, self._writes_texts = config, not config.no_texts
         columns = config.question_column, config.answer_column
-        self.questions, sources = questions(config.questions, *columns, config.limit)
+        self.questions, sources = read_questions(config.questions, *columns, config.limit)
         self.manifest = manifest_of("collect", config, questions=sources)
 
     def run(self) -> None:
@@ -89,13 +89,13 @@ class CollectJob:
         Raises:
             BadInput: the folder is unusable, or a model cannot be asked.
         """
-        self.rows = [None] * len(self.questions)
+        self.results = [None] * len(self.questions)
         with open_folder(self.config.out, self.manifest, self.changeable) as folder:
             asker = Asker(self.config, folder / CALLS_FILE)
             try:
                 run_to_end(self._ask_all(asker))
             except BaseException:
-                if any(row is not None for row in self.rows):
+                if any(result is not None for result in self.results):
                     self._write(folder, asker)
                 raise
             self._write(folder, asker)
@@ -103,39 +103,39 @@ class CollectJob:
     @property
     def answered(self) -> list[tuple[Question, Answer]]:
         """The questions with an answer."""
-        pairs = zip(self.questions, self.rows, strict=True)
-        return [(question, row) for question, row in pairs if isinstance(row, Answer)]
+        pairs = zip(self.questions, self.results, strict=True)
+        return [(question, result) for question, result in pairs if isinstance(result, Answer)]
 
     def is_complete(self, answer: Answer) -> bool:
         """Return whether an answer has all scores and, if it is judged, an error."""
         return not any(map(math.isnan, (*answer.scores.values(), answer.error if self.is_judged else 0.0)))
 
     async def _ask_all(self, asker: Asker) -> None:
-        numbers = iter(range(len(self.rows)))
+        numbers = iter(range(len(self.results)))
 
         async def work() -> None:
             for n in numbers:
                 # A spent budget ends no loop: other rows may have been paid for, and must be written.
                 with suppress(BudgetReached):
                     try:
-                        self.rows[n] = await self._ask(asker, n)
+                        self.results[n] = await self._ask(asker, n)
                     except CallFailed as error:
-                        self.rows[n] = str(error)
+                        self.results[n] = str(error)
                 spent = asker.calls.spent
                 bar.update(1, **({"spent": f"${spent:.2f}"} if spent > 0 else {}))  # NaN: unknown
 
-        with Progress(self.config.progress, len(self.rows), self.noun) as bar:
+        with Progress(self.config.progress, len(self.results), self.noun) as bar:
             async with asker:
                 with suppress(BudgetReached):
                     await asker.probe()
-                await gather(*(work() for _ in range(min(self.config.concurrent, len(self.rows)))))
+                await gather(*(work() for _ in range(min(self.config.concurrent, len(self.results)))))
 
     async def _ask(self, asker: Asker, number: int) -> Answer:
         return await asker.answer(self.questions[number])
 
     def _write(self, folder: Path, asker: Asker) -> None:
-        counts = Counter(row for row in self.rows if isinstance(row, str))
-        counts["not asked"] = self.rows.count(None)
+        counts = Counter(result for result in self.results if isinstance(result, str))
+        counts["not asked"] = self.results.count(None)
         for _, answer in self.answered:
             counts["answers cut at max_tokens"] += answer.reply.finish == "length"
             counts["refusals"] += answer.reply.finish == "refusal"
@@ -191,7 +191,7 @@ class ScoreRowsJob(CollectJob):
         return await asker.scored(request, Reply(self._answers[number]))
 
     def _save(self, folder: Path) -> None:
-        scores = [row.scores if isinstance(row, Answer) else {} for row in self.rows]
+        scores = [row.scores if isinstance(row, Answer) else {} for row in self.results]
         added = {column_of(name): [row.get(name, math.nan) for row in scores] for name in self.config.score}
         table = files.Table(self._columns | added)
         write_table(folder / LOG_FILE, table)

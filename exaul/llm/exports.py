@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
 from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.replies import likelihood, reply_of
-from exaul.llm.tables import EARLIEST, LogRows, Row, comparable, read_rows, require_fields, unpack
+from exaul.llm.tables import EARLIEST, LogRows, Row, comparison_key, read_rows, require_fields, unpack
 
 THUMBS = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # no name of a score: it is computed from the logprobs in an answer's output
@@ -261,7 +261,7 @@ def _thumb_of(note: Note) -> str:
 
 
 def _thumb_key(value: Any) -> str:
-    return comparable(value).replace("_", "-").replace(" ", "-")
+    return comparison_key(value).replace("_", "-").replace(" ", "-")
 
 
 def _wrong_thumbs(values: Set[str], down: Sequence[str]) -> set[str]:

@@ -35,7 +35,7 @@ from exaul.llm.calls import BudgetReached, CallFailed, CallRefused
 from exaul.llm.endpoint import run_to_end
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.folder import CALLS_FILE, LOG_FILE, manifest_of, open_folder
-from exaul.llm.questions import Question, contexts, questions
+from exaul.llm.questions import Question, read_contexts, read_questions
 
 IDK = "I don't know."
 ASKING_SIDES = "user", "adversary"
@@ -140,9 +140,9 @@ class LiveJob:
         self.config, self.rounds, self._learner = config, [], DialogueLearner(config)
         self._texts, self._pool = list[str](), list[Question]()
         if config.kind == "user":
-            self._texts, sources = contexts(config.contexts, config.question_column)
+            self._texts, sources = read_contexts(config.contexts, config.question_column)
         else:
-            self._pool, sources = questions(config.questions, config.question_column, config.answer_column)
+            self._pool, sources = read_questions(config.questions, config.question_column, config.answer_column)
             if len(self._pool) < config.horizon:
                 supply = f"there are {len(self._pool)} questions, each asked once"
                 raise BadInput(f"horizon: {config.horizon} found; {supply}")

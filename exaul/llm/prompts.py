@@ -24,7 +24,7 @@ SHORT_ANSWERS = files(__package__) / "roles" / "short.txt"  # with examples, for
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
+def read_prompts(paths: Mapping[str, Path]) -> dict[str, str]:
     """Return the prompts by role; ``paths`` has the user's files for some roles.
 
     Raises:
@@ -47,6 +47,6 @@ def prompts(paths: Mapping[str, Path]) -> dict[str, str]:
     return texts
 
 
-def filled(prompt: str, **values: object) -> str:
+def fill(prompt: str, **values: object) -> str:
     """Insert values into a prompt. Other braces, and braces within values, stay unchanged."""
     return PLACEHOLDER.sub(lambda match: str(values.get(match[1], match[0])), prompt).strip()

@@ -32,10 +32,10 @@ class Question(NamedTuple):
     context: str  # text that the model reads first; often empty
 
 
-def questions(
-    names: Sequence[str], column: str | None, answers: str | None, limit: int | None = None
+def read_questions(
+    names: Sequence[str], question_column: str | None, answer_column: str | None, limit: int | None = None
 ) -> tuple[list[Question], Sources]:
-    """Return the questions of some sources in order; and name, digest and number of rows of each source.
+    """Read the questions of some sources in order; and name, digest and number of rows of each source.
 
     A source is a file of JSON lines, CSV or Parquet, ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``. The columns of
     questions and right answers are by default one of QUESTION and of ANSWERS. ``limit`` is the maximum per source.
@@ -45,8 +45,8 @@ def questions(
     """
     by_id, sources = dict[str, Question](), Sources()
     for label, columns, rows, sha256 in _read_sources(names):
-        question_field = chosen_column(label, columns, column, QUESTION, "--question-column")
-        answer_field = chosen_column(label, columns, answers, ANSWERS, "--answer-column")
+        question_field = chosen_column(label, columns, question_column, QUESTION, "--question-column")
+        answer_field = chosen_column(label, columns, answer_column, ANSWERS, "--answer-column")
         offset = len(by_id)
         for number, row in rows:
             if limit is not None and len(by_id) - offset >= limit:
@@ -71,8 +71,8 @@ def _read_sources(names: Sequence[str]) -> Iterator[tuple[str, list[str], Iterab
         yield label, *(_read_hub(name) if name.startswith(HUB) else (*read_file(path), file_hash(path)))
 
 
-def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
-    """Return the distinct texts of some sources in order, and the sources, as ``questions`` does.
+def read_contexts(names: Sequence[str], column: str | None) -> tuple[list[str], Sources]:
+    """Read the distinct texts of some sources in order, and the sources, as ``read_questions`` does.
 
     Raises:
         BadInput: a source is unreadable, lacks the column or has no text.

@@ -23,7 +23,7 @@ from exaul.engine.checks import BadInput, quote
 from exaul.engine.registry import resolve
 from exaul.llm.calls import CallRefused
 from exaul.llm.endpoint import as_address
-from exaul.llm.prompts import filled
+from exaul.llm.prompts import fill
 from exaul.llm.replies import Reply, content_text, likelihood, matches
 
 SAMPLE_TEMPERATURE = 1.0  # of samples, unless ``ask`` sets another
@@ -136,7 +136,7 @@ async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: 
     """
     texts = await _sample_texts(request, ask, samples)
     question = _quoted(content_text(request["messages"][-1].get("content")))
-    prompt = partial(filled, ENTAIL, question=question, answer=_quoted(reply.text))
+    prompt = partial(fill, ENTAIL, question=question, answer=_quoted(reply.text))
     requests = (_body(model, request, prompt(sample=_quoted(text))) for text in texts)
     verdicts = await gather(*(verdict_of(ask, body) for body in requests))
     return math.fsum(value for value, _ in verdicts) / samples
@@ -167,7 +167,7 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
     Raises:
         BadInput: the name is unknown, or the function cannot be imported or is not asynchronous.
     """
-    known = {
+    scorers = {
         "logprob": Scorer(logprob, LOGPROBS),
         "p-true": Scorer(partial(p_true, model=model), {}, 0, 1),
         "verbal": Scorer(partial(verbal, model=model), {}, 0, 1),
@@ -175,13 +175,13 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
         "exact": Scorer(partial(exact, samples=samples), {}, samples),
         "entail": Scorer(partial(entail, model=model, samples=samples), {}, samples, samples),
     }
-    if name in known:
-        return known[name]
+    if name in scorers:
+        return scorers[name]
     if "://" in name:
         return Scorer(partial(webhook, url=as_address("score", name)), {})
     if ":" not in name:
         raise BadInput(
-            f"score: {quote(name)} is unknown; it must be {', '.join(known)}, module:function or https://…"
+            f"score: {quote(name)} is unknown; it must be {', '.join(scorers)}, module:function or https://…"
         )
     function = resolve("score", name, {}, (FunctionType,))
     if not inspect.iscoroutinefunction(function):
@@ -251,7 +251,7 @@ async def gather(*calls: Awaitable[Any]) -> list[Any]:
 
 def _prompt(prompt: str, request: Body, reply: Reply, **values: str) -> str:
     conversation = [{"role": x["role"], "text": content_text(x.get("content"))} for x in request["messages"]]
-    return filled(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
+    return fill(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
 
 
 def _quoted(value: Any) -> str:

@@ -143,7 +143,7 @@ def table_hint(path: Path) -> str:
     return ""
 
 
-def comparable(value: Any) -> str:
+def comparison_key(value: Any) -> str:
     """Return a value as a text that is equal for equal values: " A" and "a" are "a"; 1, 1.0 and "1" are "1"."""
     text = str(value).strip().casefold()
     try:
@@ -228,8 +228,8 @@ def _score(row: Row, name: str, columns: Columns) -> float:
 def _error(row: Row, names: Sequence[str], columns: Columns) -> float:
     label, *other_labels = map(row.get, names)
     if other_labels:
-        return float(comparable(label) != comparable(other_labels[0]))
-    right = RIGHT_LABELS.get(comparable(label))
+        return float(comparison_key(label) != comparison_key(other_labels[0]))
+    right = RIGHT_LABELS.get(comparison_key(label))
     if right is None:
         right = parse_label(label) if columns.correct else 1 - parse_label(label)
     if math.isnan(right):

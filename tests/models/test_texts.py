@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from exaul import BadInput
-from exaul.llm.prompts import ROLES, filled, prompts
-from exaul.llm.questions import contexts, questions
+from exaul.llm.prompts import ROLES, fill, read_prompts
+from exaul.llm.questions import read_contexts, read_questions
 from exaul.llm.replies import contains, matches, normalised
 from tests.models.stub import write_rows
 
@@ -40,17 +40,17 @@ def test_a_negation_is_no_match():
 
 
 def test_a_prompt_is_filled_once():
-    assert filled("{a} {b} {x: 1}", a="{b}", b=2) == "{b} 2 {x: 1}"
+    assert fill("{a} {b} {x: 1}", a="{b}", b=2) == "{b} 2 {x: 1}"
 
 
 def test_every_prompt_names_what_it_is_filled_with():
-    for role, text in prompts({}).items():
+    for role, text in read_prompts({}).items():
         assert [name for name in ROLES[role] if f"{{{name}}}" not in text] == []
 
 
 def test_the_adversary_gets_the_prompt_of_the_paper():
     """Word for word, from its appendix."""
-    found = prompts({})
+    found = read_prompts({})
     assert found["adversary"].startswith(
         "You are an adversary engaged in a game with a learner model. "
         "Your goal is to expose the learner's weaknesses.\n"
@@ -67,20 +67,20 @@ def test_a_user_prompt_replaces_the_default(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("Is it right? {question}")
     with pytest.raises(BadInput, match=r"mine\.txt: no \{answer\}; the prompt of judge needs it"):
-        prompts({"judge": path})
+        read_prompts({"judge": path})
     path.write_text("Is {answer} right? {{}} {question}")
-    assert prompts({"judge": path})["judge"] == path.read_text()
+    assert read_prompts({"judge": path})["judge"] == path.read_text()
     path.write_text("Is {anwser} right?")
     with pytest.raises(BadInput, match=r"mine\.txt: \{anwser\} found; the prompt of judge can be filled with"):
-        prompts({"judge": path})
+        read_prompts({"judge": path})
     for role, name in (("user", "context"), ("answer", "question"), ("adversary", "history")):
         path.write_text("Well?")
         with pytest.raises(BadInput, match=rf"mine\.txt: no \{{{name}\}}; the prompt of {role} needs it"):
-            prompts({role: path})
+            read_prompts({role: path})
     with pytest.raises(BadInput, match="prompt: 'jugde' is unknown; one of"):
-        prompts({"jugde": path})
+        read_prompts({"jugde": path})
     with pytest.raises(BadInput, match=r"none\.txt: unreadable"):
-        prompts({"judge": tmp_path / "none.txt"})
+        read_prompts({"judge": tmp_path / "none.txt"})
 
 
 FORMS = [
@@ -103,7 +103,7 @@ FORMS = [
 def test_answers_in_the_forms_in_which_people_have_them(cell, expected, tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text(json.dumps({"question": " Capital? ", "group": "geo"} | cell))
-    ((one,), (source,)) = questions([str(path)], None, None)
+    ((one,), (source,)) = read_questions([str(path)], None, None)
     assert one == ("q.jsonl-1", "Capital?", expected, "geo", "")
     assert (source["name"], source["rows"]) == ("q.jsonl", 1)
 
@@ -113,7 +113,7 @@ def test_csv_and_parquet_and_several_files(tmp_path):
     table.to_csv(tmp_path / "q.csv", index=False)
     lists = table.assign(id=["c", "d"], answer=[["one", "1"], ["two"]])
     lists.to_parquet(tmp_path / "q.parquet")
-    found, sources = questions([str(tmp_path / "q.csv"), str(tmp_path / "q.parquet")], None, None, limit=1)
+    found, sources = read_questions([str(tmp_path / "q.csv"), str(tmp_path / "q.parquet")], None, None, limit=1)
     assert [(one.id, one.answers) for one in found] == [("a", ("one",)), ("c", ("one", "1"))]
     assert [source["rows"] for source in sources] == [1, 1]
 
@@ -122,7 +122,7 @@ def test_two_files_of_one_name(tmp_path):
     for name in ("a/q (3)", "a/q", "b/q"):  # the first has the name of a third
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("question,answer\nx,y\n")
-    found, sources = questions([str(tmp_path / name) for name in ("a/q (3)", "a/q", "b/q")], None, None)
+    found, sources = read_questions([str(tmp_path / name) for name in ("a/q (3)", "a/q", "b/q")], None, None)
     assert [one.id for one in found] == ["q (3)-1", "q-1", "q (2)-1"]
     assert [source["name"] for source in sources] == ["q (3)", "q", "q (2)"]
 
@@ -146,25 +146,25 @@ def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text(content)
     with pytest.raises(BadInput, match=sentence) as caught:
-        questions([str(path)], None, None)
+        read_questions([str(path)], None, None)
     assert "\n" not in str(caught.value)
 
 
 def test_names_of_datasets():
     """Without the package or a network, one sentence; for an unknown name, it lists the known ones."""
     with pytest.raises(BadInput, match=r"hf:triviaqa: .*pass the questions as a file"):
-        questions(["hf:triviaqa"], None, None)
+        read_questions(["hf:triviaqa"], None, None)
     with pytest.raises(
         BadInput, match="hf:nothing: unknown; it must be hf:OWNER/NAME:CONFIG:SPLIT, or one of hf:tri"
     ):
-        questions(["hf:nothing"], None, None)
+        read_questions(["hf:nothing"], None, None)
 
 
 def test_texts_are_read_once(tmp_path):
     rows = [{"context": text, "question": "x"} for text in ("a", "b", "a", " ")]
     path = write_rows(tmp_path / "squad.jsonl", rows)
-    found, _ = contexts([str(path)], None)
+    found, _ = read_contexts([str(path)], None)
     assert found == ["a", "b"]
     path.write_text(r'{"context": "a\ud800"}')
     with pytest.raises(BadInput, match=r"squad\.jsonl, row 1: .* it must be UTF-8"):
-        contexts([str(path)], None)
+        read_contexts([str(path)], None)

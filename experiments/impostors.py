@@ -27,13 +27,13 @@ IMPOSTORS = {  # by name in the report
 }
 
 
-def impostor_sweep(learner: str, true: Result) -> Sweep:
+def impostor_sweep(learner: str, true_result: Result) -> Sweep:
     """Return the sweep with an impostor instead of ``exaul``; the coin answers as often as ``exaul`` did."""
-    fields: dict[str, Any] = {"learners": (learner,), "trials": min(true.sweep.trials, TRIALS)}
+    fields: dict[str, Any] = {"learners": (learner,), "trials": min(true_result.sweep.trials, TRIALS)}
     if learner == COIN:
-        rows = _exaul(true)
+        rows = _exaul(true_result)
         fields["eta"] = max(float(rows["answered"].sum() / rows["horizon"].sum()), 1e-9)
-    return replace(true.sweep, **fields)
+    return replace(true_result.sweep, **fields)
 
 
 def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
@@ -52,8 +52,8 @@ def _exaul(result: Result) -> Table:
     return result.trials[result.trials["learner"] == "exaul"]
 
 
-def _bounded(trials: Table, true: Table) -> Table:
-    row = true[true["answered"] > 0].iloc[0]
+def _bounded(trials: Table, exaul_rows: Table) -> Table:
+    row = exaul_rows[exaul_rows["answered"] > 0].iloc[0]
     risk = (row["fdr_bound"] - row["alpha"]) * row["answered"]
     # Lemma 1, solved for the bound of the regret against the arm that always abstains
     abstaining = (row["lambda"] * risk - row["answered"]) / (1 + row["lambda"])

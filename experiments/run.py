@@ -50,13 +50,13 @@ class Runner:
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
-        self.calls: dict[Any, Callable[[], Result]] = {}
+        self.getters: dict[Any, Callable[[], Result]] = {}
         self.futures: list[Future[Result]] = []
         self.worker_state: dict[str, Any] = {}  # versions and device, which must be equal in all results
         self.sources: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
         for name in names:
-            list(map(self._ask, self.parts(name)))
+            list(map(self._getter, self.parts(name)))
 
     def run_manifest(self) -> dict[str, Any]:
         """Return all that is needed to run this again, and the seconds of each experiment."""
@@ -82,8 +82,8 @@ class Runner:
         """Return one row per claim: index, whether it holds for ``exaul``, and whether each impostor breaks it."""
         experiment = find_experiment(name)
         parts = [part for part in self.parts(name) if "exaul" in (part.sweep.learners or ("exaul",))]
-        true = self._results(name, parts)
-        pairs = list(zip(true, parts, strict=True))
+        true_results = self._results(name, parts)
+        pairs = list(zip(true_results, parts, strict=True))
         posed = {
             impostor: [part._replace(sweep=impostors.impostor_sweep(learner, result)) for result, part in pairs]
             for impostor, learner in impostors.IMPOSTORS.items()
@@ -91,7 +91,7 @@ class Runner:
         self._results(f"{name}, impostors", [part for impostor_parts in posed.values() for part in impostor_parts])
         judged = {}
         for impostor, impostor_parts in posed.items():
-            results = list(zip(true, self._results(impostor, impostor_parts), strict=True))
+            results = list(zip(true_results, self._results(impostor, impostor_parts), strict=True))
             judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
         held = [claim.holds for claim in experiment.judge(tables)]
@@ -102,7 +102,7 @@ class Runner:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
         results: list[Result] = []
         with cancel_on_error(self.futures):
-            calls = [self._ask(part) for part in parts]
+            calls = [self._getter(part) for part in parts]
             for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
                 results.append(call())
                 worker = {key: results[-1].manifest[key] for key in ("versions", "device")}
@@ -111,17 +111,17 @@ class Runner:
                     raise Mismatch(f"{name}: workers differ: {worker} and {self.worker_state}")
         return results
 
-    def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
+    def _getter(self, part: ExperimentPart) -> Callable[[], Result]:
         """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
         key = part.sweep, tuple(source.content() for source in part.records)
-        if key not in self.calls:
+        if key not in self.getters:
             if self.executor is None:
-                self.calls[key] = cache(partial(run_sweep, *part))
+                self.getters[key] = cache(partial(run_sweep, *part))
             else:
                 label = f"{part.sweep.environment} on {', '.join(source.name for source in part.records)}"
                 self.futures.append(self.executor.submit(run_sweep, *part))
-                self.calls[key] = partial(result_of, self.futures[-1], label)
-        return self.calls[key]
+                self.getters[key] = partial(result_of, self.futures[-1], label)
+        return self.getters[key]
 
 
 def run_sweep(sweep: Sweep, records: Sequence[Records]) -> Result:
@@ -199,13 +199,13 @@ def run_experiments(
         BatchFailed: a worker failed.
     """
     check_fields_used(paper, names)
-    source = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
+    runner = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
     claims: dict[str, list[Verdict]] = {}
     derived: dict[str, Mapping[str, Table]] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
         for name in names:
-            experiment, tables = find_experiment(name), source.tables(name)
+            experiment, tables = find_experiment(name), runner.tables(name)
             if folder is not None:
                 # Claims and figures use the tables as read back, so that --redraw gives the same report.
                 save_tables(tables, folder / name)
@@ -213,11 +213,11 @@ def run_experiments(
             tables = tables._replace(derived=experiment.derive(tables))
             claims[name], derived[name] = judge(experiment.claims, tables), tables.derived
             if with_impostors:
-                broken[name] = source.broken_claims(name, tables)
+                broken[name] = runner.broken_claims(name, tables)
             if folder is not None:
                 written = {**derived[name], **({"impostors": broken[name]} if with_impostors else {})}
                 folders.write_files(folder / name, written, experiment.figures(tables))
-        manifest = source.run_manifest()
+        manifest = runner.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
             save_json(manifest, folder / "manifest.json")

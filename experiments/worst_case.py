@@ -104,14 +104,14 @@ def simulate_parameters(
         checkpoints=np.array([source.horizon]),
         tunable_values=np.repeat(tunables, len(trials), axis=0),
     )
-    (rollout,) = simulate_learners(source, [searched], pool, lambda rounds: None).values()
-    assert rollout.asked is not None
-    answered, wrong, alpha = rollout.answered[-1], rollout.wrong[-1], source.sweep.alphas[0]
+    (learner_run,) = simulate_learners(source, [searched], pool, lambda rounds: None).values()
+    assert learner_run.asked is not None
+    answered, wrong, alpha = learner_run.answered[-1], learner_run.wrong[-1], source.sweep.alphas[0]
     if config.objective == "risk":
         value = metrics.fdr_risk(answered, wrong, alpha)
     else:
         costs = source.answer_cost[0], source.abstain_cost[0]
-        value = metrics.loss(answered, wrong, source.horizon, *costs) - rollout.asked.counter.best()[0][-1]
+        value = metrics.loss(answered, wrong, source.horizon, *costs) - learner_run.asked.counter.best()[0][-1]
     return value.reshape(candidates, -1).mean(axis=1)
 
 

@@ -275,6 +275,15 @@ def test_the_change_after_a_shift_can_be_negative():
     assert change_in_segment(curve(5, t / 1000), 1) == pytest.approx(0.9)
 
 
+def test_the_regret_over_that_of_ew_is_of_the_longest_horizon():
+    regrets = {("exaul", 10): 9.0, ("exaul", 20): 6.0, ("ew", 10): 1.0, ("ew", 20): 4.0}
+    trials = pd.DataFrame(
+        [(*case, value) for case, value in regrets.items()], columns=["learner", "horizon", "regret"]
+    )
+    cell = claims.Cell(Tables(trials, trials, trials), "trials", {})
+    assert claims.regret_over_ew(cell) == (1.5, {"exaul": "6", "ew": "4", "T": "20"})
+
+
 def write_log(path):
     """A log of two models, whose second score is often missing."""
     rng = np.random.default_rng(0)

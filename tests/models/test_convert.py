@@ -410,6 +410,7 @@ BAD = {  # by tool: rows, flags and what is said
     ],
     "inspect": [
         (TWO_SCORERS, "", "several scorers, match, other; --metric chooses one"),
+        (TWO_SCORERS, "--filter x", "filter: 'x' found; it must be absent with inspect"),
         (evaluated(math.nan, -1.0), "", "sample q has the score nan; it must be in [0, 1]"),
         (evaluated(10**400, -1.0), "", "sample q has the score 1000"),
         (evaluated([0.5], -1.0), "", "sample q has the score [0.5]; it must"),

@@ -219,7 +219,7 @@ def test_the_users_shift(stub, dialogue):
     judged = [str(body) for body in stub.asked if "Reference answers" in str(body)]
     assert all("(none; the text above says what is right)" in prompt for prompt in judged)
     assert all(any(text in prompt for text in TEXTS) for prompt in judged)
-    answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
+    answering = [x["messages"] for x in stub.asked if x["messages"][-1]["content"].endswith("\nAnswer:")]
     assert answering
     assert all(len(messages) == 1 and "Text:" not in messages[0]["content"] for messages in answering)
 

@@ -82,14 +82,14 @@ def _if_enough(column: str) -> Measure:
     return lambda cell: cell.mean(column, WARM) if cell.mean("cells", WARM) >= MIN_CELLS else None
 
 
-OF_WARM_START: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
+WARM_ROWS: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
 CLAIMS = {
     LEMMA: THEORY[LEMMA],
     f"advised cells in which {ACI_RANK} holds alpha on the second half": Claim(
-        _if_enough("holds_if_advised"), ">=", MIN_HELD, ("case",), **OF_WARM_START
+        _if_enough("holds_if_advised"), ">=", MIN_HELD, ("case",), **WARM_ROWS
     ),
     f"safe answers {WARM}, against the {THRESHOLD}": Claim(
-        _if_enough("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **OF_WARM_START
+        _if_enough("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **WARM_ROWS
     ),
 }
 
@@ -108,5 +108,5 @@ advice = Experiment(
     _draw,
     CLAIMS,
     lambda tables: {"rights": (table := way_table(tables)), "shares": share_table(table)},
-    advised=True,
+    has_advice=True,
 )

@@ -37,7 +37,7 @@ class Experiment(NamedTuple):
 
     ``parts(paper, (easy, hard))`` returns the sweeps. ``derive(tables)`` returns further tables; figures and claims
     are functions of all tables alone. ``impostors`` are further impostors, which run nothing: each derives other
-    tables from the same results. ``advised`` says whether the tables have the advice, which takes time.
+    tables from the same results. ``has_advice`` says whether the tables have the advice, which takes time.
     """
 
     description: str
@@ -46,7 +46,7 @@ class Experiment(NamedTuple):
     claims: Claims
     derive: Derive = lambda tables: {}
     impostors: Mapping[str, Derive] = MappingProxyType({})
-    advised: bool = False
+    has_advice: bool = False
 
     def judge(self, tables: Tables, derive: Derive | None = None) -> list[Verdict]:
         """Derive the further tables, and measure the claims."""
@@ -69,7 +69,7 @@ def count_segments(name: str) -> int:
     return getattr(load_environment(name), "segments", 1)
 
 
-def join_tables(parts: Parts, results: Sequence[Result], advised: bool = False) -> Tables:
+def join_tables(parts: Parts, results: Sequence[Result], has_advice: bool = False) -> Tables:
     """Concatenate the tables of an experiment's parts."""
     asked = [result.asked for result in results if result.asked is not None]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # each source once
@@ -81,7 +81,7 @@ def join_tables(parts: Parts, results: Sequence[Result], advised: bool = False) 
         stack([result.curves for result in results]),
         Table(list(rows.values())),
         stack(asked) if asked else None,
-        stack([result.advice for result in results]) if advised else None,
+        stack([result.advice for result in results]) if has_advice else None,
     )
 
 

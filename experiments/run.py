@@ -76,7 +76,7 @@ class Runner:
         used = (source for part in parts for source in part.records)
         self.sources |= {x.name: x for x in used if x.name in PROFILES or x.sha256 is not None}
         self.seconds[name] = time.perf_counter() - start
-        return join_tables(parts, results, find_experiment(name).advised)
+        return join_tables(parts, results, find_experiment(name).has_advice)
 
     def broken_claims(self, name: str, tables: Tables) -> Table:
         """Return one row per claim: index, whether it holds for ``exaul``, and whether each impostor breaks it."""
@@ -137,10 +137,10 @@ class ReportReader:
         """Open the folder of a report; raise BadInput if it holds none."""
         self.folder, path = folder, folder / "manifest.json"
         try:
-            self.saved = load_json(path)
-            check_holds(str(path), self.saved, isinstance(self.saved, dict), "an object")
-            check_manifest(path, self.saved, MANIFEST_FIELDS, Paper)
-            for record in self.saved["records"]:
+            self.manifest = load_json(path)
+            check_holds(str(path), self.manifest, isinstance(self.manifest, dict), "an object")
+            check_manifest(path, self.manifest, MANIFEST_FIELDS, Paper)
+            for record in self.manifest["records"]:
                 valid = isinstance(record, dict) and all(type(record.get(k)) is x for k, x in RECORD_KEYS.items())
                 check_holds(f"{path}: records", record, valid, f"an object with {', '.join(RECORD_KEYS)}")
         except BadInput as error:
@@ -148,11 +148,11 @@ class ReportReader:
 
     def run_manifest(self) -> dict[str, Any]:
         """Return the manifest of the earlier report."""
-        return self.saved
+        return self.manifest
 
     def tables(self, name: str) -> Tables:
         """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
-        tabled, seconds = read_tables(self.folder / name), self.saved["seconds"].get(name)
+        tabled, seconds = read_tables(self.folder / name), self.manifest["seconds"].get(name)
         check_holds(f"{self.folder}: seconds of {name}", seconds, isinstance(seconds, (int, float)), "a number")
         return tabled
 

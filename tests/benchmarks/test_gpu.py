@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from benchmarks import gpu, launches
+from benchmarks import gpu
 from exaul.engine import machine
 
 
@@ -45,15 +45,15 @@ ENTRY %main.2 (x: f64[8]) -> f64[8] {
 
 
 def test_loops_count_once_a_turn():
-    assert launches.launches(PROGRAM) == 1 + 3 * (1 + 16) + 1
+    assert gpu.count_launches(PROGRAM) == 1 + 3 * (1 + 16) + 1
 
 
 def test_a_loop_of_unknown_length_is_no_number():
     with pytest.raises(ValueError, match="unknown length"):
-        launches.launches(PROGRAM.replace("known_trip_count", "count"))
+        gpu.count_launches(PROGRAM.replace("known_trip_count", "count"))
 
 
 @pytest.mark.skipif(find_spec("jax_plugins") is None, reason="needs JAX's CUDA plugin (extra cuda12)")
-@pytest.mark.parametrize("chip", launches.CHIPS)
+@pytest.mark.parametrize("chip", gpu.CHIPS)
 def test_blocks_launch_less_than_once_a_round(chip):
-    assert launches.measure(chip, "exaul", "blocks", 64, 100)["launches_per_round"] < 1
+    assert gpu.compile_chunk(chip, "exaul", "blocks", 64, 100)["launches_per_round"] < 1

@@ -2,7 +2,7 @@
 
     uv run --extra cuda12 python -m benchmarks gpu
 
-With a GPU, the rates of ``throughput.py`` on it. Without one, the programs of a chunk, which XLA compiles for an H100
+With a GPU, the rates of ``throughput.py`` on it. Without one, the programs of a chunk, compiled by XLA for an H100
 and an A100 from their figures. A compiled program shows how many kernels it launches and how much temporary memory
 it needs; nothing is measured but the time of compilation.
 """

@@ -268,13 +268,15 @@ def conversion(tmp_path, tool, files, flags=""):
     return ["convert", tool, *paths, "--out", str(tmp_path / "log.csv"), *flags.split()]
 
 
+TOLD_TIMES = {"source": ["API"] * 2, "time": ["2026-08-01T10:00:00.000+00:00"] * 2}
+MODELS = {"source": ["a", "b", "b"]}
 THIRD, LIKELY, LEAST = 1 / math.e, math.exp(-0.2), math.exp(-2)
 CONVERTED = [  # tool; endings; rows, those of each file, or a text; flags; then the log: its ids, scores and errors
     ("lm-eval", "jsonl csv parquet", CHOICES, "", "x-0 x-1", 0.4560671, [0, 1]),
     ("lm-eval", "jsonl csv parquet", [TEXT], "", "x-7", 2 / 3, [0]),
     ("lm-eval", "jsonl", [CHOICE], "--metric acc_norm", "x-0", 0.4560671, [1]),
     ("lm-eval", "jsonl", [TEXT, TEXT | {"filter": "f", "exact_match": 0.0}], "--filter f", "x-7", 2 / 3, [1]),
-    ("langfuse", "json csv parquet", SCORES, NAMED, "o1 o2", [0.9, 0.4], [0, 1]),
+    ("langfuse", "json csv parquet", SCORES, NAMED, "o1 o2", [0.9, 0.4], [0, 1], TOLD_TIMES),
     ("langfuse", "csv", BUTTON, NAMED, "o1 o2", [0.9, 0.4], [0, 0]),  # the last by timestamp
     # feedback on a trace belongs to its last observation with a score
     ("langfuse", "jsonl parquet", OBSERVATIONS, "", "t0 t1", [LIKELY, THIRD], [1, 0]),
@@ -294,7 +296,7 @@ CONVERTED = [  # tool; endings; rows, those of each file, or a text; flags; then
     ("mlflow", "csv", YES_OR_NO, "--down no --score-name sure", "tr-1 tr-2", [0.5, 0.25], [0, 1]),
     ("mlflow", "json csv", AUTOLOGGED, "", " ".join(LOGGED), [0.2231302, 0.0301974, 0.0111090], [1, 0, 1]),
     ("mlflow", "json csv", [AUTOLOGGED[0] | {"response": output(-3.0)}], "", LOGGED[0], math.exp(-3), [1]),
-    ("open-webui", "json csv", RATINGS, NAMED, "c/m1 c/m2 c/m3", [0.9, 0.4, 0.5], [1, 0, 0]),
+    ("open-webui", "json csv", RATINGS, NAMED, "c/m1 c/m2 c/m3", [0.9, 0.4, 0.5], [1, 0, 0], MODELS),
     ("open-webui", "json", IDS, NAMED, f"c/m1 d/m1 c/a.b c/{DOTS}", [0.9, 0.4, 0.5, 0.25], [0, 0, 0, 0]),
     ("table", "json", FORMS, "--score c --scale 0:10 --equal p a", "", [0.7, 1, 0], [0, 0, 1]),
     ("table", "jsonl", NESTED, "--score r.c --correct ok.v", "", [0.85, 0.05], [0, 1]),
@@ -320,19 +322,16 @@ NEW_YEAR = {"time": ["2026-01-01T00:00:00.000+00:00"]}  # eight digits are a dat
 MIXED = '[{"c": 1, "id": "a\\ud800", "error": 2, "x": [], "p": 1}, {"c": ""}, {"c": 0, "id": "=", "p": 2}]'
 KEPT = {"c": [1, 0], "id": [r"a\ud800", "'="], "p": [1, 2], "score": [1, 0], "error": [0, 1]}
 DROPPING = "--score c --equal c p --drop-missing"
-TIMES = ["2026-08-01T10:00:00.000+00:00"] * 2
 EACH = [  # ending, tool, rows, flags, and columns of the log; the first score has the name ""
-    ("csv", "langfuse", SCORES, NAMED, {"source": ["API"] * 2, "time": TIMES}),
     ("jsonl", "langfuse", DATED, NAMED, NEW_YEAR),
     ("jsonl", "langfuse", [DATED[0], DATED[1] | {"updated_at": 20260101}], NAMED, NEW_YEAR),
-    ("json", "open-webui", RATINGS, NAMED, {"source": ["a", "b", "b"]}),
     ("json", "inspect", {"samples": EPOCHS}, "", EPOCHS_SCORED),
     ("json", "inspect", TWO_SCORERS, "--metric other", {"error": [0.75]}),
     ("json", "table", MIXED, DROPPING, KEPT),
 ]
-for tool, endings, rows, flags, ids, scores, errors in CONVERTED:
+for tool, endings, rows, flags, ids, scores, errors, *more in CONVERTED:
     found = {"": scores if isinstance(scores, list) else [scores] * len(errors), "error": errors}
-    found |= {"id": ids.split()} if ids else {}
+    found = dict(found, **({"id": ids.split()} if ids else {}), **dict(*more))
     EACH += [(ending, tool, rows, flags, found) for ending in endings.split()]
 
 
@@ -341,8 +340,8 @@ for tool, endings, rows, flags, ids, scores, errors in CONVERTED:
     ("ending", "tool", "rows", "flags", "columns"), EACH, ids=[" ".join((*x[:2], x[3])) for x in EACH]
 )
 def test_a_file_becomes_a_log(tmp_path, ending, tool, rows, flags, columns):
-    by_name = rows if isinstance(rows, dict) and tool != "inspect" else {"x": rows}
-    files = {f"{name}.{ending}": each for name, each in by_name.items()}
+    files = rows if isinstance(rows, dict) and tool != "inspect" else {"x": rows}
+    files = {f"{name}.{ending}": each for name, each in files.items()}
     assert main(conversion(tmp_path, tool, files, flags)) == 0
     log = pd.read_csv(tmp_path / "log.csv")
     if tool == "langfuse":

@@ -29,8 +29,8 @@ def _quick(request, monkeypatch):
 
 @pytest.fixture
 def pool(tmp_path):
-    """Sixty questions."""
-    rows = [{"question": q, "answer": a} for q, a in list(KNOWN.items())[:60]]
+    """Sixty questions, with a text."""
+    rows = [{"question": q, "answer": a, "context": "A sum of twos."} for q, a in list(KNOWN.items())[:60]]
     return write_rows(tmp_path / "pool.jsonl", rows)
 
 
@@ -141,6 +141,7 @@ def test_the_adversary_sees_decisions_and_means_only(stub, dialogue, learner):
         assert f"(IDK==True and label==1) over steps: {withheld_right:.4f}" in prompt
         assert "score" not in prompt.replace("confidence score of answers", "")
     assert lines[-1]["candidates"] == 7
+    assert sum("Text: A sum of twos.\n\nQuestion: " in body["messages"][0]["content"] for body in stub.asked) == 10
 
 
 def test_a_shift_brings_other_candidates(stub, dialogue):
@@ -307,16 +308,6 @@ def test_a_refused_question_is_left_out_for_good(stub, dialogue):
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "no such key"}}, 401)
     _, stopped = dialogue(horizon=10)
     assert len(stopped.rounds) == 10
-
-
-def test_the_answering_model_reads_the_context(stub, dialogue, tmp_path):
-    """Of a question with answers."""
-    row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
-    path = write_rows(tmp_path / "q.jsonl", [row])
-    stub.rule = choosing(0)
-    dialogue(questions=(str(path),), horizon=1)
-    (asked,) = [body for body in stub.asked if "Question: What is 2 plus" in str(body)]
-    assert "Text: A sum of twos." in asked["messages"][0]["content"]
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])

@@ -15,30 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import (
-    INTEGER_LIMIT,
-    BadInput,
-    check_count,
-    check_holds,
-    check_known,
-    check_not_negative,
-    check_positive,
-)
+from exaul.engine.checks import INTEGER_LIMIT, BadInput, check_count, check_holds, check_known, check_not_negative
 from exaul.engine.environments import adaptive
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.simulation.learners import required, resolve_rates
 from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
-from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
-from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, block_rates, regret_at, start_of
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, RuleParams, compute_cuts, log_grid, quantile_grid
+from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
 
 VMAP = "jax.vmap plays several"
-LARGEST = np.finfo(float).max
+LARGEST, BELOW_1 = np.finfo(float).max, np.nextafter(1, 0)
 
 
 def make(
@@ -78,9 +71,9 @@ def make(
     """
     check_precision()
     name = learner if isinstance(learner, str) else "learner"
-    learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
-    check_known("learner: feedback", (learner.feedback,), FEEDBACKS)
-    check_holds("learner", name, learner.feedback != "hindsight", "a learner without hindsight")
+    definition: Learner[Any] = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
+    check_known("learner: feedback", (definition.feedback,), FEEDBACKS)
+    check_holds("learner", name, definition.feedback != "hindsight", "a learner without hindsight")
     thresholds = ARMS if grid is None else len(grid)
     arms = thresholds if arms is None else arms
     check_count("arms", arms, 2)
@@ -88,50 +81,44 @@ def make(
     check_count("horizon", horizon)
     check_holds("alpha", alpha, isinstance(alpha, Real) and 0 < alpha < 1, "a number in (0, 1)")
     check_not_negative("lam", lam)
-    check_positive("eta", eta)
-    check_not_negative("gamma", gamma)
-    log_records = None
-    if log is not None:
-        if grid is None:
-            raise BadInput("log: given without grid; its scores need the thresholds")
-        if getattr(learner.rule, "fit", None) is None:
-            raise BadInput(f"log: given, but {name} does not start from a log")
-        log_records = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
-        check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
-        _check_range("errors", log_records[1], 0, 1)
-    elif name == registry.FROM_LOG:
-        raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
-    is_fixed = isinstance(learner.rule, Fixed)
-    at_horizon = None if learner.rates is None else learner.rates(horizon or 1, arms)
-    lacks_gamma = is_fixed or (at_horizon is not None and at_horizon.gamma is None)
-    for field, value, lacks in (("eta", eta, is_fixed), ("gamma", gamma, lacks_gamma)):
-        if value is not None and lacks:
-            raise BadInput(f"{field}: given, but {name} has none")
-    rates = at_horizon if horizon else None
-    if learner.anytime is not None and (anytime or (learner.rates is None and horizon is not None)):
-        rates = block_rates(learner, _required("horizon", horizon), arms, True, eta, gamma)
-        rates, eta, gamma = Rates(rates.eta, np.nan_to_num(rates.gamma)), None, None
+    log_records = _read_log(name, definition.rule, grid, log)
+    eta, gamma = resolve_rates(name, definition, arms, horizon, eta, gamma, anytime)
     if lam is None:
-        reads_lam = not isinstance(learner.rule, Fixed | Ranked)
-        lam = math.sqrt(_required("lam", horizon)) if horizon or reads_lam else math.nan
-    game_learner = make_learner(learner, arms, Rows)
-    if is_fixed:
-        return game_learner, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
-    if learner.rates is None and learner.anytime is None and isinstance(learner.rule, Own | Ranked):
-        rates = Rates(math.nan, math.nan)  # which it may not read
-    elif rates is None and isinstance(learner.rule, Ranked):
-        rates = at_horizon  # a step depends on no horizon
-    if eta is None:
-        eta = _required("eta", None if rates is None else rates.eta)
-    if isinstance(learner.rule, Ranked):
-        state, counts = start_of(learner.rule, arms, [alpha], log_records)
-        return game_learner, RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
-    if gamma is None:
-        gamma = _required("gamma", None if rates is None else 0.0 if rates.gamma is None else rates.gamma)
-    params = Params(alpha, lam, eta, gamma)
-    if isinstance(learner.rule, Own):
-        return game_learner, RuleParams(eta, gamma, alpha, *loss_costs(params), 1.0)
-    return game_learner, params
+        reads_lam = not isinstance(definition.rule, Fixed | Ranked)
+        lam = math.sqrt(required("lam", horizon)) if horizon or reads_lam else math.nan
+    return make_learner(definition, arms, Rows), _make_params(
+        definition.rule, arms, alpha, lam, eta, gamma, log_records
+    )
+
+
+def _read_log(name: str, rule: Any, grid: Any, log: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+    """Return the cuts [N] and errors [N] of a log, if any; BadInput if the learner cannot start from it."""
+    if log is None:
+        if name == registry.FROM_LOG:
+            raise BadInput(f"log: not given, and {name} starts from one; give grid=grid, log=(scores, errors)")
+        return None
+    if grid is None:
+        raise BadInput("log: given without grid; its scores need the thresholds")
+    if getattr(rule, "fit", None) is None:
+        raise BadInput(f"log: given, but {name} does not start from a log")
+    log_cuts, log_errors = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
+    check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
+    _check_range("errors", log_errors, 0, 1)
+    return log_cuts, log_errors
+
+
+def _make_params(rule: Any, arms: int, alpha: float, lam: float, eta: Any, gamma: Any, log_records: Any) -> Any:
+    """Return the ``params`` of a rule; BadInput if it needs a rate that is None."""
+    if isinstance(rule, Fixed):
+        return FixedParams(alpha, lam, np.int32(rule.arm(arms, np.int32(0))))
+    eta = required("eta", eta)
+    if isinstance(rule, Ranked):
+        state, counts = start_of(rule, arms, [alpha], log_records)
+        return RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
+    params = Params(alpha, lam, eta, required("gamma", gamma))
+    return (
+        RuleParams(params.eta, params.gamma, alpha, *loss_costs(params), 1.0) if isinstance(rule, Own) else params
+    )
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
@@ -155,7 +142,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     """
     cuts, errors, uniforms = _check_game(learner, cuts, errors, "uniforms", uniforms)
     _check_params(learner, params, len(cuts))
-    _check_range("uniforms", uniforms, 0, np.nextafter(1, 0))
+    _check_range("uniforms", uniforms, 0, BELOW_1)
     return kernel.play(learner, params, cuts.astype(jnp.int32), errors.astype(jnp.float64), uniforms)
 
 
@@ -195,11 +182,11 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
 
     Rates may be [K], one for each of its blocks; more only if not ``is_whole``.
     """
-    check_holds("learner", learner, hasattr(learner, "init"), "as of exaul.make")
+    check_holds("learner", learner, hasattr(learner, "init"), "from exaul.make")
     rule = getattr(getattr(learner, "definition", None), "rule", None)
     kinds = {Fixed: FixedParams, Own: RuleParams, Ranked: RankedParams, type(None): type(params)}
     kind = kinds.get(type(rule), Params)
-    check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, as of exaul.make")
+    check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, from exaul.make")
     ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), LARGEST)
     for name, upper in ({"alpha": 1, "step": 1} | ranges).items():  # your class may read no rates, which are NaN
         _check_range(name, getattr(params, name, ()), 0, upper)
@@ -220,7 +207,7 @@ def _check_range(name: str, values: Any, lower: float, upper: float) -> None:
     if not isinstance(values, jax.core.Tracer):
         array = np.asarray(values)
         outside = array[~((array >= lower) & (array <= upper))]
-        allowed = f"from {lower} to {upper}" if upper != LARGEST else "finite and at least 0"
+        allowed = {LARGEST: "finite and at least 0", BELOW_1: "in [0, 1)"}.get(upper, f"from {lower} to {upper}")
         check_holds(name, outside[:1].tolist(), not outside.size, allowed)
 
 
@@ -252,12 +239,6 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
         return np.full(counts.shape, math.nan)
     arguments = learner.arms, delta, params.alpha, params.lam
     return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *arguments), otypes=[float])(counts)
-
-
-def _required(field: str, value: Any) -> Any:
-    if value is None:
-        raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows if there are rates")
-    return value
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
@@ -470,12 +451,12 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     check_precision()
     check_count("horizon", horizon)
     _check_params(learner, params, horizon)
-    check_holds("environment", type(environment).__name__, hasattr(environment, "play"), "as of exaul.environment")
+    check_holds("environment", type(environment).__name__, hasattr(environment, "play"), "from exaul.environment")
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
     check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
     check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")
     arms, expected = getattr(learner, "arms", environment.arms), environment.arms
-    check_holds("learner", f"{arms} thresholds", arms == expected, f"{expected}, as of the environment")
+    check_holds("learner", f"{arms} thresholds", arms == expected, f"{expected}, as many as the environment has")
     if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
         allowed = "one with distribution(state, params), which the environment sees"
         check_holds("learner", type(learner).__name__, hasattr(learner, "distribution"), allowed)

@@ -91,6 +91,7 @@ MADE = [  # a learner with its numbers
     ({"horizon": None}, "lam: not given; give it, or the horizon, from which it follows"),
     ({"horizon": None, "lam": 3.0}, "eta: not given; give it, or the horizon, from which it follows"),
     ({"eta": -1.0}, "eta: -1.0 found"),
+    ({"learner": "aci-rank", "eta": 3}, r"eta: 3 found; it must be in \(0, 1\], a step of aci-rank"),
     ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
 ]
 ENVIRONMENTS = [  # name, number of logs, and more
@@ -106,7 +107,7 @@ PLAYED = [  # what ``play`` is given in place of a game
     ("cuts", [0, 1], r"^cuts: \[0\] found; it must be from 1 to 19"),
     ("cuts", [1, 20], r"^cuts: \[20\] found; it must be from 1 to 19"),
     ("errors", [1.0, np.nan], r"^errors: \[nan\] found; it must be from 0 to 1"),
-    ("uniforms", [1.0, 0.5], r"^uniforms: \[1.0\] found; it must be from 0 to 0.9999999999999999"),
+    ("uniforms", [1.0, 0.5], r"^uniforms: \[1.0\] found; it must be in \[0, 1\)"),
     ("uniforms", [0.5], r"^cuts, errors, uniforms: .*; it must be \[T\] each"),
 ]
 GAME = {"cuts": np.array([1, 19]), "errors": np.array([0.0, 1.0]), "uniforms": np.array([0.0, 0.5])}
@@ -198,9 +199,9 @@ CALLS = [
     (lambda: play(-1), r"^eta: \[-0\.\d+\] found"),
     (
         lambda: exaul.play(make()[0], make("aci-rank")[1], **GAME),
-        "^params: 'RankedParams' found; it must be Par",
+        "^params: 'RankedParams' found; it must be Params, from",
     ),
-    (lambda: exaul.regret_bound("exaul", make()[1], 9), "^learner: 'exaul' found; it must be as of exaul.make"),
+    (lambda: exaul.regret_bound("exaul", make()[1], 9), "^learner: 'exaul' found; it must be from exaul.make"),
     (lambda: jax.jit(lambda x: exaul.regret_bound(make()[0], x, 9))(make()[1]), "^params, rounds: .* outside jit"),
     *((partial(play_in, **given), sentence) for given, sentence in GAMES_IN),
     (lambda: exaul.keys(-1, 1), "^seed: -1 found"),
@@ -208,7 +209,7 @@ CALLS = [
     (lambda: exaul.keys(0, 1.5), "^trials: 1.5 found; it must be integers"),
     (lambda: make(arms=10.5), "^arms: 10.5 found; it must be an integer from 2"),
     (lambda: exaul.environment("stochastic", [], [], [0, 1]), "^scores, errors: .* not empty"),
-    (lambda: exaul.play("exaul", make()[1], **GAME), "^learner: 'exaul' found; it must be as of exaul.make"),
+    (lambda: exaul.play("exaul", make()[1], **GAME), "^learner: 'exaul' found; it must be from exaul.make"),
     (lambda: run("exaul"), "^sweep: 'exaul' found"),
     (lambda: make(arms=71, grid=np.linspace(0, 1, 70)), "^arms: 71 found; it must be 70"),
     *((partial(make, **x), f"^{rate}: given, but {x['learner']} has none") for rate, x in WITHOUT),

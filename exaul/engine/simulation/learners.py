@@ -4,6 +4,7 @@ A backend is the requested one, or the first suitable one. On devices other than
 of ``agreement.py``.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import machine
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, check_holds, check_not_negative, check_positive
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
@@ -25,6 +26,7 @@ from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
     Own,
+    Ranked,
     block_lengths,
     block_rates,
     bound_risk,
@@ -235,3 +237,36 @@ def prepare_learner(
             for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
                 row[subset] = regret_at(bound, cell_rates, int(t), *arguments)
     return prepared
+
+
+def resolve_rates(
+    name: str, learner: Learner[Any], arms: int, horizon: int | None, eta: Any, gamma: Any, anytime: bool
+) -> tuple[Any, Any]:
+    """Return eta and gamma of one game, as given or the learner's own; None if it follows from a missing horizon.
+
+    They are [K] if ``anytime``. Raise BadInput if one is out of range, or given although the learner has none.
+    """
+    check_positive("eta", eta)
+    check_not_negative("gamma", gamma)
+    rule, defaults = learner.rule, None if learner.rates is None else learner.rates(horizon or 1, arms)
+    lacks_gamma = isinstance(rule, Fixed) or (defaults is not None and defaults.gamma is None)
+    for field, value, lacks in (("eta", eta, isinstance(rule, Fixed)), ("gamma", gamma, lacks_gamma)):
+        if value is not None and lacks:
+            raise BadInput(f"{field}: given, but {name} has none")
+    is_step = isinstance(rule, Ranked)
+    check_holds("eta", eta, eta is None or eta <= 1 or not is_step, f"in (0, 1], a step of {name}")
+    if learner.anytime is not None and (anytime or (defaults is None and horizon is not None)):
+        rates = block_rates(learner, required("horizon", horizon), arms, True, eta, gamma)
+        return rates.eta, np.nan_to_num(rates.gamma)
+    if defaults is None and learner.anytime is None and isinstance(rule, Own | Ranked):
+        defaults = Rates(math.nan, math.nan)  # which it may not read
+    elif defaults is None or not (horizon or is_step):  # a step depends on no horizon
+        return eta, gamma
+    return defaults.eta if eta is None else eta, (defaults.gamma or 0.0) if gamma is None else gamma
+
+
+def required(field: str, value: Any) -> Any:
+    """Return the value, or raise BadInput if it is None."""
+    if value is None:
+        raise BadInput(f"{field}: not given; give it, or the horizon, from which it follows if there are rates")
+    return value

@@ -52,7 +52,7 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
     rounds, precision = min(prepared.horizon, MOST_ROUNDS), prepared.sweep.precision
     # a sweep keeps totals, not decisions: with a checkpoint after every round, the totals tell the decisions
     prepared = replace(prepared, checkpoints=np.arange(1, rounds + 1))
-    rollout, reference = _simulate(prepared, learner), _simulate(prepared, _on_dense(learner, learner.rates))
+    run, reference = _simulate(prepared, learner), _simulate(prepared, _on_dense(learner, learner.rates))
     alpha, *costs = prepared.copies(learner)[:3]
     results = [
         {
@@ -60,11 +60,11 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
             "inefficiency": 1 - answered / rounds,
             "regret a round": metrics.loss(answered, wrong, rounds, *costs) / rounds,
         }
-        for answered, wrong in ((x.answered[-1], x.wrong[-1]) for x in (rollout, reference))
+        for answered, wrong in ((x.answered[-1], x.wrong[-1]) for x in (run, reference))
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
     eta = float(learner.rates_at_end[0].max())
-    counts = count_parted(rollout.answered, reference.answered)
+    counts = count_parted(run.answered, reference.answered)
     certificate = Certificate(learner.name, learner.backend_name, *counts, changes, eta)
     if certificate.holds(precision):
         return certificate

@@ -113,8 +113,3 @@ def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> Dra
     """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``is_imperfect``."""
     streams = (LEARNER, FEEDBACK, DELAYS) if is_imperfect else (LEARNER,)
     return DrawKeys(*(trial_keys(seed, stream, trials) for stream in streams))
-
-
-def draws(keys: DrawKeys, block: Any, rounds: Any) -> Draws:
-    """Draw the uniforms of some rounds of one block from each stream that has keys; see ``uniform``."""
-    return Draws(*(None if key is None else uniform(key, block, rounds) for key in keys))

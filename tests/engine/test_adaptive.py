@@ -70,8 +70,8 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         backend = learner.backend
         learner = learner._replace(backend=backend._replace(make=lambda arms: wrap(backend, arms)))
     pool = prepared.adaptive_pool()
-    (rollout,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
-    return rollout, pool
+    (run,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
+    return run, pool
 
 
 def history(made, draws, groups, knows, temperature, memory, curiosity):

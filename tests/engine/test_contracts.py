@@ -148,7 +148,7 @@ def test_memory_does_not_grow_with_the_horizon():
         for _ in range(3):
             chunk = next(made)
             held = stream.make(chunk)
-        sizes.append(sum(x.nbytes for x in (*chunk, held.cuts, held.errors, *schedule.saved_arrays(stream))))
+        sizes.append(sum(x.nbytes for x in (*chunk, held.cuts, held.errors, *stream.arrays())))
         assert stream.records_read.shape == (1, 100)
     assert sizes[0] == sizes[1]
 

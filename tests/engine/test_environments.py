@@ -115,7 +115,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
             counter.start(chunk, made)
             counter.collect(chunk)
             before, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
-            list(map(np.copyto, *map(schedule.saved_arrays, (counter, before))))  # as a save is restored
+            list(map(np.copyto, counter.arrays(), before.arrays()))  # as a save is restored
     assert len(seen) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]

@@ -35,7 +35,7 @@ def made(name="exaul", **more):
 def drawn(trials):
     """The uniforms [trials, T] that a sweep draws."""
     keys, t = uniforms.draw_keys(0, np.arange(trials), is_imperfect=False), np.arange(T, dtype=np.uint32)[:, None]
-    return uniforms.draws(keys, t // BLOCK, t % BLOCK).decision.T
+    return uniforms.uniform(keys.decision, t // BLOCK, t % BLOCK).T
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = Fals
         simulation = kind(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
         host_records = records.make(chunk) if is_native else None  # devices make their own
-        simulation.start(chunk, rates_of_blocks(rates, chunk.block), host_records)
+        simulation.start(chunk, rates_of_blocks(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
     totals = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(totals, axis=0, prepend=0), simulation.state

@@ -1,6 +1,6 @@
 """Simulate a batch (all learners on some trials of a source) chunk by chunk, and bound its needs beforehand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +20,10 @@ from exaul.engine.simulation.schedule import (
     BestArmCounter,
     Chunk,
     NativeSimulation,
-    Saved,
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
     rates_of_blocks,
-    saved_arrays,
 )
 from exaul.engine.simulation.totals import Totals, totals_of
 from exaul.kernels import uniforms
@@ -35,7 +33,7 @@ from exaul.kernels.learners.learner import Own, start_copies
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import RecordBlocks
 
-Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
+OnRounds = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Saves = tuple[SweepFolder, Batch]  # where states are saved between chunks, and their batch
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
@@ -48,10 +46,8 @@ RECORD_BYTES, PENDING_BYTES = 50, 48  # of a record of a chunk, and of an answer
 ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 300, 2**21, 8 * 13  # of a row of a table, all figures, a slice of curves
 
 
-class LearnerRun(Saved):
+class LearnerRun:
     """The copies of one learner, and their totals so far."""
-
-    changing = "simulation", "answered", "wrong", "asked"
 
     def __init__(
         self,
@@ -96,9 +92,14 @@ class LearnerRun(Saved):
         self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that change."""
+        asked = [] if self.asked is None else self.asked.arrays()
+        return [*self.simulation.arrays(), self.answered, self.wrong, *asked]
+
     def start(self, chunk: Chunk, records: RecordBlocks | None) -> None:
         """Start to simulate a chunk, on its records if the host made them."""
-        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block), records)
+        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block_numbers), records)
 
     def collect(self, chunk: Chunk) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
@@ -120,20 +121,20 @@ class LearnerRun(Saved):
             self.asked.count(chunk, *(x[:, : self.count] for x in self.simulation.asked))
 
 
-def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAVES) -> Totals:
+def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = NO_SAVES) -> Totals:
     """Simulate the trials of a source, or the rest of them after the last save.
 
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
     if machine.platform() == "cpu" and all(learner.on_host for learner in source.learners):
-        return _simulate_all(source, report, saves)
+        return _simulate_all(source, on_rounds, saves)
     import jax
 
     machine.forget_programs()  # a folder of logs of many lengths compiles one for each length
     try:
         with jax.enable_x64(True):
-            return _simulate_all(source, report, saves)
+            return _simulate_all(source, on_rounds, saves)
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -141,14 +142,14 @@ def simulate_batch(source: PreparedSource, report: Report, saves: Saves = NO_SAV
         raise MemoryError(str(error)) from error
 
 
-def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Totals:
+def _simulate_all(source: PreparedSource, on_rounds: OnRounds, saves: Saves) -> Totals:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
     """
     if source.is_adaptive:
         pool = source.adaptive_pool()
-        return totals_of(source, simulate_learners(source, source.learners, pool, report, saves), None)
+        return totals_of(source, simulate_learners(source, source.learners, pool, on_rounds, saves), None)
     fixed = [learner for learner in source.learners if learner.is_fixed]
     learners = [learner for learner in source.learners if not learner.is_fixed]
     records = source.trial_records()
@@ -159,78 +160,90 @@ def _simulate_all(source: PreparedSource, report: Report, saves: Saves) -> Total
         from exaul.engine.simulation.rounds import DeviceBestArms  # which imports JAX
 
         counter = DeviceBestArms(records, *arguments)
-    rollouts = simulate_learners(source, learners, records, report, saves, counter)
+    runs = simulate_learners(source, learners, records, on_rounds, saves, counter)
     losses, arms = counter.best()
     if fixed:
-        rollouts |= simulate_learners(source, fixed, source.trial_records(), report, best=arms)
-    return totals_of(source, rollouts, (losses, arms))
+        runs |= simulate_learners(source, fixed, source.trial_records(), on_rounds, best=arms)
+    return totals_of(source, runs, (losses, arms))
 
 
 def simulate_learners(
     source: PreparedSource,
     learners: Sequence[PreparedLearner],
     records: Any,
-    report: Report,
+    on_rounds: OnRounds,
     saves: Saves = NO_SAVES,
     counter: BestArmCounter | None = None,
     best: NDArray[np.int32] | None = None,
 ) -> dict[str, LearnerRun]:
-    """Simulate some learners, chunk by chunk; return the rollout of each by name, without the states.
+    """Simulate some learners, chunk by chunk; return the run of each by name, without the states.
 
     Args:
         source: with the trials to simulate.
         learners: of the source.
-        records: the ``record_source`` of all rollouts.
-        report: called with the rounds of each chunk, of all copies together.
+        records: the ``record_source`` of all runs.
+        on_rounds: called with the rounds of each chunk, of all copies together.
         saves: the folder and the batch of this state.
         counter: searches for the best arms in these records.
         best: as in ``LearnerRun``.
     """
-    rollouts = [LearnerRun(source, learner, records, best) for learner in learners]
-    folder, batch = saves
+    runs = [LearnerRun(source, learner, records, best) for learner in learners]
     trial_records = records if isinstance(records, TrialRecords) else None
-    parts = [trial_records, counter, *rollouts]
-    blocks, leaves = folder.load_state(batch)
-    if blocks:
-        arrays = saved_arrays(parts)
-        if [(x.shape, x.dtype) for x in arrays] != [(x.shape, x.dtype) for x in leaves]:
-            raise BadInput(
-                "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
-            )
-        for array, saved in zip(arrays, leaves, strict=True):
-            array[...] = saved
-    copies = sum(rollout.count for rollout in rollouts)
-    report(copies * min(blocks * BLOCK, int(source.checkpoints[-1])))
+    simulated: list[Any] = [part for part in (counter, *runs) if part is not None]
+    parts = simulated if trial_records is None else [trial_records, *simulated]
+    blocks = _restore(parts, saves)
+    copies = sum(run.count for run in runs)
+    on_rounds(copies * min(blocks * BLOCK, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
     running: Chunk | None = None
-    simulated = [part for part in (counter, *rollouts) if part is not None]
 
     def collect() -> None:
         if running is not None:
             for part in simulated:
                 part.collect(running)
-            report(copies * running.rounds)
+            on_rounds(copies * running.rounds)
 
-    width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    on_host = source.is_adaptive or machine.platform() == "cpu" or any(part.learner.on_host for part in rollouts)
+    width = len(trial_records.trials) if trial_records else max(run.count for run in runs)
+    on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.on_host for run in runs)
+    folder, batch = saves
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
         if running is not None and folder.is_save_due():
             collect()
             running = None
-            folder.save_state(batch, int(chunk.block[0]), saved_arrays(parts))
+            folder.save_state(batch, int(chunk.block_numbers[0]), _arrays_of(parts))
         chunk_records = trial_records.make(chunk) if trial_records and on_host else None
         collect()
         for part in simulated:
             part.start(chunk, chunk_records)
         running = chunk
     collect()
-    for rollout in rollouts:
-        del rollout.simulation  # the states of learners are freed before fixed arms begin
-    return {rollout.learner.name: rollout for rollout in rollouts}
+    for run in runs:
+        del run.simulation  # the states of learners are freed before fixed arms begin
+    return {run.learner.name: run for run in runs}
+
+
+def _arrays_of(parts: Iterable[Any]) -> list[NDArray[Any]]:
+    """Return the arrays of a batch that change: those of its parts, in order."""
+    return [x for part in parts for x in part.arrays()]
+
+
+def _restore(parts: Sequence[Any], saves: Saves) -> int:
+    """Write the arrays of the last save, if any, to the parts of a batch. Return after how many blocks it was.
+
+    Raise BadInput if their shapes or types differ from those of the parts.
+    """
+    folder, batch = saves
+    blocks, saved = folder.load_state(batch)
+    arrays = _arrays_of(parts) if blocks else []
+    if [(x.shape, x.dtype) for x in arrays] != [(x.shape, x.dtype) for x in saved]:
+        raise BadInput("resume: the saved state has other shapes than expected; remove batches/now-* in the folder")
+    for array, values in zip(arrays, saved, strict=True):
+        array[...] = values
+    return blocks
 
 
 class Resources(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Objective
-from exaul.engine.simulation.schedule import AdaptiveGames, BestArmCounter, Chunk, Saved, TrialRecords
+from exaul.engine.simulation.schedule import AdaptiveGames, BestArmCounter, Chunk, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.backend import threads
@@ -55,13 +55,13 @@ def add_to_sums(sums: Sums, answered: Array, wrong: Array, checkpoint_rounds: Ar
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
 
 
-# ``now`` is donated: the new carry is written into the buffers of the old one, so that the weights exist once.
-# The caller must not use the old carry again.
-@partial(jax.jit, static_argnames=("environment", "plan"), donate_argnames=("now",))
+# ``carry`` is donated: the new one is written into the buffers of the old one, so that the weights exist once. The
+# caller must not use the old one again.
+@partial(jax.jit, static_argnames=("environment", "plan"), donate_argnames=("carry",))
 def simulate_chunk(
     environment: Any,
     plan: Any,
-    now: Carry,
+    carry: Carry,
     chunk: Chunk,
     rates: Rates,
     copies: Copies,
@@ -74,7 +74,7 @@ def simulate_chunk(
     Args:
         environment: the ``Adaptive`` environment, else None.
         plan: the ``StreamPlan`` of an oblivious environment, else None.
-        now: the carry of B copies.
+        carry: of B copies.
         chunk: K blocks.
         rates: [K].
         copies: [B].
@@ -86,53 +86,65 @@ def simulate_chunk(
         The carry after the chunk, the sums [K, S, B] at its checkpoints, and in an adaptive environment the
         cuts and errors [K, C, B] that were asked.
     """
-    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
-    numbers = jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
-    keys = jax.tree.map(lambda x: x[None], keys)
 
-    def on_records(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
-        cuts, errors, records_read = read_block(Streams(plan, *inputs), now.records_read, block.block)
-        learner, state = now.learner
-        shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
-        cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (cuts, errors))
-        rounds = Block(cuts, errors, draws, block.active)
-        state, answered = advance_copies(learner, state, rounds, params, shared)
-        carry = now._replace(learner=(learner, state), records_read=records_read)
-        return carry, answered, errors.reshape(BLOCK, -1), ()
-
-    def on_questions(now: Carry, block: Chunk, params: RuleParams, draws: Draws) -> Any:
-        objective, env_keys, pool = inputs
-        env_keys = jax.tree.map(lambda x: x[None], env_keys)
-        drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-            uniforms.uniform(env_keys, block.block, numbers + np.uint32(BLOCK * i))[:, copies.draw_stream]
-            for i in range(environment.draws)
-        ]
-        env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
-        learner, state = now.learner
-
-        def one_game(learner_state: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
-            """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
-
-            def one_round(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
-                return play_round(learner, environment, pool, states, params, objective, *x)
-
-            return lax.scan(one_round, (reweigh(learner, learner_state, params), state), (*x, block.active))
-
-        games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
-        (state, asking), (answered, *questions) = games(state, now.environment, params, objective, draws, env_draws)
-        return now._replace(learner=(learner, state), environment=asking), answered, questions[1], tuple(questions)
-
-    def block(now: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
-        rounds, rates = x
-        params = copies.rule_params(rates, rounds.block, imperfect)
-        draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, rounds.block, numbers))
-        simulate = on_records if environment is None else on_questions
-        carry, answered, errors, questions = simulate(now, rounds, params, draws)
+    def simulate_block(carry: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
+        block, rates = x
+        params = copies.rule_params(rates, block.block_numbers, imperfect)
+        draws = Draws(*(None if key is None else _uniforms(key, block, copies.draw_stream) for key in keys))
+        if environment is None:
+            streams = Streams(plan, *inputs)
+            carry, answered, errors, asked = _play_records(streams, copies, carry, block, params, draws)
+        else:
+            carry, answered, errors, asked = _play_games(environment, inputs, copies, carry, block, params, draws)
         wrong = jnp.where(answered, errors, 0.0)
-        sums, at_checkpoints = add_to_sums(now.sums, answered, wrong, rounds.checkpoint_rounds)
-        return carry._replace(sums=sums), (at_checkpoints, questions)
+        sums, at_checkpoints = add_to_sums(carry.sums, answered, wrong, block.checkpoint_rounds)
+        return carry._replace(sums=sums), (at_checkpoints, asked)
 
-    return lax.scan(block, now, (chunk, rates))
+    return lax.scan(simulate_block, carry, (chunk, rates))
+
+
+def _uniforms(key: Any, block: Chunk, streams: Array, first: int = 0) -> Array:
+    """Return the uniforms [C, B] of a block from the counter ``first`` on; ``streams`` [B] index the keys [U]."""
+    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
+    counters = jnp.arange(BLOCK, dtype=jnp.uint32)[:, None] + np.uint32(first)
+    return uniforms.uniform(jax.tree.map(lambda x: x[None], key), block.block_numbers, counters)[:, streams]
+
+
+def _play_records(
+    streams: Streams, copies: Copies, carry: Carry, block: Chunk, params: RuleParams, draws: Draws
+) -> tuple[Carry, Array, Array, tuple[Any, ...]]:
+    """Play a block of an oblivious environment. Return the carry, answers [C, B], errors [C, B or 1], and ()."""
+    cuts, errors, records_read = read_block(streams, carry.records_read, block.block_numbers)
+    learner, state = carry.learner
+    is_shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
+    cuts, errors = (x[:, 0] if is_shared else x[:, copies.record_stream] for x in (cuts, errors))
+    state, answered = advance_copies(learner, state, Block(cuts, errors, draws, block.active), params, is_shared)
+    carry = carry._replace(learner=(learner, state), records_read=records_read)
+    return carry, answered, errors.reshape(BLOCK, -1), ()
+
+
+def _play_games(
+    environment: Any, inputs: Any, copies: Copies, carry: Carry, block: Chunk, params: RuleParams, draws: Draws
+) -> tuple[Carry, Array, Array, tuple[Any, ...]]:
+    """Play a block in an adaptive environment. Return the carry, answers [C, B], errors, and (cuts, errors)."""
+    objective, key, pool = inputs
+    # draw i of a round uses the counters from 256 i on: no two draws share one
+    parts = [_uniforms(key, block, copies.draw_stream, BLOCK * i) for i in range(environment.draws)]
+    env_draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
+    learner, state = carry.learner
+
+    def one_game(learner_state: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
+        """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
+
+        def one_round(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
+            return play_round(learner, environment, pool, states, params, objective, *x)
+
+        return lax.scan(one_round, (reweigh(learner, learner_state, params), state), (*x, block.active))
+
+    games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
+    states, (answered, cuts, errors) = games(state, carry.environment, params, objective, draws, env_draws)
+    carry = carry._replace(learner=(learner, states[0]), environment=states[1])
+    return carry, answered, errors, (cuts, errors)
 
 
 def _sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
@@ -142,20 +154,20 @@ def _sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
     return reduce(jnp.add, [jnp.sum(jnp.where(cuts[x, None] == cut, amounts[x, None], 0.0), axis=0) for x in parts])
 
 
-@partial(jax.jit, static_argnames=("plan",), donate_argnames=("now",))
+@partial(jax.jit, static_argnames=("plan",), donate_argnames=("carry",))
 def count_chunk(
-    plan: Any, now: tuple[Array, Array], chunk: Chunk, stream_fields: tuple[Any, ...], costs: tuple[Array, Array]
+    plan: Any, carry: tuple[Array, Array], chunk: Chunk, stream_fields: tuple[Any, ...], costs: tuple[Array, Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Count the records of K blocks by cut, and find the arms of least loss on the way, as ``find_best_arms`` does.
 
-    ``now`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as in
+    ``carry`` is the number of rounds by cut and the sum of their errors [2, R, H], and the records read, as in
     ``Carry``. Return it after the chunk, and least losses and arms [K, S, pairs, R] at its checkpoints.
     """
     answer_cost, abstain_cost = (cost[:, :, None] for cost in costs)
 
-    def block(now: tuple[Array, Array], rounds: Chunk) -> Any:
-        by_cut, records_read = now
-        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, rounds.block)
+    def count_block(carry: tuple[Array, Array], block: Chunk) -> Any:
+        by_cut, records_read = carry
+        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, block.block_numbers)
         cuts, amounts = cuts.T, jnp.stack([jnp.ones_like(errors.T), errors.T])
 
         def sums_after(count: Array) -> Array:
@@ -171,45 +183,45 @@ def count_chunk(
 
         shape = len(costs[0]), len(cuts)
         zeros = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
-        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), rounds.checkpoint_rounds)
-        return (sums_after(jnp.sum(rounds.active, dtype=jnp.int32)), records_read), at_checkpoints
+        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), block.checkpoint_rounds)
+        return (sums_after(jnp.sum(block.active, dtype=jnp.int32)), records_read), at_checkpoints
 
-    return lax.scan(block, now, chunk)
+    return lax.scan(count_block, carry, chunk)
 
 
-class OnDevice(Saved):
-    """A part of a batch whose arrays are on a device, in the tree ``now``."""
+class OnDevice:
+    """A part of a batch whose arrays are on a device, in the tree ``carry``."""
 
-    changing: tuple[str, ...] = ("leaves",)
-    now: Any
+    carry: Any
 
     def launch(self, program: Any, static: Any, *arguments: Any) -> None:
         """Call a program on a thread, so that those of all parts compile side by side. ``result()`` waits."""
 
         def call() -> Any:
             with jax.enable_x64(True):  # in this thread; arrays of NumPy, from a save, cannot be donated
-                self.now, outputs = program(*static, jax.tree.map(jnp.asarray, self.now), *arguments)
+                self.carry, outputs = program(*static, jax.tree.map(jnp.asarray, self.carry), *arguments)
             return outputs
 
         self.result = threads().submit(call).result
 
-    @property
-    def leaves(self) -> list[Any]:
-        """The arrays of ``now``, with which the next chunk begins."""
-        self.now = jax.tree.map(np.array, self.now)  # on the host, where a save can be written to them
-        return jax.tree.leaves(self.now)
+    def arrays(self) -> list[Any]:
+        """Return the arrays that change, from which the next chunk begins, after moving them to the host."""
+        self.carry = jax.tree.map(np.array, self.carry)  # where a save can be written to them
+        return jax.tree.leaves(self.carry)
 
 
 class DeviceBestArms(OnDevice, BestArmCounter):
     """The arms of least loss, counted on a device from records that it makes: a host would fall behind."""
 
-    changing = "leaves", "best_loss", "best_arm"
-
     def __init__(self, records: TrialRecords, *arguments: Any) -> None:
         """Prepare round 1; ``arguments`` are those of ``BestArmCounter`` after the first."""
         super().__init__(records.record_stream, *arguments)
         self.records = records
-        self.now = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
+        self.carry = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
+
+    def arrays(self) -> list[Any]:
+        """Return the arrays that change."""
+        return [*super().arrays(), self.best_loss, self.best_arm]
 
     def start(self, chunk: Chunk, records: object) -> None:
         """Start to count a chunk."""
@@ -235,17 +247,17 @@ class JaxSimulation(OnDevice):
         if isinstance(records, AdaptiveGames):
             state = records.environment.init(jax.tree.map(jnp.asarray, records.pool))
             initial = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], count, axis=0), state)
-            self.now = Carry(first, initial, sums, ())
+            self.carry = Carry(first, initial, sums, ())
         else:
-            self.now = Carry(first, (), sums, jnp.asarray(records.streams.no_records_read()))
+            self.carry = Carry(first, (), sums, jnp.asarray(records.streams.no_records_read()))
 
     @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
-        return self.now.learner[1]
+        return self.carry.learner[1]
 
     def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
-        """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``now``."""
+        """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``carry``."""
         records, changing = self.records, (chunk, rates, self.copies)
         if isinstance(records, AdaptiveGames):
             inputs = records.objective, records.keys, records.pool

@@ -5,7 +5,7 @@ multiple of ``machine.TILE``. It is made of the backend, the copies, their start
 (or ``AdaptiveGames`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
 sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
-may invalidate it.
+may invalidate it. ``arrays`` returns all arrays that change, in order; a save is restored by writing to them.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ DEVICE_CHUNK = 2**25  # likewise on a device, which waits for the host between c
 class Chunk(NamedTuple):
     """K blocks of C rounds, and which of their rounds are checkpoints."""
 
-    block: NDArray[np.uint32]  # [K], numbers of the blocks
+    block_numbers: NDArray[np.uint32]  # [K]
     active: NDArray[np.bool_]  # [K, C], False for the padding rounds of the last chunk
     # [K, S], number of rounds of the block up to each of its checkpoints, 0 for unused slots
     checkpoint_rounds: NDArray[np.int32]
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     @property
     def first_round(self) -> int:
         """The number of rounds before the chunk."""
-        return int(self.block[0]) * BLOCK
+        return int(self.block_numbers[0]) * BLOCK
 
     def rows(self, checkpoints: NDArray[np.int64]) -> slice:
         """Return which of all checkpoints [P] are in the chunk."""
@@ -52,32 +52,12 @@ class Chunk(NamedTuple):
         return slice(int(first), int(last))
 
 
-class Saved:
-    """A part of a batch that a save between two chunks contains.
-
-    ``changing`` names all attributes that change: arrays, parts, None, and collections of these.
-    """
-
-    changing: tuple[str, ...]
-
-
-def saved_arrays(part: Any) -> list[NDArray[Any]]:
-    """Return all arrays that change in a part, in order. A save is restored by writing to them."""
-    if isinstance(part, Saved):
-        part = [getattr(part, name) for name in part.changing]
-    if isinstance(part, list | tuple | dict):
-        return [x for item in (part.values() if isinstance(part, dict) else part) for x in saved_arrays(item)]
-    return [] if part is None else [part]
-
-
-class TrialRecords(Saved):
+class TrialRecords:
     """The records of each trial in an oblivious environment, and the keys of its learners' draws.
 
     ``record_stream`` [trials] is the stream of records of each trial: its own, or the single one that all share
     without shuffling.
     """
-
-    changing = ("records_read",)
 
     def __init__(self, streams: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
         """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
@@ -90,9 +70,13 @@ class TrialRecords(Saved):
         """Make the records of the next chunk for compiled code; devices make their own."""
         shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
-        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block))
-        native.fill(self.streams, self.records_read, chunk.first_round, chunk.rounds, blocks.cuts, blocks.errors)
+        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block_numbers))
+        native.fill(self.streams, self.records_read, chunk.first_round, blocks.round_count, blocks.cuts, blocks.errors)
         return blocks
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that change."""
+        return [self.records_read]
 
     @cached_property
     def on_device(self) -> tuple[Streams, uniforms.DrawKeys]:
@@ -152,10 +136,8 @@ def make_chunks(
         yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 
-class NativeSimulation(Saved):
+class NativeSimulation:
     """B copies on the backend ``native``. Its state does not depend on threads."""
-
-    changing = "state", "sums"
 
     def __init__(
         self, backend: NativeBackend, copies: Copies, start: Start, arms: int, trial_records: TrialRecords
@@ -164,27 +146,29 @@ class NativeSimulation(Saved):
         self.state = backend.init(arms, start, trial_records.streams.stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that change."""
+        return [*(self.state if isinstance(self.state, tuple) else (self.state,)), *self.sums]
+
     def start(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
         """Start to simulate a chunk, on its records."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
-        self.tally = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
-        self.running = self.backend.simulate(self.state, records, rates, self.copies, self.tally)
+        self.checkpoint_sums = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
+        self.running = self.backend.simulate(self.state, records, rates, self.copies, self.checkpoint_sums)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
         for part in self.running:
             part.result()
-        return self.tally.at_checkpoints
+        return self.checkpoint_sums.at_checkpoints
 
 
-class BestArmCounter(Saved):
+class BestArmCounter:
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
     ``best_loss`` [P, pairs, trials] is its cumulative loss at each of P checkpoints that was reached, ``best_arm``
     [pairs, trials] the arm at the last of these; a pair is an alpha with a lambda.
     """
-
-    changing: tuple[str, ...] = "counts", "wrong", "best_loss", "best_arm"
 
     def __init__(
         self,
@@ -208,6 +192,10 @@ class BestArmCounter(Saved):
         shape = len(answer_cost), len(record_stream)
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that change."""
+        return [self.counts, self.wrong, self.best_loss, self.best_arm]
+
     def best(self) -> BestArms:
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
@@ -228,14 +216,12 @@ class BestArmCounter(Saved):
             self.best_arm[:] = arms[-1][:, self.record_stream]
 
 
-class AskedCounter(Saved):
+class AskedCounter:
     """The best arms in hindsight of B copies, and sums by kind over the records that they were asked.
 
     They are counted on the host, since a program of JAX that also counts is many times slower (measured). Every
     copy is asked other records.
     """
-
-    changing = "sums", "running", "counter"
 
     def __init__(self, copies: Copies, pool: AdaptivePool, checkpoints: NDArray[np.int64]) -> None:
         """Prepare round 1."""
@@ -245,6 +231,10 @@ class AskedCounter(Saved):
         self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
         self.running = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that change."""
+        return [*self.sums.values(), *self.running.values(), *self.counter.arrays()]
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""

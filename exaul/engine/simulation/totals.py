@@ -31,8 +31,8 @@ from exaul.kernels.metrics import Floats
 Totals = Arrays
 
 
-def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArms | None) -> Totals:
-    """Return the totals of all learners from their finished ``Rollout`` by name.
+def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | None) -> Totals:
+    """Return the totals of all learners from their finished ``LearnerRun`` by name.
 
     ``best`` is of all learners; None in an adaptive environment, where each learner has its own.
     """
@@ -54,13 +54,13 @@ def totals_of(source: PreparedSource, rollouts: Mapping[str, Any], best: BestArm
         fields |= {"best_loss": shaped(best[0]), "best_arm": shaped(best[1])}
     fields |= {f"warm_start/{name}": log for name, log in source.log_names.items()}
     for learner in source.learners:
-        name, rollout, cells, horizon = learner.name, rollouts[learner.name], learner.cells, source.horizon
-        sums = {kind: shaped(x) for kind, x in rollout.feedback_sums.items()}
+        name, run, cells, horizon = learner.name, runs[learner.name], learner.cells, source.horizon
+        sums = {kind: shaped(x) for kind, x in run.feedback_sums.items()}
         parts = _of_cells(source, learner) | learner.regret_bounds | sums
-        parts |= {"answered": shaped(rollout.answered), "wrong": shaped(rollout.wrong)}
-        if rollout.asked is not None:
-            parts |= {kind: shaped(x) for kind, x in rollout.asked.sums.items()}
-            losses, arms = rollout.asked.counter.best()
+        parts |= {"answered": shaped(run.answered), "wrong": shaped(run.wrong)}
+        if run.asked is not None:
+            parts |= {kind: shaped(x) for kind, x in run.asked.sums.items()}
+            losses, arms = run.asked.counter.best()
             parts |= {"best_loss": shaped(losses), "best_arm": shaped(arms), "pair": np.arange(len(cells.pair))}
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback_model.bounds_risk(horizon):

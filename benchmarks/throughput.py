@@ -17,7 +17,7 @@ from benchmarks.peers import ALPHA, Call, PeerCase
 from benchmarks.results import Row
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BACKENDS, BY_ROUNDS, FROM_LOG, LEARNERS, backend_of
+from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS, STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
@@ -40,7 +40,7 @@ def backends(name: str, order: str) -> list[str]:
     """Return the backends that support a learner's rule in an order, in that of their table."""
     learner = registry.load_object(LEARNERS[name])
     supporting = [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
-    return [backend for backend in supporting if order != "adaptive" or backend in BY_ROUNDS]
+    return [backend for backend in supporting if order != "adaptive" or backend in STEPWISE_BACKENDS]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:

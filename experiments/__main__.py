@@ -80,10 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (cls(**fields_given(cls, vars(flags))) for cls in (flags.config, ClusterFlags))
-        if cluster.named and getattr(config, "redraw", None) is not None:
+        if cluster.has_cluster and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         try:
-            with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
+            with cluster.workers() if cluster.has_cluster else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)
         except (Mismatch, BatchFailed) as error:
             return terminal.refuse("experiments", str(error), 1)

@@ -184,8 +184,7 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
 
 
 def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
-    streams = SimpleNamespace(streams=SimpleNamespace(stream_count=cuts.shape[1]))
-    simulation, decisions = NativeSimulation(kernels, copies, start, arms, streams), []
+    simulation, decisions = NativeSimulation(kernels, copies, start, arms, cuts.shape[1]), []
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
         here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)

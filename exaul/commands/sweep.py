@@ -78,7 +78,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(config, hashed=flags.named) if path is None else run.reopen(path, fields, flags.trust)
+        run.prepare_sweep(config, hashed=flags.has_cluster) if path is None else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
         print(f"{path}: finished; nothing to resume")
@@ -88,7 +88,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     if flags.dry_run:
         show(run.describe(prepared))
         return 0
-    with flags.workers() if flags.named else nullcontext((None, 0)) as (executor, workers):
+    with flags.workers() if flags.has_cluster else nullcontext((None, 0)) as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
         if flags.progress == "bar" and sys.stderr.isatty() and store.is_empty():
             print(
@@ -97,7 +97,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         try:
             result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            cluster = f" {flags.flag}" if flags.named and (config.out or path) else ""
+            cluster = f" {flags.flag}" if flags.has_cluster and (config.out or path) else ""
             return refuse("exaul", f"{error}{cluster}", 1)
     return print_report(result, path or config.out, flags.theory)
 

@@ -10,7 +10,7 @@ from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
-LOST = 10**6  # lost workers after which Dask gives up a call: in effect never: spot instances come and go
+LOST_WORKERS = 10**6  # lost workers after which Dask gives up a call: in effect never: spot instances come and go
 T = TypeVar("T")
 
 
@@ -83,7 +83,7 @@ class ClusterFlags(Configuration):
             raise BadInput("ray: given together with dask; choose one of the two")
 
     @property
-    def named(self) -> bool:
+    def has_cluster(self) -> bool:
         """Whether a cluster is named."""
         return self.ray is not None or self.dask is not None
 
@@ -154,7 +154,7 @@ def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
         from distributed import Client
     except ImportError as error:
         raise BadInput(f"dask: not installed; run: uv run --extra dask exaul sweep --dask {address}") from error
-    with dask.config.set({"distributed.scheduler.allowed-failures": LOST}):
+    with dask.config.set({"distributed.scheduler.allowed-failures": LOST_WORKERS}):
         try:
             is_local = address in LOCAL_ADDRESSES
             client = Client(threads_per_worker=1) if is_local else Client(address, timeout=TIMEOUT)

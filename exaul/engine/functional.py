@@ -403,8 +403,8 @@ def environment(
     entry = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
-    two = np.ndim(next(iter(scores), 0)) == 1
-    scores, errors = ([np.asarray(x, float) for x in (values if two else [values])] for values in (scores, errors))
+    sources = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])
+    scores, errors = ([np.asarray(x, float) for x in arrays] for arrays in sources)
     allowed = f"{entry.sources} array{'s' if entry.sources > 1 else ''}, as {reference} has that many sources"
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == entry.sources == len(errors), allowed)
     grid = np.asarray(grid, np.float64)

@@ -20,7 +20,7 @@ from exaul.engine.checks import BadInput
 from exaul.kernels.cache import cache_folder
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
-LIMITS = (  # files of a control group: limit, use, and the part of the use that is a cache the kernel can drop
+CGROUP_FILES = (  # limit, use, and the part of the use that is a cache which the kernel can drop
     ("memory.max", "memory.current", "inactive_file"),  # version 2
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
 )
@@ -52,7 +52,7 @@ def _groups() -> Iterator[Path]:
 
 def _cgroup_free(group: Path) -> Iterator[int]:
     """Yield the bytes that a control group may still take, if it has a limit."""
-    for limit, used, droppable in LIMITS:
+    for limit, used, droppable in CGROUP_FILES:
         with suppress(OSError, ValueError, KeyError):  # the other version, or no limit ("max")
             limit_bytes, used_bytes = int((group / limit).read_text()), int((group / used).read_text())
             stat = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())

@@ -48,7 +48,7 @@ ENVIRONMENTS = {
 # ``make(learner, precision)`` of each returns the learner on the backend, or None if that has no loop for its rule
 BACKENDS = {name: f"exaul.kernels.{name}:make" for name in ("native", "blocks", "rows", "dense")}
 FASTEST = {"cpu": ("native",), "gpu": ("blocks", "rows")}  # by JAX's platform, the fastest first; else ``dense``
-BY_ROUNDS = "rows", "dense"  # stop after each decision, as adaptive environments and imperfect feedback need
+STEPWISE_BACKENDS = "rows", "dense"  # stop after each decision: for adaptive environments and imperfect feedback
 
 
 def load_object(reference: str) -> Any:

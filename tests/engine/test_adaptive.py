@@ -14,7 +14,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.environments import interactive
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BY_ROUNDS, backend_of
+from exaul.engine.registry import STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.batch import simulate_learners
 from exaul.engine.simulation.prepare import prepare
@@ -178,7 +178,7 @@ TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
     [
         pytest.param(x, where, marks=() if where == "rows" and x in of_each_rule(LEARNING) else pytest.mark.slow)
         for x in LEARNING
-        for where in BY_ROUNDS
+        for where in STEPWISE_BACKENDS
     ],
 )
 @pytest.mark.parametrize("name", [x for x, of in ADAPTIVE_CASES.items() if of["environment"] in TRANSCRIBED])
@@ -310,7 +310,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
         met(name, wrap=hidden)
 
 
-@pytest.mark.parametrize("where", BY_ROUNDS)
+@pytest.mark.parametrize("where", STEPWISE_BACKENDS)
 def test_masses_are_the_learners_distribution(where):
     game = backend_of(LEARNERS["exaul"], where, "float64").make(45)
     losses = np.random.default_rng(0).exponential(size=45)

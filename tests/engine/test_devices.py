@@ -99,7 +99,7 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
     root = tmp_path / "cgroup" / ("memory" if version == 1 else "")
     inner = root / "outer" / "inner"
     inner.mkdir(parents=True)
-    limit, used, cache = machine.LIMITS[2 - version]
+    limit, used, cache = machine.CGROUP_FILES[2 - version]
     for folder, most, taken in ((root / "outer", "500000", "300000"), (inner, "max", "200000")):
         (folder / limit).write_text(most + "\n")
         (folder / used).write_text(taken + "\n")

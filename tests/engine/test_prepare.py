@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exaul import BadInput, Sweep, run
-from exaul.engine.registry import BY_ROUNDS, DEFAULT_LEARNERS, FROM_LOG
+from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG, STEPWISE_BACKENDS
 from exaul.engine.simulation.prepare import prepare
 from tests.games import (
     ADAPTIVE,
@@ -48,7 +48,7 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
 def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
-        if where in (None, *BY_ROUNDS):
+        if where in (None, *STEPWISE_BACKENDS):
             assert all(hasattr(learner.backend.make(9), "decide") for learner in prepare(sweep).learners)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):

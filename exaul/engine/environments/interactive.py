@@ -47,8 +47,8 @@ def ask(
     state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
 ) -> AskedRecord:
     """Ask the same question again, another one of the topic, or one of a new topic, with a recalibrated score."""
-    repeats, insists = objective.tunable_values
-    is_repeated = draws[4] < jnp.where(state.abstained, repeats, jnp.where(state.failed, insists, 0.0))
+    again, insists = objective.tunable_values
+    is_repeated = draws[4] < jnp.where(state.abstained, again, jnp.where(state.failed, insists, 0.0))
     is_new = (state.remaining == 0) | (state.abstained & ~is_repeated)
     topic = jnp.where(is_new, (draws[0] * TOPICS).astype(jnp.int32), state.topic)
     remaining = jnp.where(is_new, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state.remaining)

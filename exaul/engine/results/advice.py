@@ -19,12 +19,13 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, backend_of
 from exaul.engine.results.text_table import COMMAND, format_table
+from exaul.engine.simulation.schedule import Chunk, NativeSimulation
 from exaul.engine.sweep import Sweep
-from exaul.kernels import native
 from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import FEASIBLE, Floats, answerable, every_threshold, lowest_threshold, risk_coverage
+from exaul.kernels.native import RecordBlocks
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
 FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below alpha = 0.02, one of 1.5 alpha
@@ -51,21 +52,18 @@ def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
 
 def simulate_half(log: Records, played: Records, alphas: Floats) -> Sums:
     """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
-    *start, grid = start_from(log, alphas)
-    copies, rounds = np.zeros(len(alphas), np.int32), len(played.scores)
-    blocks = -(-rounds // BLOCK)
+    *first, grid = start_from(log, alphas)
+    rounds, zeros, costs = len(played.scores), np.zeros(len(alphas), np.int32), np.zeros(len(alphas))
+    start = start_copies(aci_rank.rule, len(grid), (first[0], first[1]), np.arange(len(alphas)), zeros)
+    copies = Copies.of(alphas, costs, costs, zeros, zeros)
+    simulation = NativeSimulation(backend_of(aci_rank, "native", "float64"), copies, start, len(grid), 1)
     cuts, errors = compute_cuts(grid, played.scores)[None], played.errors[None]
-    records = native.RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
-    backend = backend_of(aci_rank, "native", "float64")
-    arms, first = len(grid), (start[0], start[1])
-    state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
-    sums = Sums(np.zeros(len(alphas), np.int64), np.zeros(len(alphas)))
-    tally = native.CheckpointSums.starting_from(sums, np.zeros((blocks, 0), np.int32))
-    rates = Rates(np.full(blocks, STEP), np.zeros(blocks))
-    costs = np.zeros(len(alphas))
-    for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):
-        part.result()
-    return sums
+    records = RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
+    blocks = np.arange(-(-rounds // BLOCK), dtype=np.uint32)
+    chunk = Chunk(blocks, np.ones((len(blocks), BLOCK), bool), np.zeros((len(blocks), 0), np.int32))
+    simulation.start(chunk, Rates(np.full(len(blocks), STEP), np.zeros(len(blocks))), records)
+    simulation.collect()
+    return simulation.sums
 
 
 def hold_threshold(log: Records, played: Records, alphas: Floats) -> Sums:

@@ -27,7 +27,7 @@ from exaul.kernels.records import Pool, make_streams
 ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
 # Records of the pools. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
-SIZES = 300, 2000
+POOL_SIZES = 300, 2000
 
 # Two programs with probabilities P and P' of answering decide differently with probability |P - P'| in a round, and
 # then play different games. So the number of copies that part from ``dense``, divided by the decisions until they
@@ -56,14 +56,14 @@ def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int,
     return int(is_parted.sum()), int(np.where(is_parted, differs.argmax(axis=0) + 1, len(differs)).sum())
 
 
-def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = False) -> tuple[Floats, Any]:
+def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = False) -> tuple[Floats, Any]:
     """Simulate 32 copies in 1,024 rounds of random records, by the same simulations and chunks as a sweep.
 
     Return the decisions [1024, 32], 0 for an abstention, 1 for a right answer and 2 for a wrong one; and the state.
     """
     rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
     pools = []
-    for size in SIZES:
+    for size in POOL_SIZES:
         scores = rng.random(size)
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
@@ -77,10 +77,12 @@ def simulate_briefly(learner: Learner[Any], backend: Any, imperfect: bool = Fals
 
     is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):
-        records = TrialRecords(streams, 0, number, imperfect)
+        records = TrialRecords(streams, 0, number, is_imperfect)
         start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
-        kind: Any = NativeSimulation if is_native else JaxSimulation
-        simulation = kind(backend, copies, start, ARMS, records)
+        if is_native:
+            simulation: Any = NativeSimulation(backend, copies, start, ARMS, streams.stream_count)
+        else:
+            simulation = JaxSimulation(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
         host_records = records.make(chunk) if is_native else None  # devices make their own
         simulation.start(chunk, rates_of_blocks(rates, chunk.block_numbers), host_records)

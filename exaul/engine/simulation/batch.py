@@ -37,14 +37,6 @@ OnRounds = Callable[[int], object]  # called with the rounds simulated since its
 Saves = tuple[SweepFolder, Batch]  # where states are saved between chunks, and their batch
 NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where nothing is saved
 
-LARGE_BATCH = 2**30  # bytes; batches larger than this are not faster on a CPU
-COPIED = 3  # a state, the program's copy of it, and what is being saved
-# in bytes, at most (measured)
-BASE, JAX = 140 * 2**20, 300 * 2**20  # of the process without JAX, and of JAX
-PROGRAM, LOOP = 70 * 2**20, 15 * 2**20  # of a program of JAX, and of a compiled loop
-RECORD_BYTES, PENDING_BYTES = 50, 48  # of a record of a chunk, and of an answer that waits for feedback
-ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 300, 2**21, 8 * 13  # of a row of a table, all figures, a slice of curves
-
 
 class LearnerRun:
     """The copies of one learner, and their totals so far."""
@@ -83,7 +75,8 @@ class LearnerRun:
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
             records = AdaptiveGames(environment, record_source, Objective(*objective), keys, draw_keys)
         if learner.on_host:
-            self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, records)
+            streams = records.streams.stream_count
+            self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, streams)
         else:
             from exaul.engine.simulation.rounds import JaxSimulation  # which imports JAX
 
@@ -246,6 +239,15 @@ def _restore(parts: Sequence[Any], saves: Saves) -> int:
     return blocks
 
 
+LARGE_BATCH = 2**30  # bytes; batches larger than this are not faster on a CPU
+STATE_COPIES = 3  # a state, the program's copy of it, and what is being saved
+# in bytes, at most (measured)
+PROCESS_BYTES, JAX_BYTES = 140 * 2**20, 300 * 2**20  # the process without JAX, and JAX
+PROGRAM_BYTES, LOOP_BYTES = 70 * 2**20, 15 * 2**20  # a program of JAX, and a compiled loop
+RECORD_BYTES, PENDING_BYTES = 50, 48  # a record of a chunk, and an answer that waits for feedback
+ROW_BYTES, FIGURE_BYTES, CURVE_BYTES = 300, 2**21, 8 * 13  # a row of a table, all figures, a slice of curves
+
+
 class Resources(NamedTuple):
     """What a batch needs at most, in bytes."""
 
@@ -282,24 +284,25 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     states = totals = 0
     for learner in learners:
         copies = len(machine.padded_indices(len(learner.cells.pair) * trials))
-        states += copies * COPIED * _state_bytes(source, learner)
+        states += copies * STATE_COPIES * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
         totals += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
         totals += copies * points * 8 * (1 + len(ASKED)) * is_adaptive
     rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(largest if is_adaptive else trials)) * BLOCK
     # the records of one chunk are made while another is simulated
     chunk = rounds * streams * (12 * len(learners) if is_adaptive else 2 * RECORD_BYTES)
-    hindsight = streams * arms * 8 * 2 * COPIED * (len(learners) if is_adaptive else 1)
+    hindsight = streams * arms * 8 * 2 * STATE_COPIES * (len(learners) if is_adaptive else 1)
     slices = max(largest, min(machine.SLICE, largest * points)) * CURVE_BYTES
     tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.on_host for learner in learners)
-    programs = LOOP * loops + (JAX + PROGRAM * (len(learners) - loops)) * (loops < len(learners))
-    host = BASE + machine.resident_bytes() + programs + chunk + hindsight + totals + tables + states * on_cpu
+    programs = LOOP_BYTES * loops + (JAX_BYTES + PROGRAM_BYTES * (len(learners) - loops)) * (loops < len(learners))
+    process = PROCESS_BYTES + machine.resident_bytes() + programs
+    host = process + chunk + hindsight + totals + tables + states * on_cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
     # programs for a device hold up to three times as much (as XLA compiles them for an H100)
     device = 0 if on_cpu else 3 * (states + hindsight * (not is_adaptive)) + 16 * largest * points + pools
     cells, all_trials = sum(len(learner.cells.pair) for learner in learners), len(source.trials)
-    saved = states // COPIED + all_trials * cells * points * 16
+    saved = states // STATE_COPIES + all_trials * cells * points * 16
     disk = ROW_BYTES * cells * (all_trials + points) + FIGURE_BYTES + saved
     return Resources(int(host), int(device), int(disk))
 
@@ -331,12 +334,13 @@ def describe_needs(source: PreparedSource) -> str:
     resources = bound_resources(source, size)
     cells = sum(len(learner.cells.pair) for learner in source.learners)
     copies = cells * len(source.trials)
-    many = -(-len(source.trials) // size)
+    batches = -(-len(source.trials) // size)
+    parts = f"{batches:,} batch{'es' * (batches > 1)} of at most {size:,} trials"
     on_device = f", {machine.show_bytes(resources.device)} on the device" * bool(resources.device)
     show, free = machine.show_bytes, machine.host_memory()
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
-        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {size:,} trials"),
+        ("copies", f"{copies:,} (cells x trials), in {parts}"),
         ("rounds", f"{source.horizon:,} of each copy, {copies * source.horizon:,} in all"),
         ("memory", f"at most {show(resources.host)} ({show(free)} free){on_device}"),
         ("disk", f"at most {show(resources.disk)}, with the state while it runs"),

@@ -17,7 +17,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import BY_ROUNDS, FASTEST, backend_of
+from exaul.engine.registry import FASTEST, STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
@@ -41,10 +41,10 @@ from exaul.kernels.native import NativeBackend
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     is_adaptive = isinstance(environment, Adaptive)
-    if sweep.backend in (None, *BY_ROUNDS) or (not is_adaptive and sweep.feedback == PERFECT_FEEDBACK):
+    if sweep.backend in (None, *STEPWISE_BACKENDS) or (not is_adaptive and sweep.feedback == PERFECT_FEEDBACK):
         return
     reason = f"{sweep.environment} is adaptive, and" if is_adaptive else "with imperfect feedback"
-    raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(BY_ROUNDS)}")
+    raise BadInput(f"backend: {sweep.backend} found; {reason} it must be {' or '.join(STEPWISE_BACKENDS)}")
 
 
 def feedback_of(sweep: Sweep, learner: Learner[Any]) -> Feedback:
@@ -80,8 +80,8 @@ def choose_backend(
     Raises:
         BadInput: the rates exceed the range of the requested backend.
     """
-    by_rounds = feedback_of(sweep, learner) != PERFECT_FEEDBACK or isinstance(environment, Adaptive)
-    is_counted = isinstance(learner.rule, Fixed) and not by_rounds
+    is_stepwise = feedback_of(sweep, learner) != PERFECT_FEEDBACK or isinstance(environment, Adaptive)
+    is_counted = isinstance(learner.rule, Fixed) and not is_stepwise
     request, precision = None if is_counted else sweep.backend, sweep.precision
     # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
     # eta x rounds bounds how close they come to underflow.
@@ -96,7 +96,7 @@ def choose_backend(
             )
         return request, backend
     platform = machine.platform()
-    for fastest in ("rows",) if by_rounds else FASTEST.get(platform, ()):
+    for fastest in ("rows",) if is_stepwise else FASTEST.get(platform, ()):
         backend = backend_of(learner, fastest, precision)
         if backend is None or fastest == out_of_range:
             continue

@@ -151,7 +151,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         if nobody_has and getattr(sweep, rate) not in (None, (), (1.0,)):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
     tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
-    prepared = PreparedSource(
+    source = PreparedSource(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
@@ -171,8 +171,8 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     if any(map(registry.is_user_code, (sweep.environment, *learners))):
         from exaul.engine.simulation.user_code import try_user_code  # which imports JAX
 
-        try_user_code(prepared)
-    return prepared
+        try_user_code(source)
+    return source
 
 
 def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import DrawKeys, Draws
 
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
-TOGETHER = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
+SUMMED_ROUNDS = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
 
 
 class Carry(NamedTuple):
@@ -150,7 +150,7 @@ def _play_games(
 def _sum_by_cut(arms: int, cuts: jax.Array, amounts: jax.Array) -> jax.Array:
     """Return the sum of the amounts [C] of the rounds of each cut, [H]."""
     cut = jnp.arange(arms, dtype=jnp.int32)[None]
-    parts = [slice(i, i + TOGETHER) for i in range(0, len(cuts), TOGETHER)]
+    parts = [slice(i, i + SUMMED_ROUNDS) for i in range(0, len(cuts), SUMMED_ROUNDS)]
     return reduce(jnp.add, [jnp.sum(jnp.where(cuts[x, None] == cut, amounts[x, None], 0.0), axis=0) for x in parts])
 
 

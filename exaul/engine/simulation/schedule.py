@@ -59,11 +59,13 @@ class TrialRecords:
     without shuffling.
     """
 
-    def __init__(self, streams: Streams, seed: int, trials: NDArray[np.integer], imperfect: bool = False) -> None:
-        """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
+    def __init__(
+        self, streams: Streams, seed: int, trials: NDArray[np.integer], is_imperfect: bool = False
+    ) -> None:
+        """Prepare round 1 of some trials, by number; ``is_imperfect`` adds draws of feedback."""
         self.streams, self.trials = streams, trials
         self.record_stream = np.arange(len(trials), dtype=np.int32) % streams.stream_count
-        self.draw_keys = uniforms.draw_keys(seed, trials, imperfect)
+        self.draw_keys = uniforms.draw_keys(seed, trials, is_imperfect)
         self.records_read = streams.no_records_read().astype(np.int64)  # of each pool, by the host
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
@@ -139,11 +141,9 @@ def make_chunks(
 class NativeSimulation:
     """B copies on the backend ``native``. Its state does not depend on threads."""
 
-    def __init__(
-        self, backend: NativeBackend, copies: Copies, start: Start, arms: int, trial_records: TrialRecords
-    ) -> None:
+    def __init__(self, backend: NativeBackend, copies: Copies, start: Start, arms: int, stream_count: int) -> None:
         self.backend, self.copies = backend, copies
-        self.state = backend.init(arms, start, trial_records.streams.stream_count)
+        self.state = backend.init(arms, start, stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
     def arrays(self) -> list[NDArray[Any]]:

@@ -22,20 +22,20 @@ from exaul.kernels.learners.learner import FEEDBACKS, Drawn, Fixed, Own, Ranked,
 from exaul.kernels.records import Pool, make_streams
 
 
-def try_user_code(prepared: Any) -> None:
+def try_user_code(source: Any) -> None:
     """Try the user's learners and environment of a ``PreparedSource``; BadInput names what is wrong with one."""
-    name, environment = prepared.sweep.environment, prepared.environment
+    name, environment = source.sweep.environment, source.environment
     if is_user_code(name) and isinstance(environment, Oblivious):
-        check_choose_pool(name, environment, prepared.horizon)
+        check_choose_pool(name, environment, source.horizon)
     elif is_user_code(name):
-        costs, values = (prepared.answer_cost[0], prepared.abstain_cost[0]), prepared.tunable_values
-        objective = Objective(prepared.sweep.alphas[0], *costs, values, tunable_choices(environment, values))
-        check_adaptive(name, environment, prepared.adaptive_pool(), objective)
-    for learner in prepared.learners:
+        costs, values = (source.answer_cost[0], source.abstain_cost[0]), source.tunable_values
+        objective = Objective(source.sweep.alphas[0], *costs, values, tunable_choices(environment, values))
+        check_adaptive(name, environment, source.adaptive_pool(), objective)
+    for learner in source.learners:
         if is_user_code(learner.name):
             requirement = TRACED if isinstance(learner.definition.rule, Own) else SCALAR
             with user_code_errors("learners:", learner.name, requirement):
-                try_learner(learner, environment, len(prepared.grid), prepared.horizon)
+                try_learner(learner, environment, len(source.grid), source.horizon)
 
 
 def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:
@@ -110,7 +110,7 @@ def check_finite(learner: PreparedLearner, state: Any) -> None:
         raise BadInput(f"learners: the state of {learner.name} is not finite; all that its rule returns must be")
 
 
-def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
+def check_choose_pool(reference: str, environment: Oblivious, horizon: int) -> None:
     """Try a user's ``choose_pool`` on arrays, compiled and traced; BadInput if it or its pool is wrong."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     pool = Pool(np.ones(1, np.int32), np.zeros(1))
@@ -118,17 +118,17 @@ def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:
         environment.choose_pool, False, [pool] * environment.sources, horizon, 0, np.zeros(1, np.int64)
     )
     records_read = streams.no_records_read().astype(np.int64)
-    with user_code_errors("environment: choose_pool of", name):
+    with user_code_errors("environment: choose_pool of", reference):
         chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
         native.fill(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
         jax.eval_shape(partial(environment.choose_pool, jnp.where), t, horizon, u)  # as on a device
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         allowed = f"it must be from 0 to {environment.sources - 1}"
-        raise BadInput(f"environment: choose_pool of {name} returns {outside.flat[0]}; {allowed}")
+        raise BadInput(f"environment: choose_pool of {reference} returns {outside.flat[0]}; {allowed}")
 
 
-def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objective: Objective) -> None:
+def check_adaptive(reference: str, environment: Adaptive, pool: AdaptivePool, objective: Objective) -> None:
     """Try a user's adaptive environment on a round of two copies; BadInput if a function or its result is wrong."""
     arms = len(pool.grid)
 
@@ -139,12 +139,12 @@ def check_adaptive(name: str, environment: Adaptive, pool: AdaptivePool, objecti
         question = environment.ask(state, pool, objective, draws, distribution)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
-    with user_code_errors("environment: functions of", name, TRACED):
+    with user_code_errors("environment: functions of", reference, TRACED):
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
         *record, initial, later = games(pool, objective, np.array([True, False]))
         cut, error = map(np.asarray, record)  # they are compared outside x64
         form, next_form = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (initial, later))
-    field = f"environment: {name}"
+    field = f"environment: {reference}"
     if form != next_form:
         raise BadInput(f"{field}: see returns a state of form {next_form}; it must be that of init, {form}")
     for part, value, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):

@@ -19,6 +19,7 @@ from exaul.engine.checks import INTEGER_LIMIT, BadInput, check_count, check_hold
 from exaul.engine.environments import adaptive
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.logs.log import Records
 from exaul.engine.simulation.learners import required, resolve_rates
 from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
@@ -321,7 +322,7 @@ class ObliviousEnvironment:
         blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
         first = kernel.first_carry(streams.no_records_read(), pool, key)
         cuts, errors = (x.reshape(-1)[:horizon] for x in jax.lax.scan(block, first, blocks)[1])
-        return kernel.play(learner, params, cuts, errors, _uniforms(key.learner, horizon)), cuts, errors
+        return kernel.play(learner, params, cuts, errors, _uniforms(key.learner, horizon, 1)[:, 0]), cuts, errors
 
 
 @jax.tree_util.register_static
@@ -355,8 +356,6 @@ class AdaptiveEnvironment:
 
     def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> Any:
         """Play one game; see ``play_in``."""
-        parts = [_uniforms(key.environment, horizon, BLOCK * i) for i in range(self.environment.draws)]
-        draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
 
         def one_round(states: Any, x: Any) -> tuple[Any, Any]:
             t, u, draws = x
@@ -364,15 +363,16 @@ class AdaptiveEnvironment:
             inputs = learner, self.environment, pool.records, (state, states[1]), current
             return play_round(*inputs, self._objective(pool, current), uniforms.Draws(u), draws, True)
 
-        rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
+        draws = _uniforms(key.environment, horizon, self.environment.draws)
+        rounds = jnp.arange(horizon), _uniforms(key.learner, horizon, 1)[:, 0], draws
         first = kernel.first_carry((learner.init(params), self.init(pool)), params, pool, rounds)
         return jax.lax.scan(one_round, first, rounds)[1]
 
 
-def _uniforms(key: Any, horizon: int, first: int = 0) -> Any:
-    """Return the uniforms [T] of a game."""
-    t = np.arange(horizon, dtype=np.uint32)
-    return uniforms.uniform(tuple(map(jnp.asarray, key)), t // BLOCK, t % BLOCK + np.uint32(first))
+def _uniforms(key: Any, horizon: int, count: int) -> Any:
+    """Return uniforms [T, count] of a game; the i-th of a round uses a counter from 256 i on."""
+    t, first = np.arange(horizon, dtype=np.uint32)[:, None], BLOCK * np.arange(count, dtype=np.uint32)
+    return uniforms.uniform(tuple(map(jnp.asarray, key)), t // BLOCK, t % BLOCK + first)
 
 
 def environment(
@@ -403,8 +403,8 @@ def environment(
     entry = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
-    sources = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])
-    scores, errors = ([np.asarray(x, float) for x in arrays] for arrays in sources)
+    columns = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])
+    scores, errors = ([np.asarray(x, float) for x in column] for column in columns)
     allowed = f"{entry.sources} array{'s' if entry.sources > 1 else ''}, as {reference} has that many sources"
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == entry.sources == len(errors), allowed)
     grid = np.asarray(grid, np.float64)
@@ -422,7 +422,8 @@ def environment(
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if entry.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {reference} asks each record once, so it needs as many as rounds")
-    records = adaptive.make_pool(entry, values, seed, horizon, grid, scores, errors, [None] * entry.sources)
+    sources = [Records(reference, f, e, 0, None) for f, e in zip(scores, errors, strict=True)]
+    records = adaptive.make_pool(entry, values, seed, horizon, grid, sources)
     choices, pool = adaptive.tunable_choices(entry, values), GamePool(records, values)
     if reference not in registry.ENVIRONMENTS:
         check_adaptive(reference, entry, records, Objective(0.5, 0.5, 0.5, values, choices))

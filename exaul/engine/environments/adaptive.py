@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
+from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.game import compute_cuts
 
@@ -135,9 +136,7 @@ def make_pool(
     seed: int,
     horizon: int | None,
     grid: NDArray[np.float64],
-    scores: Sequence[NDArray[np.float64]],
-    errors: Sequence[NDArray[np.float64]],
-    groups: Sequence[NDArray[Any] | None],
+    records: Sequence[Records],
 ) -> AdaptivePool:
     """Combine the records of some sources, sorted by group, as the environment of a sweep asks them.
 
@@ -147,23 +146,22 @@ def make_pool(
         seed: of the sweep, from which an environment that uses records once draws ``horizon`` of them.
         horizon: T; None for all records.
         grid: [H] thresholds.
-        scores: [N] of each source.
-        errors: [N] of each source.
-        groups: labels [N] of each source; None for those of the tunable ``groups``: ``score`` (ten equal bins of
-            the score) or ``source`` (one group).
+        records: of each source. Without groups they have those of the tunable ``groups``: ``score`` (ten equal
+            bins of the score) or ``source`` (one group).
     """
     words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, values, strict=True) if x.words}
     first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
     key = first_word[0], second_word[0]
     labels, group_count = [], 0
-    for source_scores, group in zip(scores, groups, strict=True):
-        names: NDArray[Any] = np.zeros(len(source_scores), int) if group is None else group
-        if group is None and words.get("groups") == "score":
-            names = np.minimum((source_scores * BINS).astype(int), BINS - 1)
+    for source in records:
+        names = np.zeros(len(source.scores), int) if source.groups is None else source.groups
+        if source.groups is None and words.get("groups") == "score":
+            names = np.minimum((source.scores * BINS).astype(int), BINS - 1)
         _, label = np.unique(names, return_inverse=True)
         labels.append(label + group_count)
         group_count += int(label.max()) + 1
-    label, score, error = np.concatenate(labels), np.concatenate(scores), np.concatenate(errors)
+    label = np.concatenate(labels)
+    score, error = (np.concatenate(x) for x in zip(*((r.scores, r.errors) for r in records), strict=True))
     count: NDArray[np.integer] = np.ones(len(label), np.int32)
     if environment.uses_records_once and horizon is not None:
         # equal records are merged into the first

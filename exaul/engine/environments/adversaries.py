@@ -4,6 +4,7 @@
 sees all but the learner's draws.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -197,17 +198,14 @@ def omniscient_ask(
         random_record = draw_index(candidates.astype(jnp.float64), draws[2])
         return jnp.where(draws[1] < 1 - (1 - chance) * state.separation, random_record, worst.astype(jnp.int32))
 
-    def greedy_for(gain: Any) -> Any:
-        def greedy() -> Any:
-            # the gain in the objective now, and at the learner's average distribution
-            now, average = (gain(state, cut, error, P[cut - 1], objective) for P in (answers, state.mean_answers))
-            worth = now - patience * average
-            return jnp.argmax(jnp.where(state.remaining > 0, worth, -jnp.inf)).astype(jnp.int32)
-
-        return greedy
+    def greedy(gain: Any) -> Any:
+        # the gain in the objective now, and at the learner's average distribution
+        now, average = (gain(state, cut, error, P[cut - 1], objective) for P in (answers, state.mean_answers))
+        worth = now - patience * average
+        return jnp.argmax(jnp.where(state.remaining > 0, worth, -jnp.inf)).astype(jnp.int32)
 
     # ``choices`` is not batched, so this stays a branch under vmap: only one objective is computed
-    record = lax.switch(objective.choices[0], [trust, greedy_for(risk), greedy_for(regret)])
+    record = lax.switch(objective.choices[0], [trust, partial(greedy, risk), partial(greedy, regret)])
     note = OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
     return AskedRecord(cut[record], error[record], note)
 

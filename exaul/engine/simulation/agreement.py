@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
+from exaul.engine.environments.oblivious import gradual_shift
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
@@ -39,11 +40,6 @@ TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 _reported: set[str] = set()  # reasons of failure that were printed in this process
 
 
-def choose_check_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
-    """Return the pool of round t; both pools are used, and so is u, the uniform of the round."""
-    return where((3 * t > horizon) & (u < 0.5), 1, 0)
-
-
 def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int, int]:
     """Return the copies that decide differently in some round, and the decisions of all copies until they do.
 
@@ -67,7 +63,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
         scores = rng.random(size)
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    streams = make_streams(choose_check_pool, True, pools, SPAN, 0, number)
+    streams = make_streams(gradual_shift.choose_pool, True, pools, SPAN, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, SPAN, ARMS, False, None, None)

@@ -225,9 +225,9 @@ def _arrays_of(parts: Iterable[Any]) -> list[NDArray[Any]]:
 
 
 def _restore(parts: Sequence[Any], saves: Saves) -> int:
-    """Write the arrays of the last save, if any, to the parts of a batch. Return after how many blocks it was.
+    """Write the last save, if any, to the parts of a batch; return after how many blocks it was.
 
-    Raise BadInput if their shapes or types differ from those of the parts.
+    Raise BadInput if it has arrays of other shapes or types.
     """
     folder, batch = saves
     blocks, saved = folder.load_state(batch)

@@ -83,8 +83,7 @@ class PreparedSource:
         """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
         numbers = self.tunable_values, self.sweep.seed, self.horizon, self.grid
-        columns = zip(*((r.scores, r.errors, r.groups) for r in self.records), strict=True)
-        return make_pool(self.environment, *numbers, *columns)
+        return make_pool(self.environment, *numbers, self.records)
 
     def cell_of_copies(self, learner: PreparedLearner) -> NDArray[np.intp]:
         """Return the cell of each of a learner's copies: all trials of the first cell, then of the next."""

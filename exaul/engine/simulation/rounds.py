@@ -39,22 +39,6 @@ class Carry(NamedTuple):
     records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
 
 
-def add_to_sums(sums: Sums, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Sums, Sums]:
-    """Add the rounds of a block to the sums [B].
-
-    ``answered`` is [C, B] bool, ``wrong`` [C, B] float64 the errors of answered rounds, else 0.
-    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the sums after the block, and those at
-    the checkpoints, [S, B].
-    """
-    # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which is
-    # the same for all chunks and checkpoints.
-    running = Sums(
-        sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
-        sums.wrong[None] + jnp.cumsum(wrong, axis=0),
-    )
-    return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
-
-
 # ``carry`` is donated: the new one is written into the buffers of the old one, so that the weights exist once. The
 # caller must not use the old one again.
 @partial(jax.jit, static_argnames=("environment", "plan"), donate_argnames=("carry",))
@@ -96,9 +80,14 @@ def simulate_chunk(
             carry, answered, errors, asked = _play_records(streams, copies, carry, block, params, draws)
         else:
             carry, answered, errors, asked = _play_games(environment, inputs, copies, carry, block, params, draws)
-        wrong = jnp.where(answered, errors, 0.0)
-        sums, at_checkpoints = add_to_sums(carry.sums, answered, wrong, block.checkpoint_rounds)
-        return carry._replace(sums=sums), (at_checkpoints, asked)
+        # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which
+        # is the same for all chunks and checkpoints.
+        running = Sums(
+            carry.sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
+            carry.sums.wrong[None] + jnp.cumsum(jnp.where(answered, errors, 0.0), axis=0),
+        )
+        at_checkpoints = jax.tree.map(lambda x: x[block.checkpoint_rounds - 1], running)
+        return carry._replace(sums=jax.tree.map(lambda x: x[-1], running)), (at_checkpoints, asked)
 
     return lax.scan(simulate_block, carry, (chunk, rates))
 

@@ -59,7 +59,7 @@ def make(
         horizon: T, from which eta, gamma and lam follow unless given.
         lam: weight of the FDR against abstaining; default: sqrt(T), or NaN without a horizon if only ``regret``
             would read it.
-        eta: learning rate, or the step of ``aci-rank``; default: the learner's own at this horizon.
+        eta: learning rate, or the step of ``aci-rank``, in (0, 1]; default: the learner's own at this horizon.
         gamma: implicit exploration; default: the learner's own at this horizon.
         anytime: use the rates for an unknown horizon. Then eta and gamma are [K], constant over blocks of 256
             rounds: ``play`` takes the next of each, your own loop calls ``learner.reweigh`` with them. K and lam
@@ -243,7 +243,10 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
-    """Return thresholds [H] from 0 to 1: ``uniform`` or ``logit``, or ``quantile`` or ``log`` of scores [N]."""
+    """Return thresholds [H] from 0 to 1: ``uniform`` or ``logit``, or ``quantile`` or ``log`` of scores [N].
+
+    All take scores, so that one call serves every name; ``uniform`` and ``logit`` do not use them.
+    """
     check_known("grid", (name,), (*GRIDS, "log"))
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:

@@ -143,10 +143,10 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     run(sweep)  # the device check and the compiler have garbage of their own
     begin = batch.LearnerRun.__init__
 
-    def watched(rollout, *given):
+    def watched(run, *given):
         gone.append([simulation() is None for simulation in simulations])
-        begin(rollout, *given)
-        simulations.append(weakref.ref(rollout.simulation))
+        begin(run, *given)
+        simulations.append(weakref.ref(run.simulation))
 
     monkeypatch.setattr(batch.LearnerRun, "__init__", watched)
     gc.disable()

@@ -48,13 +48,10 @@ class LearnerRun:
         record_source: TrialRecords | AdaptivePool,
         best: NDArray[np.int32] | None = None,
     ) -> None:
-        """Prepare round 1.
+        """Prepare round 1 of the trials of a source.
 
-        Args:
-            source: with the trials to simulate.
-            learner: with its backend and cells.
-            record_source: the records; or the pool from which an adaptive environment asks.
-            best: [pairs x trials] the arms of least loss, which fixed arms read.
+        ``record_source`` has the records; or it is the pool from which an adaptive environment asks. ``best`` are
+        the arms of least loss [pairs x trials], which fixed arms read.
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
         self.count = len(cell)
@@ -105,8 +102,8 @@ class LearnerRun:
 
             check_finite(self.learner, self.simulation.state)
         if self.learner.feedback_model != PERFECT_FEEDBACK:
-            of_copies = self.simulation.state.sums._asdict()
-            self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in of_copies.items()}
+            copy_sums = self.simulation.state.sums._asdict()
+            self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in copy_sums.items()}
         is_checkpoint, rows = chunk.checkpoint_rounds > 0, chunk.rows(self.checkpoints)
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
         self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
@@ -169,16 +166,13 @@ def simulate_learners(
     counter: BestArmCounter | None = None,
     best: NDArray[np.int32] | None = None,
 ) -> dict[str, LearnerRun]:
-    """Simulate some learners, chunk by chunk; return the run of each by name, without the states.
+    """Simulate some learners of a source, chunk by chunk; return the run of each by name, without the states.
 
     Args:
-        source: with the trials to simulate.
-        learners: of the source.
+        source, learners, best: as in ``LearnerRun``.
         records: the ``record_source`` of all runs.
-        on_rounds: called with the rounds of each chunk, of all copies together.
-        saves: the folder and the batch of this state.
+        on_rounds, saves: see ``OnRounds`` and ``Saves``.
         counter: searches for the best arms in these records.
-        best: as in ``LearnerRun``.
     """
     runs = [LearnerRun(source, learner, records, best) for learner in learners]
     trial_records = records if isinstance(records, TrialRecords) else None

@@ -154,9 +154,9 @@ class PreparedLearner(NamedTuple):
 
     def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""
-        factors, of_cell = np.unique(np.stack(self.cells.factors), axis=1, return_inverse=True)
+        factors, groups = np.unique(np.stack(self.cells.factors), axis=1, return_inverse=True)
         for number, (eta, gamma) in enumerate(factors.T):
-            yield np.flatnonzero(of_cell.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
+            yield np.flatnonzero(groups.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
 
     @property
     def rates_at_end(self) -> tuple[Floats, Floats]:
@@ -184,9 +184,9 @@ class PreparedLearner(NamedTuple):
         rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
         bound = np.empty(shape)
         for subset, rates in self.rates_of_cells():
-            of_cells = type(state)(*(x[subset, None] for x in state)) if state else ()
+            start_state = type(state)(*(x[subset, None] for x in state)) if state else ()
             t, count, aim = (x[..., subset, :] for x in (rounds, answered, alpha))
-            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, t, count, arms, aim, of_cells)
+            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, t, count, arms, aim, start_state)
         return bound
 
     def with_aim(self, copies: Copies) -> Copies:

@@ -125,7 +125,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
     all_records = _load_records(sweep, environment, records)
     played, log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, played)
-    points, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
+    checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     if log is not None and sweep.grid == LOG_GRID:
@@ -138,9 +138,11 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
         logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
+    shared = checkpoints, environment, alpha, lam, grid
+
     def ready_learner(name: str) -> PreparedLearner:
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(sweep, name, learners[name], points, environment, alpha, lam, grid, logs[name])
+            return prepare_learner(sweep, name, learners[name], *shared, logs[name])
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
@@ -157,7 +159,7 @@ def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedS
         tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
         learners=tuple(ready),
         horizon=horizon,
-        checkpoints=points,
+        checkpoints=checkpoints,
         grid=grid,
         all_records=all_records,
         records=played,

@@ -132,8 +132,8 @@ def make_chunks(
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(block_of[(block_of >= first) & (block_of < first + count)]):
-            of_block = checkpoints[block_of == k] - k * BLOCK
-            checkpoint_rounds[k - first, : len(of_block)] = of_block
+            rounds = checkpoints[block_of == k] - k * BLOCK
+            checkpoint_rounds[k - first, : len(rounds)] = rounds
         active = np.arange(count * BLOCK).reshape(count, BLOCK) < horizon - first * BLOCK
         yield Chunk(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
@@ -158,8 +158,8 @@ class NativeSimulation:
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
-        for part in self.running:
-            part.result()
+        for future in self.running:
+            future.result()
         return self.checkpoint_sums.at_checkpoints
 
 

@@ -160,7 +160,7 @@ def _simulate_all(source: PreparedSource, on_rounds: OnRounds, saves: Saves) -> 
 def simulate_learners(
     source: PreparedSource,
     learners: Sequence[PreparedLearner],
-    records: Any,
+    records: TrialRecords | AdaptivePool,
     on_rounds: OnRounds,
     saves: Saves = NO_SAVES,
     counter: BestArmCounter | None = None,

@@ -82,12 +82,12 @@ def simulate_chunk(
             carry, answered, errors, asked = _play_games(environment, inputs, copies, carry, block, params, draws)
         # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which
         # is the same for all chunks and checkpoints.
-        running = Sums(
+        cumulative = Sums(
             carry.sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
             carry.sums.wrong[None] + jnp.cumsum(jnp.where(answered, errors, 0.0), axis=0),
         )
-        at_checkpoints = jax.tree.map(lambda x: x[block.checkpoint_rounds - 1], running)
-        return carry._replace(sums=jax.tree.map(lambda x: x[-1], running)), (at_checkpoints, asked)
+        at_checkpoints = jax.tree.map(lambda x: x[block.checkpoint_rounds - 1], cumulative)
+        return carry._replace(sums=jax.tree.map(lambda x: x[-1], cumulative)), (at_checkpoints, asked)
 
     return lax.scan(simulate_block, carry, (chunk, rates))
 

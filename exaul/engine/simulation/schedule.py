@@ -154,11 +154,11 @@ class NativeSimulation:
         """Start to simulate a chunk, on its records."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
         self.checkpoint_sums = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
-        self.running = self.backend.simulate(self.state, records, rates, self.copies, self.checkpoint_sums)
+        self.futures = self.backend.simulate(self.state, records, rates, self.copies, self.checkpoint_sums)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
-        for future in self.running:
+        for future in self.futures:
             future.result()
         return self.checkpoint_sums.at_checkpoints
 
@@ -229,12 +229,12 @@ class AskedCounter:
         self.counter = BestArmCounter(np.arange(count), len(pool.grid), checkpoints, *costs)
         self.checkpoints = checkpoints
         self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
-        self.running = {kind: np.zeros(count) for kind in ASKED}
+        self.so_far = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that change."""
-        return [*self.sums.values(), *self.running.values(), *self.counter.arrays()]
+        return [*self.sums.values(), *self.so_far.values(), *self.counter.arrays()]
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
@@ -243,5 +243,5 @@ class AskedCounter:
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
-            running = self.running[kind] + np.cumsum(amount, axis=0)
-            self.sums[kind][rows], self.running[kind] = running[last], running[-1]
+            cumulative = self.so_far[kind] + np.cumsum(amount, axis=0)
+            self.sums[kind][rows], self.so_far[kind] = cumulative[last], cumulative[-1]

@@ -243,10 +243,7 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
-    """Return thresholds [H] from 0 to 1: ``uniform`` or ``logit``, or ``quantile`` or ``log`` of scores [N].
-
-    All take scores, so that one call serves every name; ``uniform`` and ``logit`` do not use them.
-    """
+    """Return thresholds [H]: ``uniform`` or ``logit``, which use no scores; ``quantile`` or ``log`` of scores [N]."""
     check_known("grid", (name,), (*GRIDS, "log"))
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:
@@ -457,7 +454,7 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
     _check_params(learner, params, horizon)
     check_holds("environment", type(environment).__name__, hasattr(environment, "play"), "from exaul.environment")
     is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
-    check_holds("key", type(key).__name__, is_key, f"that of one game: jax.tree.map(lambda x: x[0], keys); {VMAP}")
+    check_holds("key", type(key).__name__, is_key, f"one game's key: jax.tree.map(lambda x: x[0], keys); {VMAP}")
     check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")
     arms, expected = getattr(learner, "arms", environment.arms), environment.arms
     check_holds("learner", f"{arms} thresholds", arms == expected, f"{expected}, as many as the environment has")

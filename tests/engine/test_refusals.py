@@ -152,8 +152,8 @@ def in_float32(function):
 
 
 GAMES_IN = [  # what ``play_in`` is given in place of a game
-    ({"key": 0}, "^key: 'int' found; it must be that of one game: jax"),
-    ({"key": exaul.keys(0, 2)}, "^key: .* that of one game"),
+    ({"key": 0}, "^key: 'int' found; it must be one game's key: jax"),
+    ({"key": exaul.keys(0, 2)}, "^key: .* one game's key"),
     ({"horizon": 0}, "^horizon: 0 found"),
     ({"horizon": 10_000}, r"^horizon: 10000 found; it must be at most \d+, its horizon"),
 ]

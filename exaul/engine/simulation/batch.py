@@ -1,6 +1,6 @@
 """Simulate a batch (all learners on some trials of a source) chunk by chunk, and bound its needs beforehand."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,7 +178,17 @@ def simulate_learners(
     trial_records = records if isinstance(records, TrialRecords) else None
     simulated: list[Any] = [part for part in (counter, *runs) if part is not None]
     parts = simulated if trial_records is None else [trial_records, *simulated]
-    blocks = _restore(parts, saves)
+    folder, batch = saves
+    blocks, saved = folder.load_state(batch)
+
+    def arrays() -> list[NDArray[Any]]:
+        return [x for part in parts for x in part.arrays()]
+
+    targets = arrays() if blocks else []
+    if [(x.shape, x.dtype) for x in targets] != [(x.shape, x.dtype) for x in saved]:
+        raise BadInput("resume: the saved state has other shapes than expected; remove batches/now-* in the folder")
+    for array, values in zip(targets, saved, strict=True):
+        array[...] = values
     copies = sum(run.count for run in runs)
     on_rounds(copies * min(blocks * BLOCK, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
@@ -196,12 +206,11 @@ def simulate_learners(
 
     width = len(trial_records.trials) if trial_records else max(run.count for run in runs)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.on_host for run in runs)
-    folder, batch = saves
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
         if running is not None and folder.is_save_due():
             collect()
             running = None
-            folder.save_state(batch, int(chunk.block_numbers[0]), _arrays_of(parts))
+            folder.save_state(batch, int(chunk.block_numbers[0]), arrays())
         chunk_records = trial_records.make(chunk) if trial_records and on_host else None
         collect()
         for part in simulated:
@@ -211,26 +220,6 @@ def simulate_learners(
     for run in runs:
         del run.simulation  # the states of learners are freed before fixed arms begin
     return {run.learner.name: run for run in runs}
-
-
-def _arrays_of(parts: Iterable[Any]) -> list[NDArray[Any]]:
-    """Return the arrays of a batch that change: those of its parts, in order."""
-    return [x for part in parts for x in part.arrays()]
-
-
-def _restore(parts: Sequence[Any], saves: Saves) -> int:
-    """Write the last save, if any, to the parts of a batch; return after how many blocks it was.
-
-    Raise BadInput if it has arrays of other shapes or types.
-    """
-    folder, batch = saves
-    blocks, saved = folder.load_state(batch)
-    arrays = _arrays_of(parts) if blocks else []
-    if [(x.shape, x.dtype) for x in arrays] != [(x.shape, x.dtype) for x in saved]:
-        raise BadInput("resume: the saved state has other shapes than expected; remove batches/now-* in the folder")
-    for array, values in zip(arrays, saved, strict=True):
-        array[...] = values
-    return blocks
 
 
 LARGE_BATCH = 2**30  # bytes; batches larger than this are not faster on a CPU

@@ -243,7 +243,7 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
-    """Return thresholds [H]: ``uniform`` or ``logit``, which use no scores; ``quantile`` or ``log`` of scores [N]."""
+    """Return thresholds [H]: ``uniform`` or ``logit``, without scores; ``quantile`` or ``log`` of scores [N]."""
     check_known("grid", (name,), (*GRIDS, "log"))
     check_count("arms", arms, 2)
     if name in ("quantile", "log") and scores is None:

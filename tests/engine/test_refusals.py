@@ -257,6 +257,7 @@ def test_a_function_refuses_in_one_sentence(call, sentence):
 
 def test_what_is_refused_above_is_otherwise_accepted():
     assert play().shape == (2,)
+    assert make("ew", horizon=None, eta=0.1, lam=3.0)[1].gamma == 0  # which it has not, so none is required
     assert traced("quantile").shape == (10,)
 
 

@@ -258,6 +258,7 @@ def resolve_rates(
     if learner.anytime is not None and (anytime or (defaults is None and horizon is not None)):
         rates = block_rates(learner, required("horizon", horizon), arms, True, eta, gamma)
         return rates.eta, np.nan_to_num(rates.gamma)
+    gamma = 0.0 if lacks_gamma else gamma
     if defaults is None and learner.anytime is None and isinstance(rule, Own | Ranked):
         defaults = Rates(math.nan, math.nan)  # which it may not read
     elif defaults is None or not (horizon or is_step):  # a step depends on no horizon

@@ -19,9 +19,7 @@ BEGUN = "it began with another log or alpha, and keeps what it has learned; exau
 MOST_KEYS = 20  # keys of the file, at most, whose start is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
-SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that decided before then goes on as it was"
-    "shadow mode: every answer is shown, and no key learns; one that has decided before then goes on as it was"
-)
+SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
 PACKAGES = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 

@@ -78,7 +78,9 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(config, hashed=flags.has_cluster) if path is None else run.reopen(path, fields, flags.trust)
+        run.prepare_sweep(config, hashed=flags.has_cluster)
+        if path is None
+        else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
         print(f"{path}: finished; nothing to resume")

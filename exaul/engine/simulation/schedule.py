@@ -73,7 +73,9 @@ class TrialRecords:
         shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
         blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block_numbers))
-        native.fill(self.streams, self.records_read, chunk.first_round, blocks.round_count, blocks.cuts, blocks.errors)
+        native.fill(
+            self.streams, self.records_read, chunk.first_round, blocks.round_count, blocks.cuts, blocks.errors
+        )
         return blocks
 
     def arrays(self) -> list[NDArray[Any]]:

@@ -70,7 +70,7 @@ def limit_traces(monkeypatch, most):
     """Let a sweep fail if its programs in JAX are traced more than so many times together."""
     chex.clear_trace_counter()
     counted = chex.assert_max_traces(simulated.simulate_chunk.__wrapped__, most)
-    program = jax.jit(counted, static_argnames=("environment", "plan"), donate_argnames=("now",))
+    program = jax.jit(counted, static_argnames=("environment", "plan"), donate_argnames=("carry",))
     monkeypatch.setattr(simulated, "simulate_chunk", program)
 
 

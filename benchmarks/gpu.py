@@ -75,13 +75,11 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     sizes: Any = {"trials": copies, "arms": arms, "horizon": BLOCKS * BLOCK, "checkpoints": (BLOCKS,)}
     sweep = Sweep(learners=(learner,), backend=backend, **sizes)
     source = prepare(sweep)
-    (prepared_learner,) = source.learners
+    (source_learner,) = source.learners
     chunk = next(make_chunks(source.checkpoints, copies))
     with jax.enable_x64(True):
-        simulation: Any = LearnerRun(source, prepared_learner, source.trial_records()).simulation
-        static, *arguments = simulation.arguments(
-            chunk, rates_of_blocks(prepared_learner.rates, chunk.block_numbers)
-        )
+        simulation: Any = LearnerRun(source, source_learner, source.trial_records()).simulation
+        static, *arguments = simulation.arguments(chunk, rates_of_blocks(source_learner.rates, chunk.block_numbers))
         shapes = jax.eval_shape(lambda *x: x, simulation.carry, *arguments)
         sharded = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
         lowered: Any = simulate_chunk.lower(*static, *sharded)

@@ -137,10 +137,12 @@ def implicit_exploration_best(case: BoundCase, single: bool) -> Any:
     bound = np.log(case.arms) / case.eta[-1] + case.eta_sum * squares / 2
     if np.any(case.gamma <= 0):
         return case.r * np.nan
-    if case.delta == 1:
-        return bound + case.gamma_sum * total + np.log(case.arms) * b / (2 * case.gamma[-1])
     largest = case.largest(lambda eta, gamma: b * (1 + gamma + eta * b / 2) / (2 * gamma))
-    return bound + case.gamma_sum * (below if single else b) + np.log(case.arms / case.delta) * largest
+    chance = np.log(1 / case.delta) if case.delta < 1 else 1.0  # the mean is at most the bound at delta = 1 / e
+    likely = bound + case.gamma_sum * (below if single else b) + (np.log(case.arms) + chance) * largest
+    if case.delta < 1:
+        return likely
+    return np.minimum(likely, bound + case.gamma_sum * total + np.log(case.arms) * b / (2 * case.gamma[-1]))
 
 
 def exponential_weights_best(case: BoundCase) -> Any:

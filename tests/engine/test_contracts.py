@@ -12,6 +12,7 @@ from exaul.engine.registry import backend_of
 from exaul.engine.simulation import batch, schedule
 from exaul.kernels import records
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
+from exaul.kernels.learners.aci_rank import AciRankState
 from exaul.kernels.learners.learner import block_rates
 from tests import games, reference
 from tests.games import (
@@ -34,23 +35,36 @@ def sweep(**settings):
     return run(Sweep(**({"trials": 3} | SMALL | settings)))
 
 
+RANKED = LEARNERS["aci-rank"]
+PEEKING = RANKED._replace(  # reads the error of each round
+    rule=RANKED.rule._replace(
+        learn=lambda where, state, answered, error, params: AciRankState(0.5 + 0.4 * error, state[1], state[2])
+    )
+)
+
+
 @pytest.mark.parametrize(
-    ("name", "where"), games.pytest_params(pair for pair in games.LOOPS if LEARNERS[pair[0]].feedback != "full")
+    ("name", "where"),
+    [
+        *games.pytest_params(pair for pair in games.LOOPS if LEARNERS[pair[0]].feedback != "full"),
+        *(("peeking", where) for name, where in games.LOOPS if name == "aci-rank"),
+    ],
 )
 def test_information_barrier(name, where):
-    """Errors of rounds that were not answered change nothing, to the bit."""
+    """Errors of rounds that were not answered change nothing, to the bit, even if a rule reads them."""
+    learner = PEEKING if name == "peeking" else LEARNERS[name]
     rng = np.random.default_rng(0)
     rounds, copies, arms = 1_400, 3, 100
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
     grid = GRIDS["uniform"](arms, ())
     alpha, lam = np.full(copies, 0.2), np.full(copies, 20.0)
-    rates = block_rates(LEARNERS[name], rounds, arms, True, None, None)
+    rates = block_rates(learner, rounds, arms, True, None, None)
 
     def simulated(errors):
         place = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
-        made = backend_of(LEARNERS[name], where, "float64")
-        return games.simulate(LEARNERS[name].rule, made, arms, 12, place, errors, uniforms, rates, alpha, lam)
+        made = backend_of(learner, where, "float64")
+        return games.simulate(learner.rule, made, arms, 12, place, errors, uniforms, rates, alpha, lam)
 
     state, decisions, *rest = simulated(errors)
     assert name == "no-abstention" or not decisions.all()

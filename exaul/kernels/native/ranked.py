@@ -82,7 +82,8 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, period, high, low, w
             counts[r, k] = tree[leaves + k] / increment
 
 
-def _compile(rule: Ranked) -> Loop:
+def _compile(learner: Learner[Ranked]) -> Loop:
+    rule, is_full = learner.rule, learner.feedback == "full"
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
     read, write = accessors(type(rule.start))
 
@@ -95,7 +96,8 @@ def _compile(rule: Ranked) -> Loop:
             for c in range(answered.shape[1]):
                 numbers = read(state, c)
                 answers = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
-                write(state, c, learn(where, numbers, answers, error[i, c], parameters_of(copies, c, eta, gamma)))
+                visible_error = error[i, c] if is_full or answers else 0.0
+                write(state, c, learn(where, numbers, answers, visible_error, parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = answers
 
     return Loop(compile_loop(simulate_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
@@ -106,7 +108,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
 
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
-    rule, loop = learner.rule, _compile(learner.rule)
+    rule, loop = learner.rule, _compile(learner)
     period = SPAN if -SPAN * math.log(rule.decay) < LARGEST_LOG else BLOCK
 
     def simulate(state: Any, records: RecordBlocks, *arguments: Any) -> Any:

@@ -30,10 +30,10 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     - A game has the same decisions under ``vmap`` as alone.
 
     Args:
-        mine: a name, ``module:name`` or ``Learner``; or a pair of an object with ``arms``, ``init``, ``decide`` and
-            ``learn`` as from ``exaul.make``, and its ``params``.
+        mine: a name, ``module:name`` or ``Learner``, which plays 40 thresholds at alpha = 0.2; or a pair of an
+            object with ``arms``, ``init``, ``decide`` and ``learn`` as from ``exaul.make``, and its ``params``.
         reference: a plain program of the same learner, ``reference(params, cuts, errors, uniforms)``, which returns
-            the decisions [T] of one game, all NumPy; they must be equal.
+            the decisions [T] of one game of T = 400 rounds, all NumPy; they must be equal.
         seed: of the records and the uniforms.
 
     Raises:
@@ -97,7 +97,8 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         _expect(answers[k] != alone, "it decides otherwise under vmap", game=k)
         if reference is not None:
             expected = np.asarray(reference(params, cuts[k], errors[k], uniforms[k]))
-            _expect(answers[k] != expected, "the reference decides otherwise", game=k)
+            pairs = np.array([f"cut {cut}, u {u:.3g}" for cut, u in zip(cuts[k], uniforms[k], strict=True)])
+            _expect(answers[k] != expected, "the reference decides otherwise", pairs, game=k)
 
 
 def _expect(wrong: Any, sentence: str, values: Any = None, game: int | None = None) -> None:

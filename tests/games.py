@@ -223,8 +223,10 @@ def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
 def losses_of(rule, made, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
     if not isinstance(made, NativeBackend):
-        is_rows = isinstance(state, RowState)
-        losses = np.asarray(jax.vmap(made.make(arms).weights.losses)(state) if is_rows else state)
+        losses = state
+        if isinstance(state, RowState):
+            losses = (state.losses + state.offset[..., None]).reshape(len(state.losses), -1)[:, :arms]
+        losses = np.asarray(losses)
     else:
         losses = np.cumsum(state, axis=1) if isinstance(rule, Sided) else state
     return losses - losses[:, :1]

@@ -447,7 +447,7 @@ class Abstainers:
         return AbstainerStart.after_answers(config, self._journal.answers(key), f"answers of key {quote(key)}")
 
     def _restore(self, key: str) -> KeyAbstainer:
-        """Return the Abstainer of a key: its latest snapshot, and the later entries of the journal repeated."""
+        """Return the Abstainer of a key: of each start the latest snapshot, and the later entries repeated."""
         journal, abstainer, starts = self._journal, KeyAbstainer(self._journal), self._journal.starts(key)
         if not starts:  # in the transaction of its first decision
             config, start = self._start_of_new(key)
@@ -455,15 +455,16 @@ class Abstainers:
             starts = self._journal.starts(key)
         if not starts:
             raise UnreadableJournal(f"{self.path}: the start of key {quote(key)} is not found; an index is damaged")
-        first_seq, base_seq = starts[0].seq, starts[-1].seq
-        for entry in journal.entries(key=key, since=first_seq, until=base_seq):
-            abstainer.repeat(entry)
-        for snapshot in islice(journal.entries(SNAPSHOT, key=key, since=base_seq, latest_first=True), 1):
-            base_seq = snapshot.seq
-            abstainer.resume(snapshot)
-        for entry in journal.entries(key=key, since=base_seq + 1):
-            if not abstainer.repeat(entry):
-                raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
+        last_seqs = [entry.seq - 1 for entry in starts[1:]] + [2**62]
+        for start_entry, last_seq in zip(starts, last_seqs, strict=True):
+            abstainer.repeat(start_entry)
+            base_seq, span = start_entry.seq, dict[str, Any](key=key, until=last_seq)
+            for snapshot in islice(journal.entries(SNAPSHOT, since=base_seq, latest_first=True, **span), 1):
+                base_seq = snapshot.seq
+                abstainer.resume(snapshot)
+            for entry in journal.entries(since=base_seq + 1, **span):
+                if not abstainer.repeat(entry):
+                    raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer
 
 

@@ -76,7 +76,7 @@ class KeyAbstainer(Abstainer):
         return self.feedback(entry.id, entry.error) == "counted"
 
     def resume(self, snapshot: JournalEntry) -> None:
-        """Continue from a snapshot after the latest start; the entries before it have the open answers."""
+        """Continue from a snapshot after the last start repeated; the entries before it have the open answers."""
         state = json.loads(snapshot.data or "")
         question, answer, open_count = int(state["sums"]["questions"]), state["answers"], state["sums"]["open"]
         closed_ids, open_answers = set(), list[tuple[Any, ...]]()

@@ -16,8 +16,8 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
-from exaul.serving.entries import START
-from exaul.serving.replay import replayed
+from exaul.serving.entries import START, JournalEntry
+from exaul.serving.replay import KeyAbstainer, replayed
 from tests.processes import output_of, python, sql
 from tests.serving.http.apps import EASY
 
@@ -213,8 +213,13 @@ def test_a_bad_start_leaves_no_file(tmp_path, given):
 
 
 def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, capsys, monkeypatch):
-    """Its bound is the sum of both; open answers are late; the command does it, too."""
+    """Its bound is the sum of both; open answers are late; the command does it, too.
+
+    To restore it repeats each span from its last snapshot on.
+    """
     monkeypatch.setattr("exaul.serving.abstainers.SNAPSHOT_EVERY", 50)
+    repeat, repeated = KeyAbstainer.repeat, list[JournalEntry]()
+    monkeypatch.setattr(KeyAbstainer, "repeat", lambda self, entry: repeated.append(entry) or repeat(self, entry))
     path, rng, log = tmp_path / "state", np.random.default_rng(0), read_log(LOG, Layout())
     first, second = Abstainer(alpha=0.1, audit=0.5, seed=1, key=1), None
     with Abstainers(path, alpha=0.1, audit=0.5, seed=1) as abstainers:
@@ -232,6 +237,9 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
             seq = abstainers.latest_entries(1, START, key="")[0].seq
+            repeated.clear()
+            abstainers.figures("")
+            assert 2 < len(repeated) < 2 + 2 * 50
             second = second or Abstainer(alpha=0.1, audit=0.5, seed=1, key=seq, warm_start=(log.scores, log.errors))
             for score in rng.random(100):
                 decision, alone = abstainers.decide(float(score)), second.decide(float(score))

@@ -25,7 +25,7 @@ from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
-from exaul.kernels.game import ARMS, BLOCK, GRIDS, RuleParams, compute_cuts, log_grid, quantile_grid
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
@@ -239,7 +239,8 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     if bounds is None:
         return np.full(counts.shape, math.nan)
     arguments = learner.arms, delta, params.alpha, params.lam
-    return np.vectorize(lambda t: regret_at(bounds.best, params[2:], int(t), *arguments), otypes=[float])(counts)
+    rates = Rates(params.eta, params.gamma)
+    return np.vectorize(lambda t: regret_at(bounds.best, rates, int(t), *arguments), otypes=[float])(counts)
 
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:

@@ -93,3 +93,10 @@ def test_a_value_changes_the_results_and_is_named_in_the_tables():
     bare = [x.trials.drop(columns="environment") for x in (usual, default, trusted)]
     assert bare[0].equals(bare[1])
     assert not bare[0].equals(bare[2])
+
+
+def test_the_memory_of_a_shard_is_that_of_its_trials():
+    large = SMALL | {"learners": ("exaul",), "trials": 10**9}
+    with pytest.raises(BadInput, match=r"^trials, arms, checkpoints: 1000000000, .* they need at least"):
+        prepare(Sweep(**large))
+    assert len(prepare(Sweep(**large, shard="1/500000000")).trials) == 2

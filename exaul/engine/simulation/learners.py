@@ -217,8 +217,11 @@ def prepare_learner(
             JAX finds no device.
     """
     arms, horizon = len(grid), int(checkpoints[-1])
-    # each cell multiplies these by its factors; the factor of a step is the step itself, so that here it is 1
-    eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
+    eta = sweep.eta
+    if (
+        learner.rate == "step"
+    ):  # each cell multiplies eta by its factor, which is the step itself if there are steps
+        eta = 1.0 if sweep.steps else None
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)

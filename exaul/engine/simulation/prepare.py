@@ -189,11 +189,12 @@ def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:
 def _check_memory(sweep: Sweep, horizon: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
-    required = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
+    trials = len(sweep.trial_numbers)
+    required = 8 * (machine.TILE * arms + trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
     if required > (free := machine.host_memory()):
         needed, free_bytes = machine.show_bytes(required), machine.show_bytes(free)
         raise BadInput(
-            f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.points} found; they need at least {needed} "
+            f"trials, arms, checkpoints: {trials}, {arms}, {sweep.points} found; they need at least {needed} "
             f"of memory, and {free_bytes} is free"
         )
 

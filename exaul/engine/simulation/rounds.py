@@ -33,7 +33,7 @@ SUMMED_ROUNDS = 31  # rounds of a sum: from 32 on, XLA shares a sum among the th
 class Carry(NamedTuple):
     """All that changes while B copies are simulated."""
 
-    learner: Any  # a pair: its functions of one game, which are static, and its state, [B, ...]
+    learner_and_state: Any  # its functions of one game, which are static, and its state, [B, ...]
     environment: Any  # state of an adaptive environment, [B, ...]
     sums: Sums  # [B]
     records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
@@ -104,11 +104,11 @@ def _play_records(
 ) -> tuple[Carry, Array, Array, tuple[Any, ...]]:
     """Play a block of an oblivious environment. Return the carry, answers [C, B], errors [C, B or 1], and ()."""
     cuts, errors, records_read = read_block(streams, carry.records_read, block.block_numbers)
-    learner, state = carry.learner
+    learner, state = carry.learner_and_state
     is_shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
     cuts, errors = (x[:, 0] if is_shared else x[:, copies.record_stream] for x in (cuts, errors))
     state, answered = advance_copies(learner, state, Block(cuts, errors, draws, block.active), params, is_shared)
-    carry = carry._replace(learner=(learner, state), records_read=records_read)
+    carry = carry._replace(learner_and_state=(learner, state), records_read=records_read)
     return carry, answered, errors.reshape(BLOCK, -1), ()
 
 
@@ -120,7 +120,7 @@ def _play_games(
     # draw i of a round uses the counters from 256 i on: no two draws share one
     parts = [_uniforms(key, block, copies.draw_stream, BLOCK * i) for i in range(environment.draws)]
     env_draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
-    learner, state = carry.learner
+    learner, state = carry.learner_and_state
 
     def one_game(learner_state: Any, state: Any, params: RuleParams, objective: Objective, *x: Any) -> Any:
         """Simulate the block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
@@ -132,7 +132,7 @@ def _play_games(
 
     games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
     states, (answered, cuts, errors) = games(state, carry.environment, params, objective, draws, env_draws)
-    carry = carry._replace(learner=(learner, states[0]), environment=states[1])
+    carry = carry._replace(learner_and_state=(learner, states[0]), environment=states[1])
     return carry, answered, errors, (cuts, errors)
 
 
@@ -243,7 +243,7 @@ class JaxSimulation(OnDevice):
     @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``start`` invalidates it."""
-        return self.carry.learner[1]
+        return self.carry.learner_and_state[1]
 
     def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
         """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``carry``."""

@@ -1,8 +1,7 @@
 """Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them.
 
 A simulation (``NativeSimulation``, or ``JaxSimulation`` in JAX) is B copies of a learner on a backend; B is a
-multiple of ``machine.TILE``. It is made of the backend, the copies, their start, H, and ``TrialRecords``
-(or ``AdaptiveGames`` of an adaptive environment). ``start`` begins a chunk at the rates [K] of its blocks, without
+multiple of ``machine.TILE``. ``start`` begins a chunk at the rates [K] of its blocks, without
 waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
 sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
 may invalidate it. ``arrays`` returns all arrays that change, in order; a save is restored by writing to them.

@@ -45,8 +45,8 @@ ENVIRONMENTS = {
     "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
 }
 
-# ``make(learner, precision)`` of each returns the learner on the backend, or None if that has no loop for its rule
-BACKENDS = {name: f"exaul.kernels.{name}:make" for name in ("native", "blocks", "rows", "dense")}
+# ``make_backend(learner, precision)`` returns the learner on a backend, or None if that has no loop for its rule
+BACKENDS = {name: f"exaul.kernels.{name}:make_backend" for name in ("native", "blocks", "rows", "dense")}
 FASTEST = {"cpu": ("native",), "gpu": ("blocks", "rows")}  # by JAX's platform, the fastest first; else ``dense``
 STEPWISE_BACKENDS = "rows", "dense"  # stop after each decision: for adaptive environments and imperfect feedback
 

@@ -176,7 +176,7 @@ class FixedBlocks(FixedLearner, BlockLearner):
         return arm, (arm < block.cuts) & block.active
 
 
-def make(learner: Learner[Any], precision: str) -> Backend | None:
+def make_backend(learner: Learner[Any], precision: str) -> Backend | None:
     """Return the backend of a learner; None if its rule draws an arm, or is the user's."""
     sided = partial(SidedBlocks, precision=precision)
     kinds: dict[type, Any] = {Sided: sided, Ranked: RankedBlocks, Fixed: FixedBlocks}

@@ -39,7 +39,7 @@ class DelayedState(NamedTuple):
     sums: FeedbackSums  # [] each
 
 
-def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
+def make_delayed(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     """Make the backend of a bandit learner with imperfect feedback from ``inner``, that with immediate feedback.
 
     It needs the draws of all three streams. ``feedback_rates`` are the rates [K] of all blocks of the horizon.

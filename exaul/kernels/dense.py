@@ -293,7 +293,7 @@ class _UnseenErrors:
         return getattr(self.inner, name)
 
 
-def make(learner: Learner[Any], precision: str) -> Backend:
+def make_backend(learner: Learner[Any], precision: str) -> Backend:
     """Return the backend of a learner; there is one for every type of rule."""
     if isinstance(learner.rule, Own) and learner.feedback != "full":
         return Backend(lambda arms: _UnseenErrors(learner.rule.make(arms)))

@@ -11,9 +11,9 @@ round is in ``dense.py``.
 
 The engine calls the same functions: ``vmap`` adds copies to one game, and ``scan`` rounds. Its ``params`` are a
 ``RuleParams`` for each block of rounds, but ``init`` gets a ``Start``, whose fields have the same names. Every
-backend in JAX has ``make(learner, precision)``, which returns the ``Backend`` of a learner, or None if it has none
-for the learner's rule. ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``.
-Backends differ in rounding and speed only.
+module of a backend in JAX has ``make_backend(learner, precision)``, which returns the ``Backend`` of a learner, or
+None if it has none for the learner's rule. ``precision`` is the dtype of the weights and their sums, ``float64`` or
+``float32``. Backends differ in rounding and speed only.
 """
 
 from collections.abc import Callable

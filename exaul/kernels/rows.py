@@ -121,7 +121,7 @@ class Rows:
         return self._charge(state, eta, arm // ROW, charges, jnp.zeros(len(state.mass)))
 
 
-def make(learner: Learner[Any], precision: str) -> Backend | None:
+def make_backend(learner: Learner[Any], precision: str) -> Backend | None:
     """Return the backend of a learner with weights; None for others."""
     if not isinstance(learner.rule, Sided | Drawn):
         return None

@@ -66,7 +66,7 @@ def with_feedback(name: str, learner: Learner[Any], backend: Any, feedback: Feed
         raise BadInput(f"learners: {name} found; a learner of your own class needs perfect feedback in a sweep")
     if feedback.reserve:
         check_reserve(name, learner)
-    return delayed.make(backend, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
+    return delayed.make_delayed(backend, feedback, Rates(*(np.nan_to_num(x) for x in rates)))
 
 
 def choose_backend(

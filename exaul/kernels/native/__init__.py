@@ -12,17 +12,18 @@ from exaul.kernels.native import ranked, tree
 from exaul.kernels.native.backend import PADDING, CheckpointSums, NativeBackend, RecordBlocks
 from exaul.kernels.native.records import draw, fill, find_best_arms
 
-__all__ = ["PADDING", "CheckpointSums", "NativeBackend", "RecordBlocks", "draw", "fill", "find_best_arms", "make"]
+__all__ = ["PADDING", "CheckpointSums", "NativeBackend", "RecordBlocks"]
+__all__ += ["draw", "fill", "find_best_arms", "make_backend"]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
-    Sided: tree.make,
+    Sided: tree.make_sided,
     Drawn: tree.make_drawn,
-    Ranked: ranked.make,
+    Ranked: ranked.make_ranked,
     Fixed: ranked.make_fixed,
 }
 
 
-def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
+def make_backend(learner: Learner[Any], precision: str) -> NativeBackend | None:
     """Return the native backend of a learner, or None if there is no compiled loop for its rule.
 
     ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``; no state depends on it.

@@ -103,7 +103,7 @@ def _compile(learner: Learner[Ranked]) -> Loop:
     return Loop(compile_loop(simulate_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
 
 
-def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
+def make_ranked(learner: Learner[Ranked], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Ranked`` rule, as ``RankedLearner``; ``precision`` changes nothing.
 
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].

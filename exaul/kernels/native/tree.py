@@ -280,7 +280,7 @@ def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[Loop]:
     return [_compile_own(step), _compile_shared(step)]
 
 
-def make(learner: Learner[Sided], precision: str) -> NativeBackend:
+def make_sided(learner: Learner[Sided], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Sided`` rule, as ``SidedLearner``; its state is differences."""
     rule, is_full = learner.rule, learner.feedback == "full"
     charges = CHARGES if rule.charge in CHARGES else (rule.charge,)

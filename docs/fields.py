@@ -6,8 +6,6 @@ from typing import Any
 
 import griffe
 
-from exaul.commands.main import HELP_NAMES
-
 
 def comment_of(node: ast.stmt, lines: list[str]) -> str:
     """Return the comment above a statement and behind it."""
@@ -35,7 +33,7 @@ class FieldTexts(griffe.Extension):
         text, value = comment_of(node, agent.code.splitlines()), node.value
         if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "setting":
             owner = getattr(import_module(agent.current.module.path), agent.current.name)
-            text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul", **HELP_NAMES)
+            text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul")
             attr.value = ast.unparse(value.args[0])
         if text:
             attr.docstring = griffe.Docstring(text, parent=attr)

@@ -57,7 +57,7 @@ def parser(argv: Sequence[str]) -> Parser:
     def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
         sub = commands.add_parser(name, help=text, description=text)
         if config is not None:
-            add_flags(sub, (config, ClusterFlags), {})
+            add_flags(sub, (config, ClusterFlags))
         sub.set_defaults(action=action, config=config)
 
     text = "the paper's experiments; at the end a table of what agrees with its figures and what differs"

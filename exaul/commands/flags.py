@@ -61,13 +61,12 @@ class Parser(argparse.ArgumentParser):
         raise HelpPrinted
 
 
-def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, str]) -> None:
+def add_flags(parser: Parser, configurations: Sequence[type]) -> None:
     """Add a flag for every field of some dataclasses, in the groups of FLAG_GROUPS; inherited fields come last.
 
     A field without default is positional. A flag of several values, such as --alphas, is also known without its s.
-    The metadata of a field has ``help`` and ``metavar``. ``names`` fill the braces in help texts; the command as it
-    is typed fills ``{exaul}``. Flags that are not given are absent from the parsed namespace, so that a caller can
-    tell a default from a given value.
+    The metadata of a field has ``help``, where the command as it is typed fills ``{exaul}``, and ``metavar``. Flags
+    that are not given are absent from the parsed namespace, so that a caller can tell a default from a given value.
     """
     titles = {name: title for title, words in FLAG_GROUPS.items() for name in words.split()}
     flags: list[tuple[str, Field[Any], Any]] = []  # title of the group, field and type
@@ -79,7 +78,7 @@ def add_flags(parser: Parser, configurations: Sequence[type], names: dict[str, s
     groups = {"": parser} | {title: parser.add_argument_group(title) for title in ordered}  # help omits empty ones
     parser.usage = "%(prog)s [FLAGS]"  # the flags are too many for one line
     for title, f, hint in flags:
-        name, text = f.name, f.metadata["help"].format(exaul=as_typed(), **names).replace("%", "%%")
+        name, text = f.name, f.metadata["help"].format(exaul=as_typed()).replace("%", "%%")
         is_tuple = get_origin(hint) is tuple
         if f.default is MISSING:
             parser.usage += f" {f.metadata['metavar']}{' ...' * is_tuple}"

@@ -9,7 +9,6 @@ from exaul import __version__
 from exaul.commands import terminal
 from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
-from exaul.engine import registry
 from exaul.engine.checks import BadInput, as_typed
 
 COMMAND_MODULES = {  # the module of this package that has each command, imported when it is called
@@ -51,11 +50,6 @@ shown answers are wrong.
 
 {exaul} --help lists all commands,
 and {exaul} COMMAND --help the flags of one."""
-HELP_NAMES = {  # what fills the braces of help texts
-    "environments": ", ".join(registry.ENVIRONMENTS),
-    "learners": ", ".join(registry.LEARNERS),
-    "backends": ", ".join(registry.BACKENDS),
-}
 SUBPARSERS: Any = {"title": "commands", "required": True, "metavar": "COMMAND"}
 COMMAND_GROUPS = {"journal": "check or export the journal of Abstainers, or begin a key anew"}
 
@@ -82,7 +76,7 @@ def parser(argv: Sequence[str]) -> Parser:
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
-            add_flags(sub, called.configurations, HELP_NAMES)
+            add_flags(sub, called.configurations)
             root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root

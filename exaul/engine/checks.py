@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
+from inspect import cleandoc
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
@@ -36,6 +37,8 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
 class Configuration:
     """Makes each derived class a dataclass whose fields are flags, each checked against its type.
 
+    The docstring of the class, which ``help`` shows, ends with the help texts of its fields.
+
     A tuple field accepts a single value, a float field an integer, and a field of type ``str | int`` or
     ``str | float`` such a number, which becomes its text; nothing else is converted.
 
@@ -45,6 +48,8 @@ class Configuration:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
+        texts = [f"    {f.name}: {f.metadata['help'].format(exaul='exaul')}" for f in fields(cls)]  # type: ignore[arg-type]
+        cls.__doc__ = "\n".join([cleandoc(cls.__doc__ or ""), "", "Fields:", *texts])
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]  # classes are hashable

@@ -54,14 +54,16 @@ class Sweep(FeedbackFlags, Layout):
         "environment of two sources)",
         "PROFILE",
     )
-    environment: str = setting("stochastic", "who asks: {environments}, or MODULE:NAME of your own", "NAME")
+    environment: str = setting(
+        "stochastic", f"who asks: {', '.join(registry.ENVIRONMENTS)}, or MODULE:NAME of your own", "NAME"
+    )
     tunables: tuple[str, ...] = setting(
         (), "parameters of an adaptive environment, see docs/learners.md", "NAME=VALUE"
     )
     learners: tuple[str, ...] = setting(
         (),
-        "learners: {learners}, or MODULE:NAME of your own (default: aci-rank and the paper's; on profiles also "
-        "aci-rank-from-log, and in adaptive environments no best-fixed)",
+        f"learners: {', '.join(registry.LEARNERS)}, or MODULE:NAME of your own (default: aci-rank and the paper's; "
+        "on profiles also aci-rank-from-log, and in adaptive environments no best-fixed)",
         "NAME",
     )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
@@ -115,8 +117,8 @@ class Sweep(FeedbackFlags, Layout):
     )
     backend: str | None = setting(
         None,
-        "implementation, for the learners that it supports: {backends} (default: the fastest for each learner and "
-        "device; dense is the readable reference)",
+        f"implementation, for the learners that it supports: {', '.join(registry.BACKENDS)} (default: the fastest "
+        "for each learner and device; dense is the readable reference)",
         "NAME",
     )
     shard: str | None = setting(

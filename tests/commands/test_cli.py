@@ -176,6 +176,9 @@ def test_each_flag_is_in_a_group(capsys):
         assert re.findall(r"^  (-\S+)", options.partition("\n\n")[0], re.MULTILINE) == ["-h,"], name
     assert "--alpha " not in helps["sweep"][2]
     assert all("--" + field.name.replace("_", "-") in helps["sweep"][2] for field in dataclasses.fields(Sweep))
+    fields = Sweep.__doc__.partition("\nFields:\n")[2].splitlines()  # of help(exaul.Sweep)
+    assert [line.split(":")[0].strip() for line in fields] == [field.name for field in dataclasses.fields(Sweep)]
+    assert not set("{}") & {*Sweep.__doc__, *"".join(helps["sweep"])}
 
 
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):

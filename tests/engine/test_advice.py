@@ -185,7 +185,8 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     log = made_up(2_000)
     close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
     text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
-    assert f"with an FDR of at most alpha: {answerable(log.scores, log.errors, 0.05):.1%}\n" in text
+    share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
+    assert f"that a threshold can answer of such questions with an FDR of at most alpha: {share:.1%}\n" in text
     assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in text
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
     for steps, starred in (((0.3, 0.025), "* aci-rank, step 0.025 "), ((0.3,), "aci-rank ")):
@@ -196,6 +197,21 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
         text = run(Sweep(**sweep | {"horizon": 3000}, warm_start=warm_start), [log]).summary()
         assert ("advised (below), if it starts from a log, which it does not here" in text) == is_cold
         assert ("alpha = 0.05, without a log, if each shown answer is rated" in text) == is_cold
+
+
+@pytest.mark.parametrize("environment", ["replay", "stochastic"])
+def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environment):
+    """The log, which is half of the records, is worse than the other half."""
+    records = [made_up(500, wrong=wrong, seed=3) for wrong in (0.6, 0.1)]
+    log = records[0]._replace(**{x: np.append(*(getattr(r, x) for r in records)) for x in ("scores", "errors")})
+    sweep = Sweep(
+        environment=environment, warm_start=0.5, trials=2, learners="best-fixed", lambdas=range(1, 40), alphas=0.1
+    )
+    result = run(sweep, [log])
+    line = r"can answer of these questions with an FDR of at most alpha: ([\d.]+)%"
+    said, held = re.search(line, result.summary())[1], result.trials.query("fdr <= 0.1")
+    assert len(held) > 10
+    assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03
 
 
 def test_an_adaptive_environment_has_no_advice(in_folder):

@@ -107,12 +107,18 @@ class Result:
         waits = sweep.delay or sweep.feedback.may_be_missing
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
-        is_single = not self.advice.empty and self.advice["source"].nunique() == 1
-        shares = dict(self.advice[["alpha", "answerable"]].to_numpy()) if is_single else {}
+        # in an adaptive environment no threshold is the best; after a shift, the best of each segment are several
+        known = self.sources if self.asked is None else ()
+        answerable = self._answerable(known[0], played["horizon"]) if known else {}
+        shares = answerable if self._segments == 1 else {}
+        is_part = sweep.environment != "replay" and bool(records) and played["horizon"] % len(records[0].scores) > 0
+        questions = "such questions" if is_part else "these questions"  # a trial draws others of the records
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
-            summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
+            summary.summarize(
+                trials, advised=advised, shares=shares, questions=questions, condition=condition, width=width
+            ),
             recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
@@ -131,9 +137,6 @@ class Result:
             parts.append(f"on your own log:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
-            # in an adaptive environment no threshold is the best
-            sources = self.sources if self.asked is None else ()
-            answerable = self._answerable(sources[0], played["horizon"]) if sources else {}
             parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))
         if theory or summary.BROKEN in checks:  # which ends the command with status 1
             parts.append(checks)

@@ -89,7 +89,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["sweep", *SMALL, "--logs", str(path)], capsys)
-    assert "at alpha = 0.05: use none. The best threshold answers 0.0%; alpha = 0.5 is the least" in text
+    assert "use none. The best threshold answers 0.0% of all records; alpha = 0.5 is the least" in text
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
     assert "no threshold reaches alpha = 0.05 on this log" in text
     assert "alpha = 0.5 " not in text

@@ -132,13 +132,15 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
     assert shares[0] < 0.05 <= shares[1]
     best = learned["answerable"]
     text = advice.describe(table)
-    assert f"use none. The best threshold answers {best:.1%}; alpha = {least:g} is the least" in text
+    assert f"use none. The best threshold answers {best:.1%} of all records; alpha = {least:g} is the least" in text
 
 
 @pytest.mark.parametrize(
     ("log", "sentence"),
     [
-        (made_up(100), "caution: log has only 100 records"),
+        (made_up(100), "caution: log has only 100 records, so the advice may be off by several points"),
+        (made_up(4_000, wrong=0.08), "may be shown (8.1% are wrong); aci-rank guards against a change"),
+        (made_up(4_000, wrong=0.095), "use aci-rank, started from a log"),  # some halves are above alpha
         (
             made_up(3_000)._replace(errors=np.where(np.arange(3_000) % 3 == 0, np.repeat([0.0, 1.0], 1_500), 0.0)),
             "caution: the order of log matters: at alpha = 0.1 the threshold of its first half has an FDR of 3",
@@ -146,7 +148,7 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
         (made_up(4_000)._replace(errors=np.repeat([0.0, 1.0], 2_000)), "caution: the log drifts:"),
     ],
 )
-def test_what_makes_the_advice_less_sure_is_said(log, sentence):
+def test_whether_a_threshold_is_needed_and_what_makes_the_advice_less_sure_is_said(log, sentence):
     assert sentence in advice.describe(advice.advice_table([log], [0.1]))
 
 

@@ -96,7 +96,8 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, state)
-    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < FEW_RECORDS else None
+    size, off = len(source.scores), "so the advice may be off by several points"
+    short = f"{source.name} has only {size} records, {off}" if size < FEW_RECORDS else None
     lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
@@ -150,9 +151,11 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
-        for _, row in rows[rows["learner"] == ACI_RANK].iterrows():
+        by_learner = rows.set_index("learner")
+        pairs = (by_learner.loc[[name]].iterrows() for name in (ACI_RANK, THRESHOLD))
+        for (_, learned), (_, held) in zip(*pairs, strict=True):  # of each alpha
             where = f"on {source} " if several else ""
-            lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
+            lines.append(f"{where}at alpha = {learned['alpha']:g}: {_sentence(learned, held, step)}")
         cautions = (text for cell in rows["caution"].dropna() for text in cell.split(CAUTION_SEPARATOR))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if lines and not is_perfect:
@@ -187,12 +190,15 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     return f"{title}\n\n{format_table(rows, width, names=names, kept=len(keys) + 1)}"
 
 
-def _sentence(row: Any, step: str) -> str:
+def _sentence(row: Any, held: Any, step: str) -> str:
+    """Return the advice from the rows of the learner and of the threshold of the log."""
     if row["answerable"] < FEASIBLE:
         return (
-            f"use none. The best threshold answers {row['answerable']:.1%}; alpha = {row['least_alpha']:g} is the "
-            f"least at which it answers {FEASIBLE:.0%}"
+            f"use none. The best threshold answers {row['answerable']:.1%} of all records; alpha = "
+            f"{row['least_alpha']:g} is the least at which it answers {FEASIBLE:.0%}"
         )
+    if row["advised"] and held["answered_q05"] == held["answered_in_order"] == 1:
+        return f"all answers may be shown ({held['fdr']:.1%} are wrong); {ACI_RANK}{step} guards against a change"
     if row["advised"]:
         return f"use {ACI_RANK}{step}, started from a log of your model"
     high = row["fdr_most"]

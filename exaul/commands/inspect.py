@@ -19,7 +19,7 @@ from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
 PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
-TITLE = "largest share that a threshold answers with an FDR of at most alpha; those that answer most come first"
+TITLE = "largest share that a threshold answers with an FDR of at most alpha; largest means over alphas come first"
 DROPPED_NOTE = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability

@@ -60,7 +60,7 @@ def whole(result):
 def theory_table(text):
     """The cells of the first table of --theory by title, of columns of numbers."""
     _, head, *lines = next(
-        part for part in text.split("\n\n") if re.search(r"\n *learner .* alpha .*FDR(  |\n)", part)
+        part for part in text.split("\n\n") if re.search(r"\n *learner .* alpha .*regret(  |\n)", part)
     ).splitlines()
     titles = re.split("  +", head.strip())[1:]
     rows = [re.split("  +", line)[-len(titles) :] for line in lines]
@@ -74,7 +74,7 @@ def test_the_summary_of_a_sweep(result, whole, width):
     text = result.summary(width, theory=True)
     narrow = theory_table(text)
     assert too_long(text, width) == []
-    assert {"alpha", "lambda", "FDR"} <= narrow.keys() <= whole.keys()
+    assert {"alpha", "lambda", "regret"} <= narrow.keys() <= whole.keys()
     assert narrow == {title: whole[title] for title in narrow}
 
 

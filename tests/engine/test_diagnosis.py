@@ -224,6 +224,7 @@ def test_a_table_of_all_traces(capsys):
     names += [f"b:prompt={prompt},by=score_{n}" for n in "12" for prompt in ("cot", "verb")]
     assert list(table["trace"]) == names
     lines = printed.splitlines()
+    assert lines[0].endswith("; largest means over alphas come first")
     assert lines[2].split() == ["trace", "defects", "at", "0.1", "at", "0.3", "error", "rate", "rows"]
     assert sorted(line.split()[0] for line in lines[3:8]) == sorted(name for name in names if name != names[4])
     shares = [re.findall(r"[\d.]+(?=%)", line)[:2] for line in lines[3:8]]

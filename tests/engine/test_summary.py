@@ -120,8 +120,9 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
     assert [float(cell) for cell in table["regret"]] == [round(x, 1) for x in means]
     assert set(table["Lemma 1"]) == {"held"}
-    in_80_columns = table_of(result.summary(80, theory=True), "Lemma 1")
-    assert list(in_80_columns) == ["learner", "alpha", "lambda", "FDR", "Lemma 1", "of R_T", "bound"]
+    in_80_columns = table_of(result.summary(80, theory=True), "regret")
+    shown = ["learner", "alpha", "lambda", "regret", "of bound", "R_T", "of R_T", "FDR at most"]
+    assert (list(in_80_columns)[:8], list(table)[-1]) == (shown, "Lemma 1")
     assert dict(zip(table["learner"], table["of R_T"], strict=True)) == {
         name: "-" if trials[trials["learner"] == name]["risk_bound"].isna().all() else "held"
         for name in table["learner"]
@@ -197,9 +198,12 @@ def test_by_default_a_shift_uses_no_record_twice_and_of_a_profile_it_is_not_said
 
 def test_a_table_for_a_paper():
     """What does not depend on lambda is one row of it."""
-    text = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5))).to_latex()
+    result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5)))
+    text = result.to_latex()
     lines = text.splitlines()
-    assert lines[2] == r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & at most \\"
+    assert lines[2] == r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most \\"
     cells = np.array([line.split(" & ") for line in lines[4:-2]])
     assert [*cells[:, 2], cells.shape] == ["all", "1", "2.5", "all", (4, 7)]
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
+    scaled = run(Sweep(**SMALL, learners="exaul", eta_scales=(1, 0.5), gamma_scales=(1, 2))).to_latex()
+    assert "\nexaul, $\\eta \\times 0.5$, $\\gamma \\times 2$ & " in scaled

@@ -145,7 +145,7 @@ class Result:
         return wrap("\n\n".join(filter(None, parts)), width)
 
     def to_latex(self) -> str:
-        """Return FDR, answers, R_T and its proven limit per learner and cell as LaTeX, for the package booktabs.
+        """Return FDR, answers, R_T and its limit per learner and cell as LaTeX, for the package booktabs.
 
         Over traces each trace has its rows, with its name before the learner's.
         """

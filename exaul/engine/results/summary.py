@@ -158,23 +158,29 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
 
 
 def as_latex(trials: Table) -> str:
-    """Return FDR, answers, R_T and its proven limit per learner and cell as a LaTeX table."""
+    """Return FDR, answers, R_T and its limit per learner and cell as a LaTeX table."""
     rows = [
         cell
         | {
             "FDR": _spread(rows["fdr"]),
             "answered": f"{_coverage(rows).mean():.1%}",
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
-            "at most": _limit(rows["risk_bound"]),
+            "$R_T$ at most": _limit(rows["risk_bound"]),
         }
         for cell, rows in _cells(trials, SUMMARY_KEYS)
     ]
-    columns, minus = columns_of(_merge_equal_lambdas(rows)), re.compile(r"^-(?=\d)")
+    columns = columns_of(_merge_equal_lambdas(rows))
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
-    texts = ([minus.sub("$-$", x.translate(LATEX)) for x in row] for row in zip(*columns.values(), strict=True))
-    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *texts))
+    columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
+    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
     lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+
+
+def _latex(text: str) -> str:
+    """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas."""
+    scaled = re.sub(r"\b(eta|gamma) x ([^,]+)", r"$\\\1 \\times \2$", text.translate(LATEX))
+    return re.sub(r"^-(?=\d)", "$-$", scaled)
 
 
 def summarize_theory(
@@ -192,26 +198,26 @@ def summarize_theory(
     for cell, rows in _cells(trials, SUMMARY_KEYS):
         part, broken = _regret_bound(rows)
         best = answerable.get(cell["alpha"], np.nan)
-        verdicts = {
-            "Lemma 1": _verdict(lemma_holds(rows)),
-            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
-            "above\nbound": broken,
-        }
-        numbers = {
-            "R_T": f"{rows['fdr_risk'].mean():z.0f}",
-            "FDR at most": _rounded_up(rows["fdr_bound"]),
-            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+        row = {
             "regret": f"{rows['regret'].mean():z.1f}",
             "of bound": part,
+            "R_T": f"{rows['fdr_risk'].mean():z.0f}",
+            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
+            "FDR at most": _rounded_up(rows["fdr_bound"]),
+            "FDR": _spread(rows["fdr"]),
+            "above\nbound": broken,
             # at most 100% in each trial
             "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
+            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+            "Lemma 1": _verdict(lemma_holds(rows)),
         }
-        table.append({**cell, "FDR": _spread(rows["fdr"])} | verdicts | numbers)
+        table.append(cell | row)
     meanings = {
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-        "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1 of docs/proofs.md)",
+        "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1, R4 or R5 of "
+        "docs/proofs.md; certain for best-fixed)",
         "by the paper": "the same by its theorem (eq. 6)",
         "regret": "loss above that of best-fixed (mean)",
         "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: "
@@ -281,7 +287,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
             f"FDR<=alpha+{FDR_TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
             "traces": f"{len(rows)}",
             "largest mean R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
-            "10% of answerable": _text(share.quantile(0.1), "{:.1%}"),
+            "of answerable, 10% quantile": _text(share.quantile(0.1), "{:.1%}"),
         }
         lines.append(cell | row)
     meanings = {
@@ -291,21 +297,27 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
         "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
-        "10% of answerable": "its 10% quantile over the traces",
+        "of answerable, 10% quantile": "over the traces",
     }
     return format_table(_merge_equal_lambdas(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
-    """Return, per alpha, on how many traces each learner is advised, and on which, if they are few."""
+    """Return, per alpha, on how many traces each learner is advised, on which, if they are few, and why not."""
     lines, start = list[str](), shared_start(table["trace"].unique())
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
         texts = list[str]()
         for name, chosen in rows.groupby("advised"):
             named = join_lines("; ".join(x.removeprefix(start) for x in chosen["trace"]))
             listed = f" ({named})" if len(chosen) <= NAMED_TRACES else ""
-            texts.append(f"{name} on {len(chosen)}{listed}")
-        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {', '.join(texts)}")
+            few = int((chosen["answerable"] < FEASIBLE).sum())
+            reasons = {
+                f"no threshold answers {FEASIBLE:.0%}": few,
+                "the halves are too uncertain": len(chosen) - few,
+            }
+            why = ", ".join(f"on {count} {reason}" for reason, count in reasons.items() if count)
+            texts.append(f"{name} on {len(chosen)}{listed}" + f": {why}" * (name == NONE))
+        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {'; '.join(texts)}")
     return "\n".join(lines)
 
 

@@ -75,6 +75,9 @@ def main(arguments: Mapping[str, Any]) -> int:
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
         folder.write(config.out, {"risk-coverage": table}, drawn)
+    if hint := recommend_grid(shares_by_grid(records, config.alphas)):
+        command = join_lines(as_typed("sweep", "--logs", *words, "--warm-start", "0.5"))
+        hint = f"for exaul sweep: {hint}:\n{COMMAND}{command}"
     numbers = {
         "log": records.name,
         **({"score": f"column {config.score}"} if score_columns else {}),
@@ -93,7 +96,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}),
-        recommend_grid(shares_by_grid(records, config.alphas)),
+        hint,
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -190,6 +193,7 @@ def _compare(config: Inspect, title: str) -> None:
     totals = np.array([sum(row[name] for name in row if name.startswith(PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
+    scope = f"for exaul sweep, on {len(hints)} of {len(shown)}"
     left_out, best = len(lines) - len(shown), order[0]
     with_numbers = [f"with numbers: {join_lines(as_typed('inspect', *inspected[best]))}"] if meanings else []
     if title == "score":
@@ -209,7 +213,7 @@ def _compare(config: Inspect, title: str) -> None:
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
-        *(f"on {len(hints)} of {len(shown)}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
+        *(f"{scope}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
 

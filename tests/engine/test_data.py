@@ -103,7 +103,12 @@ def test_real_logs(data):
         ("a.csv", "score,error\n", "a.csv: no row; at least one is needed"),
         ("a.csv", "score,error\n0.1,0\n1.5,0\n", "a.csv, row 2: score is '1.5'; it must be a number in"),
         ("a.csv", "score,error\nnan,0\n", "a.csv, row 1: score is 'nan'"),
-        ("a.csv", "score,error\n0.1,maybe\n", "a.csv, row 1: error is 'maybe'"),
+        (
+            "a.csv",
+            "score,error\n0.1,maybe\n",
+            r"error is 'maybe'; it must be a number in \[0, 1\], true, false, yes or no$",
+        ),
+        ("a.csv", "msp,error,score_msp\n0.1,0,1\n", "a.csv: no column 'score'; .*; did you mean score_msp"),
         ("a.csv", "score,error\n0.1,\n", "a.csv, row 1: error is empty"),
         ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
         ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: .* error and correct; .*, or use exaul convert"),
@@ -126,6 +131,12 @@ def test_bad_logs(name, content, message):
     with pytest.raises(BadInput, match=message) as caught:
         load_log(name, Layout())
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_is_meant_without_its_prefix():
+    Path("x.csv").write_text("score_msp,error\n0.5,1\n")
+    with pytest.raises(BadInput, match="no column 'msp'; the log has score_msp, error; did you mean score_msp"):
+        load_log("x.csv", Layout(score="msp"))
 
 
 def test_parquet_files_of_other_tools():

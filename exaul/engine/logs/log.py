@@ -109,7 +109,8 @@ class SelectedRows(NamedTuple):
             cell = self.columns[name][row]
             value = values[i] = parse(cell)
             if math.isnan(value) and not (drop_missing and is_missing(cell)):
-                where, hint = f"{self.path}, row {self.rows[row]}", scale_hint(cell) if parse is parse_score else ""
+                where = f"{self.path}, row {self.rows[row]}"
+                hint = scale_hint(cell) if parse is parse_score else ", true, false, yes or no"
                 if is_missing(cell):
                     hint = "in [0, 1] (use --drop-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
@@ -215,7 +216,8 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in columns:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            hint = hint * (name == "score") + meant((name,), columns)
+            with_start = [column for column in columns if column.endswith(f"_{name}")]  # msp is short for score_msp
+            hint = hint * (name == "score") + (meant((name,), columns) or meant(with_start, columns))
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 

@@ -1,6 +1,7 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -22,8 +23,12 @@ from exaul.kernels.learners.learner import Learner
 WEEKS = 26  # that audits are planned for (chosen)
 PRINTED_WEEKS = 1, 2, 4, 8, 26  # weeks in the printed table
 DRAWN_SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
+NONE = "none"  # where nothing is proved
 AUDIT_LIMIT = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
+COVERAGE = 0.5  # share of the questions that are answered, unless something else is known (chosen)
+MARGINS = 1.5, 1.2  # multiples of alpha below which the limit of audits comes (chosen)
+AUDITS_USE = {"alpha", "delta", "coverage", "warm_start", "per_day", "audits_per_day", "out"}  # besides columns
 MEANINGS = {
     "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
     "learning": "wrong answers above alpha while the learner learns, as a share of all; it falls with more answers",
@@ -37,7 +42,12 @@ class Plan(RatingFlags, Layout):
     horizon: int = setting(30_000, "rounds T", "T")
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
-    coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
+    coverage: float | None = setting(
+        None,
+        f"share of rounds that are answered, in (0, 1] (default: {COVERAGE}; with --per-day and --warm-start, what "
+        f"{ACI_RANK} answers first)",
+        "SHARE",
+    )
     warm_start: str | None = setting(None, f"log from which {ACI_RANK} starts, as in '{{exaul}} sweep'", "LOG")
     open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
     audit: float | None = setting(
@@ -61,16 +71,23 @@ class Plan(RatingFlags, Layout):
         check_audit(self.audit, self.bias, self.missing)
         if self.audit is not None and self.feedback_rate != 1:
             raise BadInput(f"feedback_rate: {self.feedback_rate} given; with audits it must be 1")
-        check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
+        check_holds("coverage", self.coverage, self.coverage is None or 0 < self.coverage <= 1, "in (0, 1]")
         if (self.per_day is None) != (self.audits_per_day is None):
             raise BadInput("per_day, audits_per_day: one of the two given; audits are planned with both")
         if self.out is not None and self.per_day is None:
             raise BadInput("out: given without per_day; the figure is of the weeks of a service")
         check_count("per_day", self.per_day)
-        answers, audits = (self.per_day or 0) * self.coverage, self.audits_per_day
+        check_positive("slack", self.slack)
+        unused = [
+            f.name
+            for f in fields(self)
+            if f.name not in {*AUDITS_USE, *self.changed} and getattr(self, f.name) != f.default
+        ]
+        if unused and self.per_day is not None:
+            raise BadInput(f"{', '.join(unused)}: given together with per_day, which plans audits without this")
+        answers, audits = (self.per_day or 0) * self.answered, self.audits_per_day
         fits = audits is None or 0 < audits <= answers
         check_holds("audits_per_day", audits, fits, f"from 1 to {answers:g}, the answers of a day")
-        check_positive("slack", self.slack)
 
     @property
     def feedback(self) -> Feedback:
@@ -92,9 +109,24 @@ class Plan(RatingFlags, Layout):
         return float(start_from(self.log, np.array([self.alpha]))[0].share[0])
 
     @property
+    def answered(self) -> float:
+        """The share of the questions that are answered."""
+        if self.coverage is None and self.per_day is not None and self.start:
+            return float(f"{self.start:.3g}")  # as printed
+        return self.coverage or COVERAGE
+
+    @property
     def case(self) -> GuaranteeCase:
         """The case in which the guarantees hold."""
-        return GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
+        case = GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
+        return case._replace(coverage=self.answered)
+
+    def describe_start(self) -> str:
+        """Return a line on the start from the log, or on the start without one."""
+        if self.log is None or self.start is None:
+            start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
+            return f"{ACI_RANK} {start}"
+        return describe_start(describe_log(self.log), ACI_RANK, self.alpha, self.start)
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
@@ -104,7 +136,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
     """
     rows, learner = list[dict[str, Any]](), learners()[ACI_RANK]
     for weeks in range(1, WEEKS + 1):
-        answers = 7 * weeks * per_day * plan.coverage
+        answers = 7 * weeks * per_day * plan.answered
         audits = answers * probability
         limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
         rows.append({"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": audits, "fdr": limit})
@@ -117,7 +149,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
 
 def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     """Print the probability of an audit, and what audits will have shown after some weeks; write it to ``out``."""
-    probability = audits_per_day / (per_day * plan.coverage)
+    probability = audits_per_day / (per_day * plan.answered)
     limits = limits_by_week(plan, per_day, probability)
     rows = [
         {name: f"{row[name]:,.0f}" for name in ("weeks", "answers", "audits")}
@@ -125,6 +157,11 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         for row in limits
         if row["limit"] == AUDIT_LIMIT and row["weeks"] in PRINTED_WEEKS
     ]
+    below = list[str]()
+    for margin in MARGINS:
+        target = float(f"{margin * plan.alpha:.3g}")  # as printed
+        above = [row["weeks"] for row in limits if row["limit"] == AUDIT_LIMIT and row["fdr"] > target]
+        below += [f"at most {_exact(target)} from week {len(above) + 1} on"] if len(above) < WEEKS else []
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas
         from exaul.engine.logs.files import Table
@@ -135,9 +172,13 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     show(
         f"Audit each answer with probability {probability:.4g} (--audit {probability:.4g}).",
         format_table(rows, terminal_width(), kept=4),
-        f"With probability 1 - {plan.delta}, the FDR of all answers is at most this, if a share {plan.coverage} of "
-        f"the questions is answered (--coverage), a share {plan.alpha} of the answers is wrong, and each audit has "
-        "a result. An audit without one counts as wrong.",
+        f"{'; '.join(below) or f'above {_exact(target)} in all {WEEKS} weeks'}; for the same limit, a lower alpha "
+        "needs fewer audits",
+        f"With probability 1 - {plan.delta}, the FDR of all answers is at most this, if {_exact(plan.answered)} of "
+        f"the questions are answered (--coverage), {_exact(plan.alpha)} of the answers are wrong, and each audit "
+        "has a result. An audit without one counts as wrong.",
+        "" if plan.log is None else plan.describe_start(),
+        _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
     )
 
@@ -172,7 +213,7 @@ def learners() -> dict[str, Learner[Any]]:
 def conditions(case: GuaranteeCase) -> Iterator[str]:
     """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
     feedback = case.feedback
-    yield f"at least a share {case.coverage} of the rounds is answered"
+    yield f"at least {_exact(case.coverage)} of the rounds are answered"
     yield "rates are the default ones" + (", and lambda is sqrt(T)" if case.is_perfect else "")
     if case.audit is not None:
         yield f"each answer is audited with probability {case.audit}, and each audit has a result"
@@ -213,17 +254,16 @@ def main(arguments: Mapping[str, Any]) -> int:
     shown = {name: x for name, x in learners().items() if plan.case.is_perfect or x.risk_bound}
     left_out = ", ".join(name for name in learners() if name not in shown)
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
+    rows = [_row(plan, *item) for item in shown.items()]
     show(
-        f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, a share {plan.coverage} answered: "
+        f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
         "FDR at most alpha + abstaining + learning",
-        format_table([_row(plan, *item) for item in shown.items()], terminal_width(), MEANINGS, names=2, kept=3),
-        describe_start(describe_log(plan.log), ACI_RANK, plan.alpha, plan.start)
-        if plan.log is not None and plan.start is not None
-        else f"{ACI_RANK} starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG",
+        format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
+        plan.describe_start(),
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.case))]),
-        "none: no limit below 100% is proved. A guarantee covers the worst sequence; the FDR in practice is far "
-        "smaller.",
+        _explain_none(rows),
+        "A guarantee covers the worst sequence; the FDR in practice is far smaller.",
     )
     return 0
 
@@ -238,13 +278,23 @@ def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     }
     if plan.slack is not None:
         horizon = shortest(learner, plan.case, plan.slack)
-        row[f"T for alpha + {plan.slack}"] = "none" if horizon is None else f"{horizon:,}"
+        row[f"T for alpha + {plan.slack}"] = NONE if horizon is None else f"{horizon:,}"
     return row | {"abstaining": _percent(bound.abstaining), "learning": _percent(bound.learning)}
 
 
 def _percent(bound: float) -> str:
     """Return a bound in percent, rounded up; "none" if it says nothing."""
-    return "none" if bound >= 1 else round_up(bound)
+    return NONE if bound >= 1 else round_up(bound)
+
+
+def _explain_none(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return what "none" means, if a row says so."""
+    return f"{NONE}: no limit below 100% is proved." if any(NONE in row.values() for row in rows) else ""
+
+
+def _exact(share: float) -> str:
+    """Return a share in percent, with all its digits."""
+    return f"{100 * share:.12g}%"
 
 
 COMMANDS = {"plan": Command((Plan,), main)}

@@ -81,8 +81,8 @@ LATE = "- no feedback comes more than 100,000 questions late (`expires`)"
 
 
 REQUIRED = {  # flags: parts of the conditions
-    "": "a share 0.5|default ones, and lambda is sqrt(T)|each answer is rated|before the next question",
-    "--coverage 0.004": "a share 0.004 ",
+    "": "at least 50% of|default ones, and lambda is sqrt(T)|each answer is rated|before the next question",
+    "--coverage 0.004": "at least 0.4% of the rounds",
     "--open 100": f"default ones|at most 100 answers|{LATE}",
     "--open 100 --reserve": LATE,
     "--open 100 --missing wrong": "at most 100 answers",
@@ -158,6 +158,10 @@ BAD = {  # flags: how the line begins
     "--audits-per-day 9": "--per-day, --audits-per-day: one of the two given",
     "--score s": "--score: given without warm_start",
     "--per-day -1 --audits-per-day 3": "--per-day: -1 found",
+    **{
+        f"--per-day 100 --audits-per-day 3 {flags}": f"{flags.split()[0]}: given together with per_day"
+        for flags in ("--slack 0.05", "--audit 0.1", "--horizon 9", "--bias 2", "--open 5", "--arms 9")
+    },
     "--per-day 10 --audits-per-day 6": "--audits-per-day: 6 found; it must be from 1 to 5",
     "--per-day 10 --audits-per-day 0": "--audits-per-day: 0 found; it must be from 1 to 5",
 }
@@ -188,6 +192,40 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
+    weeks = [int(week) for week in re.findall(r"% from week (\d+) on", "\n".join(lines))]
+    for week, target in zip(weeks, (0.15, 0.12), strict=True):
+        around = [fdr_limit(21 * w, 17_500 * w, 17_500 * w, 0.012, (0.0, 0.0), 0.05) for w in (week - 1, week)]
+        assert around[0] > target >= around[1]
+
+
+def test_audits_are_planned_for_the_share_that_the_log_answers(capsys):
+    log = Path(__file__).parents[2] / "examples" / "log.csv"
+    flags = f"--alpha 0.1 --per-day 1000 --audits-per-day 2 --warm-start {log}"
+    lines, _ = printed(flags, capsys)
+    assert any(line.startswith("1  ") and line.split()[1:3] == ["5,908", "14"] for line in lines)
+    assert any("if 84.4% of the questions are answered" in line for line in lines)
+    assert "above 12% in all 26 weeks; for the same limit, a lower alpha needs fewer audits" in lines
+    assert "aci-rank starts by answering 84.4% at alpha = 0.1 (log: 1,000 rows, 20.8% wrong)" in lines
+    lines, _ = printed(f"{flags} --coverage 0.3", capsys)
+    assert any("if 30% of the questions are answered" in line for line in lines)
+    assert "audits-per-day: 850 found; it must be from 1 to 844" in refusal_of(
+        ["plan", *flags.replace("-day 2", "-day 850").split()], capsys
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("", True),
+        ("--open 100", False),
+        ("--open 100 --slack 1e-12", True),
+        ("--alpha 0.9 --per-day 20 --audits-per-day 1", True),
+    ],
+)
+def test_none_is_explained_where_a_row_says_so(flags, said, capsys):
+    lines, _ = printed(flags, capsys)
+    assert ("none: no limit below 100% is proved." in lines) == said
+    assert any("none" in line.split() for line in lines[2:8]) == said
 
 
 def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):

@@ -265,7 +265,7 @@ class Abstainer:
                 "audited": self._audited,
                 "withdrawn": self._withdrawn,
                 "observed": int(observed),
-                "learned": sums.learned,
+                "learned": round(sums.learned, 9),  # a sum of weights
                 "open": int(sums.open),
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,

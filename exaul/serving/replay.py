@@ -19,6 +19,8 @@ SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
+FIRST = 100  # questions after which ``shortfall`` compares a start with its log (chosen)
+UNLIKELY = 1e-6  # most probable shortfall of scores like those of the log that is told (chosen)
 
 
 class KeyAbstainer(Abstainer):
@@ -34,6 +36,22 @@ class KeyAbstainer(Abstainer):
         self._journal, self._has_begun = journal, False
         self._earlier_figures = list[dict[str, float]]()
         self.unsaved_count = 0  # entries since the last snapshot
+
+    @property
+    def shortfall(self) -> str:
+        """A sentence after question FIRST if far fewer were answered than the log lets expect; else empty.
+
+        If scores are exchangeable with those of the log, their ranks are independent and uniform (nearly: counts
+        fade). After k answers the share is at least the first one minus k steps, whatever the feedback. So at most
+        as many answers are no more probable than at most k successes of a binomial variable with that share.
+        """
+        if self._sums.questions != FIRST or self._start.log is None or not self._start.numbers:
+            return ""
+        count, first_share = self._answers, self._start.numbers[0]
+        share = max(0.0, first_share - count * self._params.eta)
+        chances = (math.comb(FIRST, k) * share**k * (1 - share) ** (FIRST - k) for k in range(count + 1))
+        result = f"{count} of the first {FIRST} questions answered, {first_share:.0%} expected from its log"
+        return f"{result}: are the scores of one kind (--score)?" if sum(chances) < UNLIKELY else ""
 
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""

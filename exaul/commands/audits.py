@@ -45,8 +45,8 @@ def main(arguments: Mapping[str, Any]) -> int:
     with open_queue(config.where, config.token_variable) as (read_page, give_verdict):
         total, rows = read_page(0)
         if config.judge_model is None:
-            shown = f"{total} open audits" + (f", the oldest {PAGE} above" if total > PAGE else "")
-            show(*map(_describe, rows), shown)
+            above = f", the oldest {PAGE} above" if total > PAGE else ""
+            show(*map(_describe, rows), f"{total} open audit{'s' * (total != 1)}{above}")
             return 0
         counts, remaining = Counter[str](), 0  # audits that stay open; the next page begins after them
         while rows and counts.total() < total:  # stop although new audits arrive

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import signal
 import sys
 from collections.abc import Mapping
@@ -10,13 +11,14 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import check_installed, quote
+from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.llm.scores import column_of
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 SERVER = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
 BEGUN = "it began with another log or alpha, and keeps what it has learned; exaul journal start begins it anew"
-MOST_KEYS = 20  # keys of the file, at most, whose start is printed
+MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
@@ -30,7 +32,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     gateway_fields = fields_given(GatewayFlags, arguments)
     gateway_flags = GatewayFlags(**gateway_fields) if gateway_fields else None
     from exaul.serving.http.application import app
-    from exaul.serving.http.gateway import add_gateway, warnings_of
+    from exaul.serving.http.gateway import add_gateway, ask_models
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
     logging.basicConfig(format="exaul: %(message)s")  # warnings and errors, to stderr
@@ -47,6 +49,11 @@ def main(arguments: Mapping[str, Any]) -> int:
         )
         try:
             service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
+            figures = {key: service.figures(key) for key in service.all_keys(MOST_KEYS)}
+            for key, row in figures.items():
+                if config.shadow and "shadow_observed" in row and not row["questions"]:
+                    needed = f"{math.ceil(SHORT_LOG / row['alpha'])} needed ({SHORT_LOG} / alpha)"
+                    texts.append(f"key {quote(key)}: {row['shadow_observed']:,} verdicts so far, {needed}")
             beginnings = {} if config.shadow else service.beginnings(MOST_KEYS)
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key or started is None else "new keys"
@@ -55,15 +62,18 @@ def main(arguments: Mapping[str, Any]) -> int:
                 add_gateway(application, gateway_flags)
                 texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
             print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
-            for warning in asyncio.run(warnings_of(gateway_flags)) if gateway_flags else ():
-                # clients may ask another model, so serving goes on
-                print(f"exaul: {warning}", file=sys.stderr, flush=True)
             tokens, alpha = application.state.tokens, service.configuration["alpha"]
-            server = BoundedServer(
-                application,
-                on_started=lambda: print(f"serving with alpha = {alpha:g} at {address_of(listener)}", flush=True),
-                on_hangup=lambda: tokens and tokens.reload(),
-            )
+            exceptions = [
+                f"key {quote(key)}: {row['alpha']:g}" for key, row in figures.items() if row["alpha"] != alpha
+            ]
+
+            def announce() -> None:
+                targets = f"{alpha:g}" + f" ({', '.join(exceptions)})" * bool(exceptions)
+                print(f"serving with alpha = {targets} at {address_of(listener)}", flush=True)
+                if gateway_flags is not None:  # while it serves: a model may hang, and clients may ask another
+                    application.state.first_questions = asyncio.create_task(ask_models(gateway_flags))
+
+            server = BoundedServer(application, announce, on_hangup=lambda: tokens and tokens.reload())
             server.run(sockets=[listener])
         finally:
             application.state.service.close()

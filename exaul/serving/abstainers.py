@@ -114,10 +114,14 @@ class Abstainers:
         check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
         for key, settings in (keys or {}).items():
             check_known(f"keys: {quote(key)}", settings, ("alpha", "warm_start"))
-            if "alpha" in settings:
-                self._alphas[key] = AbstainersConfiguration(**{**configuration, "alpha": settings["alpha"]}).alpha
-            if "warm_start" in settings:
-                self._sources[key] = _read_source(settings["warm_start"], layout)
+            try:
+                if "alpha" in settings:
+                    with_alpha = {**configuration, "alpha": settings["alpha"]}
+                    self._alphas[key] = AbstainersConfiguration(**with_alpha).alpha
+                if "warm_start" in settings:
+                    self._sources[key] = _read_source(settings["warm_start"], layout)
+            except BadInput as trouble:
+                raise BadInput(f"keys: {quote(key)}: {trouble}") from trouble
         self._lock = threading.RLock()
         self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
         self._journal = Journal(self.path, configuration, accept_loss)

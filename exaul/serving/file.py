@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from exaul.engine.checks import BadInput, check_holds, check_legible, quote
+from exaul.engine.checks import BadInput, as_typed, check_holds, check_legible, quote
 from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
 from exaul.serving.entries import SHOWN, START, JournalEntry, digest_of
 from exaul.serving.lock import is_locked, lock_file
@@ -374,6 +374,8 @@ def _check_path(path: Path, must_exist: bool) -> None:
     with readable(path):
         if must_exist and not path.exists():
             raise BadInput(f"{path}: no such file")
+        if not path.parent.is_dir():
+            raise BadInput(f"{path}: its folder is missing; make it first")
         if path.exists() and not path.is_file():
             raise BadInput(f"{path}: is not a file; it must be one")
 
@@ -387,4 +389,8 @@ def _check_same(path: Path, arguments: dict[str, Any], config: AbstainerConfigur
             raise BadInput(f"seed: {value} found; {path} was begun with another")
         if name != "seed" and value != saved:
             beginning = f"{path} was begun with {'none' if saved is None else quote(saved)}"
-            raise BadInput(f"{name}: {quote(value)} found; {beginning}, which stays; another takes a new file")
+            advice = "another takes a new file"
+            if name == "alpha":
+                words = "--key", "KEY", "--alpha", f"{value:g}", "--warm-start", "key:KEY"
+                advice = f"{as_typed('journal', 'start', str(path), *words)} changes that of one key"
+            raise BadInput(f"{name}: {quote(value)} found; {beginning}, which stays; {advice}")

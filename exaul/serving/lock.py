@@ -33,7 +33,7 @@ def lock_file(path: Path) -> BinaryIO:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             handle.close()
-            raise BadInput(f"{path}: is in use by another process") from error
+            raise BadInput(f"{path}: is in use by another process; stop that first") from error
         status = os.fstat(handle.fileno())
         _locks[status.st_dev, status.st_ino] = handle
         return handle

@@ -73,6 +73,9 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         printed = output_of([*argv, "--token-variable", "TOKEN"], capsys)
         assert printed.strip() == "large judged 2 of 2 open audits (right: 2)"
         assert client.service.figures()["observed"] == 2
+        client.service.decide(0.9)
+        argv[2:] = []
+        assert output_of([*argv, "--token-variable", "TOKEN"], capsys).endswith("\n1 open audit\n")
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
 
 
@@ -86,7 +89,10 @@ def test_another_program_is_no_service(stub, capsys):
     [
         (["none"], "where: 'none' found; it must be http://HOST:PORT or a journal"),
         (["http://127.0.0.1:P"], "where: http://127.0.0.1:P is not an address (Invalid port"),
-        (["http://127.0.0.1:9"], "http://127.0.0.1:9: no reply of a service (ConnectError)"),
+        (
+            ["http://127.0.0.1:9"],
+            "http://127.0.0.1:9: no reply of a service (ConnectError); for a stopped service, give its file",
+        ),
         (["FILE", "--judge-model", "m"], "--judge-model, --endpoint: one of the two is missing"),
         (["FILE", "--token-variable", "NO_SUCH"], "--token-variable: the environment variable NO_SUCH is not set"),
         (

@@ -2,6 +2,8 @@
 
 import http.client
 import os
+import re
+import shlex
 import signal
 import socket
 from subprocess import PIPE
@@ -41,13 +43,16 @@ def folder(tmp_path, in_folder):
         ("--state s --learner exaul", "horizon: missing"),
         ("--state s --tokens missing", "missing: cannot be read"),
         ("--state s --tokens env:NONE", "NONE is not set"),
-        ("--state no/such/folder/s", "no/such/folder/s"),
+        ("--state no/such/folder/s", "no/such/folder/s: its folder is missing; make it first"),
         ("--state .", "is not a file"),
         ("--state s --warm-start none.csv", "none.csv: no such file"),
         ("--state s --keys none.toml", "none.toml: cannot be read"),
         ("--state s --keys other", "other: cannot be read"),
         ("--state s --keys flat.toml", "flat.toml: 'billing': 3 found; it must be a table: [NAME]"),
         ("--state s --keys unknown.toml", "'beta' is unknown; one of alpha, warm_start"),
+        ("--state s --keys five.toml", "--keys: 'billing': alpha: 5.0 found; it must be in (0, 1)"),
+        ("--state s --warm-start log.csv --log-score msp", "; did you mean score_msp?"),
+        ("--state s --upstream http://h --score score_msp", "(--log-score names the column of a log)"),
         ("--state s --texts some", "texts: 'some' is unknown"),
         ("--state s --retain-days -1", "--retain-days: -1"),
         ("--state other", "not a database"),
@@ -57,6 +62,8 @@ def test_bad_flags_are_one_line(folder, capsys, flags, part):
     (folder / "other").write_text("x" * 5000)
     (folder / "flat.toml").write_text("billing = 3")
     (folder / "unknown.toml").write_text("[billing]\nbeta = 0.1")
+    (folder / "five.toml").write_text("[billing]\nalpha = 5")
+    (folder / "log.csv").write_text("row,score_msp,correct\n1,0.9,1\n")
     assert part in refusal_of(["serve", *flags.split()], capsys)
     assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
 
@@ -139,10 +146,13 @@ def begun(folder, capsys, monkeypatch):
         def run(self, sockets):
             client = TestClient(self.config.app, base_url="http://127.0.0.1")
             answers.extend(client.post("/v1/decide", json=body).json()["answer"] for body in questions)
+            self._on_started()
 
         monkeypatch.setattr(BoundedServer, "run", run)
         assert main(["serve", "--state", "s", "--port", "0", *flags]) == serve.STARTUP_FAILURE  # it accepts nothing
-        return capsys.readouterr().err.splitlines(), answers
+        out, err = capsys.readouterr()
+        begin.serving = out.partition(" at http://127.0.0.1:")[0]
+        return err.splitlines(), answers
 
     return begin
 
@@ -156,7 +166,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     said, answers = begun("--warm-start", "log.csv", "--keys", "keys.toml", questions=questions)
     assert [line.partition(" (")[0] for line in said] == [
         "exaul: new keys: aci-rank starts by answering 25.0% at alpha = 0.1",
-        "exaul: key 'billing': aci-rank starts silent, because no threshold of the log reaches alpha = 0.2",
+        "exaul: key 'billing': aci-rank starts silent, because no threshold reaches alpha = 0.2",
     ]
     assert answers == [True, False, False]
     assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == (
@@ -167,6 +177,25 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     assert "exaul: key 'billing': it began with another log or alpha" in "".join(begun("--keys", "keys.toml")[0])
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
+    assert begun.serving == "serving with alpha = 0.1 (key 'billing': 0.2)"
+
+
+def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_alpha(folder, begun, capsys):
+    for count in (0, 8):
+        with Abstainers("s") as abstainers:
+            for _ in range(count):
+                abstainers.feedback(abstainers.show(0.5).id, "up")
+        progress = [f"exaul: key '': {count} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
+        assert begun("--shadow") == ([f"exaul: {serve.SHADOW_MODE}", *progress], [])
+        assert begun.serving == "serving with alpha = 0.1"
+    refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
+    (command,) = re.findall("which stays; exaul (.*) changes that of one key", refusal)
+    assert main([word.replace("KEY", "") for word in shlex.split(command)]) == 0
+    said = "key '' begins anew: aci-rank starts by answering 30.0% at alpha = 0.2 "
+    few = "(answers of key '': 8 rows, 0.0% wrong; fewer than 15 rows start at 30% at most)"
+    assert capsys.readouterr().out == f"{said}{few}\n"
+    assert begun() == ([], [])
+    assert begun.serving == "serving with alpha = 0.1 (key '': 0.2)"
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):

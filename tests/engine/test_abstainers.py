@@ -116,7 +116,7 @@ def test_a_file_is_refused_with_one_sentence():
     with pytest.raises(BadInput, match="not a journal; it must be a file of Abstainers"):
         Abstainers("other")
     assert (os.listdir(), Path("other").read_bytes()) == before
-    with pytest.raises(BadInput, match="cannot be used"):
+    with pytest.raises(BadInput, match="its folder is missing; make it first"):
         Abstainers("nowhere/state")
     with pytest.raises(BadInput, match="key"):
         Abstainers("new", key=3)
@@ -230,7 +230,7 @@ time.sleep(60)
 def test_a_forked_process_is_refused_and_does_not_keep_the_file():
     with subprocess.Popen([sys.executable, "-c", FORKED, "state"], stdout=subprocess.PIPE, text=True) as running:
         lines = sorted(running.stdout.readline() for _ in range(4))
-        with pytest.raises(BadInput, match="is in use by another process"):
+        with pytest.raises(BadInput, match="is in use by another process; stop that first"):
             Abstainers("state")
         running.kill()
         running.wait()

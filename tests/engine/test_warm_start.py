@@ -164,11 +164,11 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "starts silent, because no threshold"),
     "one right row": ([0.5], [0], "starts by answering 30.0%"),
-    "one wrong row": ([0.5], [1], "starts silent"),
+    "one wrong row": ([0.5], [1], "say little); exaul inspect LOG says which alpha"),
     "one score": ([0.5] * 50, [0] * 49 + [1], "starts by answering 100.0%"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
     "all wrong": ([0.1, 0.4, 0.8, 0.9] * 20, [1] * 80, "starts silent"),
-    "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], "30.0% at alpha = 0.1 (at most 30%, because the log has"),
+    "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows start at 30% at most)"),
     "few rows, less": ([0.1, 0.2], [1, 0], "(LOG: 2 rows, 50.0% wrong; fewer than 30 rows say little)"),
     "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 25."),
 }
@@ -178,7 +178,7 @@ DEGENERATE = {  # scores, errors, and what is said at alpha = .1
 def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     scores, errors, said = DEGENERATE[case]
     one = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
-    assert said.replace("LOG", "warm_start") in one.started
+    assert said.replace("(LOG", "(warm_start") in one.started
     records = records_of(2000, right=0.6)
     for score, error in zip(records.scores, records.errors, strict=True):
         decision = one.decide(score)
@@ -191,7 +191,7 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     path, played = save_log(log, "log.csv"), save_log(records, "played.csv")
     flags = ["--logs", played, "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
     printed = output_of(["sweep", *flags, "--warm-start", path, "--out", "out"], capsys)
-    assert said.replace("LOG", "log") in " ".join(printed.split())
+    assert said.replace("(LOG", "(log") in " ".join(printed.split())
     trials = pd.read_csv("out/trials.csv").set_index("learner")
     assert trials.loc["aci-rank", "answered"] == figures["answers"]
 

@@ -216,8 +216,8 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in columns:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            with_start = [column for column in columns if column.endswith(f"_{name}")]  # msp is short for score_msp
-            hint = hint * (name == "score") + (meant((name,), columns) or meant(with_start, columns))
+            full_name = f"score_{name}"
+            hint = hint * (name == "score") + meant((full_name if full_name in columns else name,), columns)
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 
@@ -394,11 +394,11 @@ def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, sha
     """Return one line with the share that a learner answers at first, after a log of ``describe_log``."""
     rows, minimum = log_entry["records"], math.ceil(SHORT_LOG / alpha)
     if share <= 0:
-        start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
+        start = f"starts silent, because no threshold reaches alpha = {alpha:g}"
+        advice = f"; {as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
     else:
-        start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        if rows < minimum and share == SHARE:
-            start += f" (at most {SHARE:.0%}, because the log has fewer than {minimum} rows)"
-    few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
+        start, advice = f"starts by answering {share:.1%} at alpha = {alpha:g}", ""
+    effect = f"start at {SHARE:.0%} at most" if share == SHARE else "say little"
+    few = f"; fewer than {minimum} rows {effect}" if rows < minimum else ""
     size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"
-    return f"{learner} {start} ({log_entry['name']}: {size})"
+    return f"{learner} {start} ({log_entry['name']}: {size}){advice}"

@@ -55,7 +55,8 @@ def open_queue(
                 if reply.is_success:
                     return [body[name] for name in names]
             except (httpx2.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
-                raise BadInput(f"{address}: no reply of a service ({type(error).__name__})") from error
+                trouble = f"no reply of a service ({type(error).__name__}); for a stopped service, give its file"
+                raise BadInput(f"{address}: {trouble}") from error
             message = body.get("error", {}).get("message") if isinstance(body, dict) else body
             needs = "; --token-variable names one with the scope audit" if reply.status_code in UNAUTHORIZED else ""
             raise BadInput(f"{address}: {shorten(join_lines(str(message)))}{needs}")

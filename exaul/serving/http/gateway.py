@@ -105,20 +105,23 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         )
     else:
         for path in NOT_GATED:
-            application.add_api_route(f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed)
+            application.add_api_route(
+                f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed, include_in_schema=False
+            )
 
 
-async def warnings_of(flags: GatewayFlags) -> list[str]:
-    """Ask each model a question. Return a sentence for each that does not answer, or whose answer has no score."""
+async def ask_models(flags: GatewayFlags) -> None:
+    """Ask each model a question. Log a sentence for each that does not answer, or whose answer has no score."""
     second_model, address = flags.fallback_target
     endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
     if second_model:
         fallback = address, flags.fallback_key_variable
         endpoints.append((*(fallback if address else endpoints[0][:2]), second_model))
-    return [text for endpoint in endpoints if (text := await _warning_of(flags, *endpoint))]
+    for endpoint in endpoints:
+        await _ask_model(flags, *endpoint)
 
 
-async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, model: str) -> str | None:
+async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, model: str) -> None:
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(url, key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
@@ -126,17 +129,22 @@ async def _warning_of(flags: GatewayFlags, url: str, key_variable: str | None, m
             model = model or (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             if await probe(scorer, model, partial(upstream.reply, headers)):
-                return None
+                return
         trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a user's scorer, too
-        target = f" to {join_lines(model)}" if model else ""
-        trouble = f"a first question{target} failed ({shorten(join_lines(str(error))) or type(error).__name__})"
-        if getattr(error, "status", 0) == 404 and not url.endswith("/v1"):
+        target, status = f"{join_lines(model)} at {url}" if model else url, getattr(error, "status", 0)
+        reason = shorten(join_lines(str(error))) or type(error).__name__
+        reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
+        trouble = f"a first question to {target} failed ({reason})"
+        if isinstance(error, TimeoutError) or status in (502, 504):
+            flag = "--upstream" if url == flags.upstream else "--fallback"
+            trouble += f"; check {flag} and {flag}-key-variable"
+        elif status == 404 and not url.endswith("/v1"):
             trouble += "; most addresses end in /v1"
     finally:
         await upstream.close()
-    return f"--score {flags.score}: {trouble}"
+    logger.warning("--score %s: %s", flags.score, trouble)
 
 
 def checked_request(

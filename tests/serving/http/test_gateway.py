@@ -22,7 +22,7 @@ from exaul.llm.replies import LARGEST_REPLY
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
-from exaul.serving.http.gateway import add_gateway, warnings_of
+from exaul.serving.http.gateway import add_gateway, ask_models
 from exaul.serving.http.settings import GatewayFlags
 from tests.models.stub import completion
 from tests.models.test_endpoint import Broken
@@ -261,27 +261,51 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
     assert set(stub.keys) == {"Bearer \xe9"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "logprobs", "line"),
-    [
-        ({}, None, ""),
-        ({}, [9], "--score logprob: the answers of stub-1 have none"),
-        ({"--score": "verbal", "--models": "m"}, None, "--score verbal: the answers of m have none"),
-        ({"--upstream": ABSENT}, None, "--score logprob: a first question failed (the upstream did not reply"),
-    ],
-)
-def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypatch, capsys, flags, logprobs, line):
-    """One line says so, after a question at the start."""
-    run = "exaul.serving.http.server.BoundedServer.run"
-    monkeypatch.setattr(run, lambda server, sockets: vars(server).update(started=True))
-    stub.rule = lambda asked, before: completion("Paris", logprobs)
+HANGS = Response(status_code=599)  # there is no reply
+FIRST_QUESTIONS = [  # flags, the reply, and the line
+    ({}, completion("Paris"), ""),
+    ({}, completion("Paris", [9]), "the answers of stub-1 have none"),
+    ({"--score": "verbal", "--models": "m"}, completion("Paris"), "the answers of m have none"),
+    (
+        {"--upstream": ABSENT},
+        None,
+        f"a first question to {ABSENT} failed (the upstream did not reply: no connection); check --upstream and",
+    ),
+    (
+        {},
+        error(401)(),
+        "failed (the upstream replied with status 401: it refused the gateway's key); check --upstream",
+    ),
+    ({"--models": "m"}, HANGS, "a first question to m at URL failed (no reply within 0.3 s); check --upstream and"),
+]
+
+
+@pytest.mark.parametrize(("flags", "reply", "line"), FIRST_QUESTIONS)
+def test_the_server_starts_with_a_model_without_a_score(
+    stub, tmp_path, monkeypatch, capsys, caplog, flags, reply, line
+):
+    """One line says so, after a question that is asked when the server listens."""
+
+    async def serve(server):
+        assert stub.asked == []
+        server._on_started()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        server.started = True
+
+    monkeypatch.setattr(
+        "exaul.serving.http.server.BoundedServer.run", lambda server, sockets: asyncio.run(serve(server))
+    )
+    stub.rule = lambda asked, before: StreamingResponse(drip()) if reply is HANGS else reply
+    if reply is HANGS:
+        monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3)
     argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow"]
     flags = {"--upstream": stub.url} | flags
     assert main(argv + [word for flag in flags.items() for word in flag]) == 0
-    _, _, printed = capsys.readouterr().err.partition("\n")  # after the line on shadow mode
-    assert printed.startswith(line and f"exaul: {line}")
-    assert printed.count("\n") == bool(line)
+    assert capsys.readouterr().err.count("\n") == 1  # on shadow mode
+    said = [message for message in caplog.messages if message.startswith("--score ")]
+    assert [line.replace("URL", stub.url) in message for message in said] == [True] * bool(line)
     assert bool(stub.asked) == (stub.url in flags.values())
+    stub.asked.clear()
     log = tmp_path / "log.csv"
     log.write_text("score_p_true,error\n0.9,0\n")
     of_log = ["--warm-start", str(log), "--log-score", "score_p_true"]
@@ -291,9 +315,10 @@ def test_the_server_starts_with_a_model_without_a_score(stub, tmp_path, monkeypa
     assert "the scores of the log are score_p_true, those of the gateway exact" in printed
 
 
-def test_a_second_model_is_asked_at_the_start_too(stub):
+def test_a_second_model_is_asked_at_the_start_too(stub, caplog):
     stub.rule = lambda asked, before: completion("Paris", [9])
-    first, second = asyncio.run(warnings_of(GatewayFlags(upstream=stub.url, fallback="other")))
+    asyncio.run(ask_models(GatewayFlags(upstream=stub.url, fallback="other")))
+    first, second = caplog.messages
     assert ("stub-1 have none" in first, "other have none" in second) == (True, True)
 
 
@@ -456,6 +481,8 @@ def test_models(stub, gate):
     with gate() as client:
         status, _, raw = client.ask(b"", "/v1/models", "GET")
         assert (status, json.loads(raw)["data"]) == (200, [{"id": "stub-1", "object": "model"}])
+        paths = json.loads(client.ask(b"", "/openapi.json", "GET")[2])["paths"]
+        assert {"/v1/models"} == {"/v1/models", "/v1/embeddings", "/v1/responses", "/v1/completions"} & paths.keys()
         for name in ("a/b c", "stub%2F1"):
             status, _, raw = client.ask(b"", f"/v1/models/{urllib.parse.quote(name)}", "GET")
             assert (status, json.loads(raw)) == (200, {"id": name, "object": "model"})

@@ -64,5 +64,5 @@ def test_one_process_at_a_time_in_kubernetes(opened):
     pod = deployment["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS
     with opened() as client:
-        for probe in ("livenessProbe", "readinessProbe"):
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert client.get(pod["containers"][0][probe]["httpGet"]["path"]).status_code == 200

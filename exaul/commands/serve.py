@@ -63,13 +63,13 @@ def main(arguments: Mapping[str, Any]) -> int:
                 texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
             print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
             tokens, alpha = application.state.tokens, service.configuration["alpha"]
-            exceptions = [
+            alphas = [
                 f"key {quote(key)}: {row['alpha']:g}" for key, row in figures.items() if row["alpha"] != alpha
             ]
 
             def announce() -> None:
-                targets = f"{alpha:g}" + f" ({', '.join(exceptions)})" * bool(exceptions)
-                print(f"serving with alpha = {targets} at {address_of(listener)}", flush=True)
+                exceptions = f" ({', '.join(alphas)})" if alphas else ""
+                print(f"serving with alpha = {alpha:g}{exceptions} at {address_of(listener)}", flush=True)
                 if gateway_flags is not None:  # while it serves: a model may hang, and clients may ask another
                     application.state.first_questions = asyncio.create_task(ask_models(gateway_flags))
 

@@ -367,13 +367,9 @@ def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
     assert one.feedback(forgotten, "up") == one.withdraw(forgotten) == "unknown"
     assert one.figures()["withdrawn"] == 4
     assert one.figures()["fdr_limit"] > limit
-    withheld = Abstainer(learner="abstains", audit=0.5)
-    assert withheld.withdraw(withheld.decide(0.9).id) == "withheld"
-    assert [withheld.figures()[name] for name in ("withdrawn", "learned")] == [0, 0.5]
-    tenth = Abstainer(learner="abstains", audit=0.1)
-    for _ in range(3):
-        tenth.decide(0.9)
-    assert tenth.figures()["learned"] == 0.3  # not .30000000000000004
+    withheld = Abstainer(learner="abstains", audit=0.1)
+    assert {withheld.withdraw(withheld.decide(0.9).id) for _ in range(3)} == {"withheld"}
+    assert [withheld.figures()[name] for name in ("withdrawn", "learned")] == [0, 0.3]  # not .30000000000000004
 
 
 class FeedbackMachine(RuleBasedStateMachine):

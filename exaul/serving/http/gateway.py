@@ -37,7 +37,7 @@ MOST_MESSAGES = 4096  # of a request: a thousand bytes of memory may belong to e
 KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
 REF = "exaul_ref"  # in ``metadata``
 UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
-NOT_GATED = "completions", "embeddings", "responses"  # routes of OpenAI
+NOT_GATED = "/v1/completions", "/v1/embeddings", "/v1/responses"  # routes of OpenAI
 # of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
 FIELDS = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens
 messages metadata modalities model moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key
@@ -105,9 +105,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
         )
     else:
         for path in NOT_GATED:
-            application.add_api_route(
-                f"/v1/{path}", refuse, methods=["POST"], dependencies=allowed, include_in_schema=False
-            )
+            application.add_api_route(path, refuse, methods=["POST"], dependencies=allowed, include_in_schema=False)
 
 
 async def ask_models(flags: GatewayFlags) -> None:
@@ -137,11 +135,9 @@ async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, mo
         reason = shorten(join_lines(str(error))) or type(error).__name__
         reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
         trouble = f"a first question to {target} failed ({reason})"
-        if isinstance(error, TimeoutError) or status in (502, 504):
+        if isinstance(error, TimeoutError) or status in (404, 502, 504):
             flag = "--upstream" if url == flags.upstream else "--fallback"
-            trouble += f"; check {flag} and {flag}-key-variable"
-        elif status == 404 and not url.endswith("/v1"):
-            trouble += "; most addresses end in /v1"
+            trouble += f"; check {flag} (most addresses end in /v1) and {flag}-key-variable"
     finally:
         await upstream.close()
     logger.warning("--score %s: %s", flags.score, trouble)

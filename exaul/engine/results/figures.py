@@ -289,7 +289,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
-    lowest, largest = np.inf, 1.0 if column == "answered" else 0.0
+    lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else float(column == "answered")
     for axes, rows in panels:
         for style, name, line in styled_lines(rows.dropna(subset=column)):
             by_value = line.groupby(swept)
@@ -305,7 +305,6 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             ends = [rows[swept].min(), rows[swept].max()]
             target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
             axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
-            largest = max(largest, *target)
         axes.set(xlabel=SWEPT[swept])
         _at_values(axes, rows[swept], are_shares=swept == "alpha")
     for axes, _ in panels:

@@ -170,7 +170,8 @@ def in_percent(*axes: Axis) -> None:
 def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **options: Any) -> None:
     """Draw the mean of a curve, and the band from its 5% to its 95% quantile; beyond ``BANDS`` lines, no bands."""
     low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
-    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    if (high > low).any():
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(x, mean, **style, **options)
     for band in axes.collections:
         band.set_visible(len(axes.collections) <= BANDS)
@@ -338,8 +339,7 @@ def traces_figure(table: Table) -> Figure:
     feasible = table["answerable"] >= FEASIBLE
     above = (table["fdr"] - table["alpha"]).where(feasible)
     dots = with_rates(table).assign(above=above, of_answerable=table["of_answerable"].where(feasible))
-    note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials; more answers than are"
-    note += " answerable count as 100%"
+    note = f"dots: traces with at least {FEASIBLE:.0%} answerable, means over trials; above 100% is drawn at 100%"
     return scatter(dots, "above", note)
 
 

@@ -241,13 +241,13 @@ class Gateway:
     async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion: the second model's if the first model's answer alone is withheld."""
         flags = self._flags
-        completion, report = await self._ask(chat, self.upstream)
+        completion, report = await self._gate(chat, self.upstream)
         hands_over = not report["answer"] and report.get("decided", True)
         if self.second_model and hands_over:
             body, key = chat.body | {"model": self.second_model}, f"{chat.key}{FALLBACK}"
             second_chat = chat._replace(body=body, key=key, id=COMPLETION_PREFIX + secrets.token_hex(16))
             with suppress(CompletionFailed):  # the abstention stays
-                reply, decision = await self._ask(second_chat, self._fallback)
+                reply, decision = await self._gate(second_chat, self._fallback)
                 if decision["answer"]:
                     chat, completion, report = second_chat, reply, decision | {"fallback": self.second_model}
         report = {"id": chat.id, "ref": chat.ref} | report
@@ -261,10 +261,8 @@ class Gateway:
             completion = completions.withheld(completion, chat.form, flags.abstention, flags.withheld_value)
         return completion | {"id": chat.id, "exaul": report}
 
-    async def _ask(self, chat: ChatRequest, upstream: Upstream) -> Gated:
-        """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
-        wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
-        dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))
+    async def _ask(self, chat: ChatRequest, upstream: Upstream, dropped: Collection[str]) -> tuple[Any, Any]:
+        """Return a request to a model, without the ``dropped`` fields of the client's, and the completion."""
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
             request["metadata"] = {name: x for name, x in request["metadata"].items() if name != REF} or None
@@ -277,6 +275,13 @@ class Gateway:
                 role = "fallback model" if chat.key.endswith(FALLBACK) else "model"
                 logger.warning("%s %s: %s", role, shorten(join_lines(str(request["model"]))), failure)
             raise
+        return request, completion
+
+    async def _gate(self, chat: ChatRequest, upstream: Upstream) -> Gated:
+        """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
+        wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
+        dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))
+        request, completion = await self._ask(chat, upstream, dropped)
         text, reason = completions.answer_of(completion)
         if not reason:  # the shown text is the scored one, without thoughts
             message = completion["choices"][0]["message"] | {"content": text}

@@ -416,8 +416,8 @@ class Abstainers:
         self._journal.commit()
         if abstainer is None:
             return
-        abstainer.unsaved_count += 1
-        if abstainer.unsaved_count % SNAPSHOT_EVERY == 0:
+        abstainer.unsaved_count = (abstainer.unsaved_count + 1) % SNAPSHOT_EVERY
+        if abstainer.unsaved_count == 0:
             # After the commit of the entry: if it fails, as on a full disk, the next restart takes longer.
             with suppress(OSError, UnreadableJournal, *FILE_ERRORS):
                 self._journal.append(key=key, kind=SNAPSHOT, data=json.dumps(abstainer.summary()))

@@ -85,15 +85,15 @@ def _programs(request):
 @pytest.fixture(autouse=True, scope="session")
 def _advice_is_computed_once():
     """The advice depends on the records and the alphas alone, and takes a second for a profile."""
-    compute, known = advice.advice_table, {}
+    compute, tables = advice.advice_table, {}
 
     @wraps(compute)
     def remember(records, alphas):
-        logs = (one._replace(scores=one.scores.tobytes(), errors=one.errors.tobytes()) for one in records)
+        logs = (log._replace(scores=log.scores.tobytes(), errors=log.errors.tobytes()) for log in records)
         key = hash((*logs, *alphas))
-        if key not in known:
-            known[key] = compute(records, alphas)
-        return known[key].copy()
+        if key not in tables:
+            tables[key] = compute(records, alphas)
+        return tables[key].copy()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice, "advice_table", remember)
@@ -110,18 +110,18 @@ def _float64():
 def _risk_is_bounded(monkeypatch):
     """Check in every sweep of every test that R_t is within its bound, and the risk of feedback within its own."""
 
-    def checked(found):
-        for of in totals.of_learners(found):
-            of["target"] = of["alpha"][:, None]
+    def checked(counts):
+        for fields in totals.of_learners(counts):
+            fields["target"] = fields["alpha"][:, None]
             for *names, bound in (
                 ("answered", "wrong", "target", "risk_bound"),
                 ("settled", "learned_errors", "aim", "feedback_risk_bound"),
             ):
-                if bound in of:
-                    risk = metrics.fdr_risk(*(of[name] for name in names))
-                    assert not (risk > of[bound] + 1e-9 * of["checkpoints"][-1]).any(), of["learner"]
-            assert not np.isnan(of.get("risk_bound", 0)).any(), of["learner"]
-        return trials.trials_table(found)
+                if bound in fields:
+                    risk = metrics.fdr_risk(*(fields[name] for name in names))
+                    assert not (risk > fields[bound] + 1e-9 * fields["checkpoints"][-1]).any(), fields["learner"]
+            assert not np.isnan(fields.get("risk_bound", 0)).any(), fields["learner"]
+        return trials.trials_table(counts)
 
     monkeypatch.setattr(engine_run, "trials_table", checked)
 

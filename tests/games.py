@@ -24,20 +24,20 @@ from exaul.kernels.records import make_streams
 from exaul.kernels.rows import RowState
 from exaul.kernels.uniforms import Draws
 
-LEARNERS = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
-ENVIRONMENTS = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
+LEARNERS = {name: registry.load_object(reference) for name, reference in registry.LEARNERS.items()}
+ENVIRONMENTS = {name: registry.load_object(reference) for name, reference in registry.ENVIRONMENTS.items()}
 OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
 ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
 BACKENDS = list(registry.BACKENDS)
 PAIRS = [  # every learner on every backend that has a loop for it
-    (name, where)
+    (name, backend)
     for name, learner in LEARNERS.items()
-    for where in BACKENDS
-    if backend_of(learner, where, "float64") is not None
+    for backend in BACKENDS
+    if backend_of(learner, backend, "float64") is not None
 ]
 LOOPS = [  # of these, one learner of each rule: learners of one rule share its loops, and differ in rates
-    (name, where)
-    for name, where in PAIRS
+    (name, backend)
+    for name, backend in PAIRS
     if name == next(other for other, learner in LEARNERS.items() if learner.rule is LEARNERS[name].rule)
 ]
 WEIGHTED = [  # learners with weights, whose sums are rounded
@@ -66,10 +66,10 @@ def answer_once_more(monkeypatch):
     monkeypatch.setattr(NativeSimulation, "collect", changed)
 
 
-def limit_traces(monkeypatch, most):
+def limit_traces(monkeypatch, limit):
     """Let a sweep fail if its programs in JAX are traced more than so many times together."""
     chex.clear_trace_counter()
-    counted = chex.assert_max_traces(simulated.simulate_chunk.__wrapped__, most)
+    counted = chex.assert_max_traces(simulated.simulate_chunk.__wrapped__, limit)
     program = jax.jit(counted, static_argnames=("environment", "plan"), donate_argnames=("carry",))
     monkeypatch.setattr(simulated, "simulate_chunk", program)
 
@@ -98,9 +98,9 @@ ADAPTIVE_CASES = {name: fields for name, fields in ENVIRONMENT_CASES.items() if 
 def tuning_of(name):
     """The values of the tunables of an environment of ``ADAPTIVE_CASES``, by name."""
     fields = ADAPTIVE_CASES[name]
-    given = dict(text.split("=") for text in fields.get("tunables", ()))
+    values = dict(text.split("=") for text in fields.get("tunables", ()))
     tunables = ADAPTIVE[fields["environment"]].tunables
-    return {x.name: x.value(given[x.name]) if x.name in given else x.default for x in tunables}
+    return {x.name: x.value(values[x.name]) if x.name in values else x.default for x in tunables}
 
 
 def scores_of(kind, rng, rounds):
@@ -122,9 +122,9 @@ def scores_of(kind, rng, rounds):
 SLOW = ("blocks",)  # backends that compile for long: most of their cases are slow tests
 
 
-def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
+def pytest_params(cases, quick=tuple(x for x in BACKENDS if x not in SLOW)):
     """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
-    return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
+    return [pytest.param(*x, marks=[] if x[-1] in quick else [pytest.mark.slow]) for x in cases]
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
@@ -133,9 +133,9 @@ SCORES = ("levels", "one level", "ends", "shift", "continuous")
 def coins(stream, trials, rounds, count=1, seed=0):
     """Uniforms [T, count, trials] of a stream, as the trials of a sweep draw them."""
     keys = tuple(x[None, None] for x in uniforms.trial_keys(seed, stream, trials))
-    places = np.arange(BLOCK * count, dtype=np.uint32).reshape(count, BLOCK).T[..., None]
+    numbers = np.arange(BLOCK * count, dtype=np.uint32).reshape(count, BLOCK).T[..., None]
     blocks = np.arange(-(-rounds // BLOCK), dtype=np.uint32)
-    return np.concatenate([uniforms.uniform(keys, block, places) for block in blocks])[:rounds]
+    return np.concatenate([uniforms.uniform(keys, block, numbers) for block in blocks])[:rounds]
 
 
 def records_of(rounds, seed=0, name="log", right=0.3):
@@ -167,62 +167,62 @@ def first_of(rule, arms, copies, best=0, alphas=None, log=None):
     return start_copies(rule, arms, start_of(rule, arms, alphas, log), np.arange(copies), best)
 
 
-def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None, log=None):
+def simulate(rule, backend, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None, log=None):
     """Simulate rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
 
-    ``made`` is what ``backend_of`` returns for a learner with this rule; ``log`` is as of ``first_of``. Returns the
-    state of all copies, which are padded, and the decisions [T, B].
+    ``backend`` is what ``backend_of`` returns for a learner with this rule; ``log`` is as of ``first_of``. Returns
+    the state of all copies, which are padded, and the decisions [T, B].
     """
     copies = uniforms.shape[1]
     padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
     each = Copies.of(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
     start = first_of(rule, arms, len(padded), best, each.alpha, log)
-    decide = _compiled if isinstance(made, NativeBackend) else _traced
-    state, decisions = decide(made, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)
+    decide = _compiled if isinstance(backend, NativeBackend) else _traced
+    state, decisions = decide(backend, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)
     return state, decisions[:, :copies]
 
 
-def _compiled(kernels, arms, start, copies, cuts, errors, uniforms, rates):
-    simulation, decisions = NativeSimulation(kernels, copies, start, arms, cuts.shape[1]), []
+def _compiled(backend, arms, start, copies, cuts, errors, uniforms, rates):
+    simulation, decisions = NativeSimulation(backend, copies, start, arms, cuts.shape[1]), []
     for first in range(0, len(cuts), SPAN):
         rows = slice(first, first + SPAN)
-        here, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)
-        made = RecordBlocks(here, *(np.ascontiguousarray(x[rows].T) for x in (cuts, errors, uniforms)))
-        now = rates_of_blocks(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
+        round_count, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)
+        records = RecordBlocks(round_count, *(np.ascontiguousarray(x[rows].T) for x in (cuts, errors, uniforms)))
+        block_rates = rates_of_blocks(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
         # a checkpoint after each round
         chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, BLOCK + 1, dtype=np.int32), (blocks, 1)))
-        simulation.start(chunk, now, made)
-        decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:here])
+        simulation.start(chunk, block_rates, records)
+        decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:round_count])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 
 
 _advance_copies = jax.jit(advance_copies, static_argnames=("learner", "same_records"))
 
 
-def _traced(kernels, arms, start, copies, cuts, errors, uniforms, rates):
-    learner = kernels.make(arms)
+def _traced(backend, arms, start, copies, cuts, errors, uniforms, rates):
+    learner = backend.make(arms)
     with jax.enable_x64(True):
-        state, decisions, one = initial_states(learner, start), [], cuts.shape[1] == 1  # one stream for all copies
+        state, decisions, shared = initial_states(learner, start), [], cuts.shape[1] == 1  # one stream for all
         for first in range(0, len(cuts), BLOCK):
             rows = slice(first, first + BLOCK)
             # a round that pads a block may change a learner's state, unless it computes whole blocks
             pad = [(0, BLOCK - len(cuts[rows]) if isinstance(learner, BlockLearner) else 0), (0, 0)]
             records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
-            records = (x[:, 0] if one else x[:, copies.record_stream] for x in records)
+            records = (x[:, 0] if shared else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
             number = np.uint32(first // BLOCK)
-            now = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
-            params = copies.rule_params(now, number, kernels.imperfect)
-            state, answered = _advance_copies(learner, state, block, params, same_records=one)
+            block_rates = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
+            params = copies.rule_params(block_rates, number, backend.imperfect)
+            state, answered = _advance_copies(learner, state, block, params, same_records=shared)
             decisions.append(answered)
     return state, np.concatenate(decisions)[: len(cuts)]
 
 
-def losses_of(rule, made, arms, state):
+def losses_of(rule, backend, arms, state):
     """The cumulative charges of the arms of all copies, of which the first arm's is 0; a rule with weights."""
-    if not isinstance(made, NativeBackend):
+    if not isinstance(backend, NativeBackend):
         losses = state
         if isinstance(state, RowState):
             losses = (state.losses + state.offset[..., None]).reshape(len(state.losses), -1)[:, :arms]

@@ -70,33 +70,33 @@ def stamp():
 
 def learners():
     """The learners by name, but the one that starts from a built-in profile: the sweeps have logs."""
-    places = registry.LEARNERS.items()
-    return {name: registry.load_object(place) for name, place in places if name != registry.FROM_LOG}
+    references = registry.LEARNERS.items()
+    return {name: registry.load_object(reference) for name, reference in references if name != registry.FROM_LOG}
 
 
 def cases():
     """The sweeps by name: fields of ``Sweep``, and whether feedback is a rating."""
-    every = learners()
+    by_name = learners()
     for backend in registry.BACKENDS:
-        names = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
+        names = tuple(name for name, learner in by_name.items() if backend_of(learner, backend, "float64"))
         for environment in OBLIVIOUS if backend in COMPILED else OBLIVIOUS[:2]:
             for precision, ratings in (("float64", False), ("float64", True), ("float32", False)):
                 name = f"{environment}, {backend}, {precision}, {'ratings' if ratings else 'binary'}"
                 fields = {"environment": environment, "backend": backend, "precision": precision}
                 yield name, SIZE | fields | {"learners": names}, ratings
     for name, fields in NUMBERS.items():
-        yield name, SIZE | {"learners": tuple(every)} | fields, True
-    adaptive_learners = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
+        yield name, SIZE | {"learners": tuple(by_name)} | fields, True
+    adaptive_learners = tuple(name for name, learner in by_name.items() if learner.feedback != "hindsight")
     for name, ratings in product(ADAPTIVE, (False, True)):
         kind = "ratings" if ratings else "binary"
         yield f"{name}, {kind}", SIZE | ADAPTIVE_CASES[name] | {"learners": adaptive_learners}, ratings
     dense = {"learners": ("exaul", "exp3-ix"), "backend": "dense"}
     yield "adversary-history, dense", SIZE | ADAPTIVE_CASES["adversary-history"] | dense, False
     # those that learn from feedback on their own answers, also where it comes late
-    able = tuple(name for name, learner in every.items() if learner.feedback == "bandit")
+    bandits = tuple(name for name, learner in by_name.items() if learner.feedback == "bandit")
     for (name, fields), backend in product(FEEDBACK.items(), ("rows", "dense")):
-        yield f"{name}, {backend}", SIZE | fields | {"learners": able, "backend": backend}, False
-    holding = tuple(x for x in able if getattr(every[x].rule, "reserve", None) is not None)
+        yield f"{name}, {backend}", SIZE | fields | {"learners": bandits, "backend": backend}, False
+    holding = tuple(x for x in bandits if getattr(by_name[x].rule, "reserve", None) is not None)
     for backend in ("rows", "dense"):
         yield f"reserve, {backend}", SIZE | RESERVE | {"learners": holding, "backend": backend}, False
 
@@ -121,18 +121,18 @@ def hashes(fields, ratings):
     two = fields.get("environment", "stochastic") not in ("stochastic", "replay", "always-wrong")
     with tempfile.TemporaryDirectory() as folder:
         result = run(Sweep(**fields, logs=logs(folder, ratings)[: 1 + two]))
-    found = {}
+    digests = {}
     for table in (result.trials, result.curves, result.asked):
         if table is not None:
             for name, rows in table.groupby("learner", sort=False):
                 numbers = np.ascontiguousarray(rows.select_dtypes("number").to_numpy(np.float64))
-                found.setdefault(name, hashlib.sha256()).update(numbers.tobytes())
-    return {name: digest.hexdigest()[:20] for name, digest in found.items()}
+                digests.setdefault(name, hashlib.sha256()).update(numbers.tobytes())
+    return {name: digest.hexdigest()[:20] for name, digest in digests.items()}
 
 
 def abstained(fields):
     """The hash of the decisions and figures of each learner in a program, whose feedback comes late or never."""
-    found = {}
+    digests = {}
     for name in ("aci-rank", "exaul")[: 1 if fields.get("reserve") else 2]:
         rng = np.random.default_rng(5)
         abstainer = Abstainer(learner=name, horizon=1000, seed=7, **fields)
@@ -146,8 +146,8 @@ def abstained(fields):
             if len(waiting) > 20 or (waiting and rng.random() < 0.5):
                 digest.update(abstainer.feedback(*waiting.pop(int(rng.integers(len(waiting))))).encode())
         digest.update(np.array([float(x) for x in abstainer.figures().values() if isinstance(x, int | float)]))
-        found[name] = digest.hexdigest()[:20]
-    return found
+        digests[name] = digest.hexdigest()[:20]
+    return digests
 
 
 def main():

@@ -24,9 +24,9 @@ def python(code, *argv, folder=None, env=None, status=0):
     """Run a program, which must end with the status, unless that is None; return the process and its texts."""
     command = [sys.executable, "-c", code, *argv]
     env = variables() if env is None else env
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert status in (None, done.returncode), done.stderr
-    return done
+    process = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert status in (None, process.returncode), process.stderr
+    return process
 
 
 @contextmanager

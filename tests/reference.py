@@ -53,25 +53,25 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
     decisions: list[bool] = []
     for t in range(len(uniforms)):
         score, error = ask(t, decisions, rule.distribution())
-        answered, kept = rule.decide(score, uniforms[t])
+        answered, decision = rule.decide(score, uniforms[t])
         decisions.append(answered)
-        rule.learn(kept, answered, error)
+        rule.learn(decision, answered, error)
     return np.array(decisions), getattr(rule, "total", None)
 
 
 def simulate_feedback(
-    learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how, log=None
+    learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, fields, log=None
 ):
-    """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
+    """Simulate a game with imperfect feedback, as a program sees it; ``fields`` are those of a sweep.
 
     ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share
     of recent answers that were learned. Returns decisions [T]; the answers that were learned, as (round, whether it
     was observed, the error learned); the sum of the weights of learned rounds; and the number of answers learned
     since the last one was given.
     """
-    rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
-    down, up = how.get("flips", (0.0, 0.0))
-    imputed = {"skip": None, "wrong": 1.0, "right": 0.0}[how.get("missing", "skip")]
+    rate, delay, bias = fields.get("feedback_rate", 1.0), fields.get("delay", 0), fields.get("bias", 1.0)
+    down, up = fields.get("flips", (0.0, 0.0))
+    imputed = {"skip": None, "wrong": 1.0, "right": 0.0}[fields.get("missing", "skip")]
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, log=log)
     decisions: list[bool] = []
     learned: list[tuple] = []
@@ -88,13 +88,13 @@ def simulate_feedback(
         rounds, since, recent_learned = rounds + 1, since + 1, recent_learned + 1
 
     for t in range(len(scores)):
-        reserved = len(open_answers) if how.get("reserve") else 0
-        answered, kept = rule.decide(scores[t], uniforms[t], reserved)
+        reserved = len(open_answers) if fields.get("reserve") else 0
+        answered, decision = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
         if answered:
             since = 0
             recent_answers, recent_learned = recent_answers * 1023 / 1024 + 1, recent_learned * 1023 / 1024
-            open_answers[t] = kept
+            open_answers[t] = decision
             wrong, right = rate * min(1, bias), rate * min(1, 1 / bias)
             shows = right * (1 - errors[t]) + wrong * errors[t]
             false_negative, false_positive = shows * down * (1 - errors[t]), shows * up * errors[t]
@@ -106,9 +106,9 @@ def simulate_feedback(
                 feedback[t] = errors[t]
         else:
             weight = min(1.0, (recent_learned + 1) / (recent_answers + 1))
-            rule.learn(kept, False, 0.0, weight)
+            rule.learn(decision, False, 0.0, weight)
             rounds += weight
-        expired = t - how.get("expires", 100_000)
+        expired = t - fields.get("expires", 100_000)
         if expired in open_answers:
             if imputed is None:
                 del open_answers[expired]
@@ -126,7 +126,7 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None, log=None):
     """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
-    returns whether it answers, and what ``learn(kept, answered, error)`` needs, at once or later. ``arm`` is of
+    returns whether it answers, and what ``learn(decision, answered, error)`` needs, at once or later. ``arm`` is of
     ``simulate``; ``log``, scores and errors, is what ``aci-rank`` starts from.
     """
     if learner == "aci-rank":
@@ -162,8 +162,8 @@ class Weights:
         drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
         return not idk[drawn], (p, idk, drawn)
 
-    def learn(self, kept, answered, error, weight=1.0):
-        p, idk, drawn = kept
+    def learn(self, decision, answered, error, weight=1.0):
+        p, idk, drawn = decision
         loss, charge = compute_loss(idk, error, self.alpha, self.lam), np.zeros(len(p))
         eta, gamma = self.eta[self.now], self.gamma[self.now]
         self.t += weight
@@ -224,7 +224,7 @@ class AciRank:
         s = self.s - self.step * (1 - self.alpha) * reserved
         return bool(self.ranked(score) > 1 - s and s > 1e-9), None
 
-    def learn(self, kept, answered, error, weight=1.0):
+    def learn(self, decision, answered, error, weight=1.0):
         if answered:
             self.answers += 1
             aim = self.alpha - min(max(0.0, self.R) / self.answers, self.alpha / 2)
@@ -234,12 +234,12 @@ class AciRank:
             self.s += weight * self.step / 200
 
 
-def binomial(most, n, p):
+def binomial(successes, n, p):
     """Return P(Bin(n, p) <= most)."""
     k = np.arange(n)
     log_choose = np.concatenate([[0.0], np.cumsum(np.log(n - k) - np.log(k + 1))])
     k = np.arange(n + 1)
-    return np.exp(log_choose + k * np.log(p) + (n - k) * np.log(1 - p))[: int(most) + 1].sum()
+    return np.exp(log_choose + k * np.log(p) + (n - k) * np.log(1 - p))[: int(successes) + 1].sum()
 
 
 def hoeffding_bentkus(n, wrong, alpha, rated):
@@ -280,8 +280,8 @@ def simulate_held(learner, thresholds, ask, rounds, alpha):
             good = [k for k in range(H) if count[k] > 0 and wrong[k] <= alpha * count[k] + 1e-9]
             if learner == "learn-then-test":
                 rated = not np.isin(errors, [0, 1]).all()
-                each = zip(count[:-1], wrong[:-1], strict=True)
-                good = holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], 0.05)
+                pairs = zip(count[:-1], wrong[:-1], strict=True)
+                good = holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in pairs], 0.05)
             held = min(good, default=H - 1)
         decisions.append(not idk[held])
         if decisions[-1]:

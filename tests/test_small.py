@@ -78,7 +78,7 @@ def hidden(*distributions):
                 continue
             waiting += [re.match(r"[\w.-]+", each)[0] for each in required if "extra ==" not in each]
     owners = metadata.packages_distributions().items()
-    names = {module for module, of in owners if not {re.sub(r"[-_.]+", "-", each).lower() for each in of} & needed}
+    names = {module for module, x in owners if not {re.sub(r"[-_.]+", "-", each).lower() for each in x} & needed}
     return sorted(names - {"exaul"})
 
 
@@ -89,8 +89,8 @@ def program(code, distributions, *argv):
 
 def run(code, folder, *argv, needed=SMALL, status=0):
     """Return what such a program prints."""
-    done = python(*program(code, needed, *argv), folder=folder, status=status)
-    return done.stdout + done.stderr
+    process = python(*program(code, needed, *argv), folder=folder, status=status)
+    return process.stdout + process.stderr
 
 
 def test_what_is_hidden():

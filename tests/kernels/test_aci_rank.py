@@ -37,8 +37,8 @@ def decide_not_strictly(where, state, high, low):
 
 
 def learn_with_a_floor(where, state, answered, error, params):
-    after = aci_rank.learn(where, state, answered, error, params)
-    return after._replace(share=where(after.share > 0, after.share, 0.0))
+    learned = aci_rank.learn(where, state, answered, error, params)
+    return learned._replace(share=where(learned.share > 0, learned.share, 0.0))
 
 
 class Settings(NamedTuple):
@@ -47,7 +47,7 @@ class Settings(NamedTuple):
     alpha: Any
     step: Any
     first: Any  # share before round 1
-    most: Any  # open answers, when another is given
+    max_open: Any  # open answers, when another is given
     reserve: Any  # bool
     order: Any  # of feedback: 0 oldest first, 1 newest, 2 wrong, 3 right, 4 random
     weight: Any  # of abstentions
@@ -69,21 +69,21 @@ def draw_settings(rng, count, late=True):
 
 def at_once(alpha, first=SHARE):
     """Settings of games in which each answer is rated at once, for targets [B]."""
-    zero, one = np.zeros(len(alpha)), np.ones(len(alpha))
-    return Settings(np.array(alpha), STEP * one, first * one, zero.astype(int), zero > 0, zero.astype(int), one)
+    zero, ones = np.zeros(len(alpha)), np.ones(len(alpha))
+    return Settings(np.array(alpha), STEP * ones, first * ones, zero.astype(int), zero > 0, zero.astype(int), ones)
 
 
 class Games:
     """B games at once, with the sums of which the proofs speak. An adversary calls ``play`` for each round."""
 
-    def __init__(self, of, rng, rule=RULE):
-        count, places = len(of.alpha), int(of.most.max()) + 1
+    def __init__(self, settings, rng, rule=RULE):
+        count, slots = len(settings.alpha), int(settings.max_open.max()) + 1
         zero = np.zeros(count)
-        self.of, self.rng, self.rule = of, rng, rule
-        self.params = RuleParams(of.step, None, of.alpha, None, None, of.weight)
-        self.state = AciRankState(of.first, zero, zero)
-        self.open = np.full((count, places), np.nan)  # errors of open answers
-        self.given = np.zeros((count, places))  # when they were given
+        self.settings, self.rng, self.rule = settings, rng, rule
+        self.params = RuleParams(settings.step, None, settings.alpha, None, None, settings.weight)
+        self.state = AciRankState(settings.first, zero, zero)
+        self.open = np.full((count, slots), np.nan)  # errors of open answers
+        self.given = np.zeros((count, slots))  # when they were given
         self.t = 0
         self.risk = zero  # R_t, open answers included
         self.learned_risk = zero  # of what was learned
@@ -96,16 +96,16 @@ class Games:
 
     def play(self, high, error, luck=0.5):
         """Play a round; feedback on one open answer comes with probability ``luck``, and if it must."""
-        of, state = self.of, self.state
+        settings, state = self.settings, self.state
         waiting = (~np.isnan(self.open)).sum(axis=1)
-        known = aci_rank.reserve(np.where, state, np.where(of.reserve, waiting, 0), None, self.params)
-        answered = self.rule.decide(np.where, known, high, 0.0) > 0
+        reserved = aci_rank.reserve(np.where, state, np.where(settings.reserve, waiting, 0), None, self.params)
+        answered = self.rule.decide(np.where, reserved, high, 0.0) > 0
         counted = ~answered & (state.share < LEAST_SHARE)
-        after = self.rule.learn(np.where, state, False, 0.0, self.params)
-        self.state = choose(answered, state, after)
-        self.abstained = self.abstained + counted * of.weight
+        learned = self.rule.learn(np.where, state, False, 0.0, self.params)
+        self.state = choose(answered, state, learned)
+        self.abstained = self.abstained + counted * settings.weight
         self.silent = self.silent + counted
-        self.risk = self.risk + np.where(answered, error - of.alpha, 0.0)
+        self.risk = self.risk + np.where(answered, error - settings.alpha, 0.0)
         self.answers = self.answers + answered
         self.most_open = np.where(answered, np.maximum(self.most_open, waiting), self.most_open)
         self.since = np.where(answered, 0, self.since)
@@ -119,40 +119,40 @@ class Games:
     def _learn(self, waiting, luck):
         errors, age = self.open, -self.given
         ranks = (age, -age, errors, -errors, self.rng.random(errors.shape))
-        first = np.choose(self.of.order[:, None], ranks)
-        place = np.where(np.isnan(errors), -np.inf, first).argmax(axis=1)
-        rows = np.arange(len(place))
-        comes = (waiting > self.of.most) | ((waiting > 0) & (self.rng.random(len(place)) < luck))
-        error = np.where(comes, errors[rows, place], 0.0)
-        after = self.rule.learn(np.where, self.state, comes, error, self.params)
-        self.state = choose(comes, after, self.state)
-        self.learned_risk = self.learned_risk + np.where(comes, error - self.of.alpha, 0.0)
+        priority = np.choose(self.settings.order[:, None], ranks)
+        slot = np.where(np.isnan(errors), -np.inf, priority).argmax(axis=1)
+        rows = np.arange(len(slot))
+        comes = (waiting > self.settings.max_open) | ((waiting > 0) & (self.rng.random(len(slot)) < luck))
+        error = np.where(comes, errors[rows, slot], 0.0)
+        learned = self.rule.learn(np.where, self.state, comes, error, self.params)
+        self.state = choose(comes, learned, self.state)
+        self.learned_risk = self.learned_risk + np.where(comes, error - self.settings.alpha, 0.0)
         self.since = self.since + comes
-        self.open[rows[comes], place[comes]] = np.nan
+        self.open[rows[comes], slot[comes]] = np.nan
 
     @property
     def bound(self):
         """B: s_1 / step + 1 - alpha + (weight of the abstentions at s < 1/20) / 200."""
-        return self.of.first / self.of.step + 1 - self.of.alpha + self.abstained / DRIFTS
+        return self.settings.first / self.settings.step + 1 - self.settings.alpha + self.abstained / DRIFTS
 
     @property
     def excess(self):
         """The largest excess over any bound, [B] each: M1 of what was learned, and D1 or D2 of all answers."""
-        one = 1 - self.of.alpha
-        late = np.where(self.of.reserve, 0, np.maximum(self.since - 1, 0)) * one
-        waiting = np.where(self.of.reserve, 0, self.most_open) * one
+        rise = 1 - self.settings.alpha
+        late = np.where(self.settings.reserve, 0, np.maximum(self.since - 1, 0)) * rise
+        waiting = np.where(self.settings.reserve, 0, self.most_open) * rise
         return np.maximum(self.learned_risk - self.bound - late, self.risk - self.bound - waiting)
 
     @property
     def excess_of_stretches(self):
         """The largest excess of a rise of R_t over that of W1, [B]; without delays."""
-        own = self.risk - self.abstained / DRIFTS
-        rise, self.least = own - self.least, np.minimum(self.least, own)
-        return rise - 1 / self.of.step - (1 - self.of.alpha)
+        risk = self.risk - self.abstained / DRIFTS
+        rise, self.least = risk - self.least, np.minimum(self.least, risk)
+        return rise - 1 / self.settings.step - (1 - self.settings.alpha)
 
 
-def choose(condition, one, other):
-    return AciRankState(*(np.where(condition, x, y) for x, y in zip(one, other, strict=True)))
+def choose(condition, state, other):
+    return AciRankState(*(np.where(condition, x, y) for x, y in zip(state, other, strict=True)))
 
 
 def wrong_at_the_edge(t, game, coin):
@@ -183,7 +183,7 @@ ADVERSARIES = {  # the rank of a round and its error; ``coin`` is uniform
     "wrong once it owes nothing": wrong_once_it_owes_nothing,
     "ranks that move": ranks_that_move,
     "saw tooth": lambda t, game, coin: (coin, float(t // 150 % 2)),
-    "just above the aim": lambda t, game, coin: (1.0, np.minimum(1.0, game.of.alpha * 1.01)),
+    "just above the aim": lambda t, game, coin: (1.0, np.minimum(1.0, game.settings.alpha * 1.01)),
     "partly wrong": lambda t, game, coin: (1 - coin**3, coin**2),
     "silent, then wrong": silent_then_wrong,
 }
@@ -197,23 +197,23 @@ def decide_one(share, high):
 def test_w1_an_answer_lowers_the_share_by_its_excess(share, risk, answers, error, alpha, step):
     """By a step of projected gradient descent, as optax takes it; the aim is in [alpha / 2, alpha]."""
     state = AciRankState(share, risk, float(answers))
-    after = aci_rank.learn(np.where, state, True, error, RuleParams(step, None, alpha, None, None))
+    learned = aci_rank.learn(np.where, state, True, error, RuleParams(step, None, alpha, None, None))
     aim = alpha - min(max(0.0, risk) / (answers + 1), alpha / 2)
     (update,), _ = optax.sgd(step).update((error - aim,), optax.sgd(step).init((share,)))
     moved = optax.projections.projection_box(np.float64(share + update), -np.inf, 1.0)
-    assert after.share == pytest.approx(float(moved), abs=1e-12)
-    assert after.share <= 1
-    assert share - after.share >= step * (error - alpha) - 1e-12
-    assert (after.risk, after.answers) == (risk + (error - alpha), answers + 1)
+    assert learned.share == pytest.approx(float(moved), abs=1e-12)
+    assert learned.share <= 1
+    assert share - learned.share >= step * (error - alpha) - 1e-12
+    assert (learned.risk, learned.answers) == (risk + (error - alpha), answers + 1)
 
 
 @given(st.floats(-1, 1), alphas, steps, st.floats(0.01, 1))
 def test_w1_an_abstention_raises_the_share_by_the_drift_at_most(share, alpha, step, weight):
     """By weight x step / 200 below 1/20, and by nothing at larger shares; it changes nothing else."""
     state = AciRankState(share, 3.0, 5.0)
-    after = aci_rank.learn(np.where, state, False, 1.0, RuleParams(step, None, alpha, None, None, weight))
-    assert after.share - share == pytest.approx(weight * step / 200 if share < 1 / 20 else 0.0, abs=1e-12)
-    assert after[1:] == state[1:]
+    learned = aci_rank.learn(np.where, state, False, 1.0, RuleParams(step, None, alpha, None, None, weight))
+    assert learned.share - share == pytest.approx(weight * step / 200 if share < 1 / 20 else 0.0, abs=1e-12)
+    assert learned[1:] == state[1:]
 
 
 @given(st.floats(-1, 1), unit)
@@ -236,7 +236,7 @@ def test_w1_no_sequence_exceeds_the_bound(adversary):
         share = game.state.share
         assert (game.excess <= ROUNDING).all()
         assert (game.excess_of_stretches <= ROUNDING).all()
-        assert (share > -game.of.step).all()
+        assert (share > -game.settings.step).all()
         silence = np.where(share <= TINY, silence + 1, 0)
         assert silence.max() <= DRIFTS + 1
 
@@ -252,7 +252,7 @@ def test_d1_d2_m1_no_delay_exceeds_the_bounds(adversary):
         assert (game.excess <= ROUNDING).all()
     if adversary == "all wrong":  # D1 needs its term
         assert game.most_open.max() == 100
-        assert (game.risk - game.bound)[~game.of.reserve].max() > 90
+        assert (game.risk - game.bound)[~game.settings.reserve].max() > 90
 
 
 def test_w1_is_tight():
@@ -289,11 +289,11 @@ def test_a_share_with_a_floor_breaks_the_bound(rule, least):
 
 def test_d1_an_abstention_may_weigh_1_at_most():
     """With a weight of 3, R exceeds the bound in which an abstention counts once."""
-    of = at_once([0.02, 0.02])._replace(weight=np.array([1.0, 3.0]))
-    game = Games(of, np.random.default_rng(7))
+    settings = at_once([0.02, 0.02])._replace(weight=np.array([1.0, 3.0]))
+    game = Games(settings, np.random.default_rng(7))
     for _ in range(4000):
         game.play(1.0, 1.0)
-    once = of.first / of.step + 1 - of.alpha + game.silent / DRIFTS
+    once = settings.first / settings.step + 1 - settings.alpha + game.silent / DRIFTS
     assert ((game.risk > once) == [False, True]).all()
 
 
@@ -324,8 +324,8 @@ def play_audits():
         learns = answered & (rng.random(shape) < q)
         sums = add_answer(np.where, sums, learns, True, 1.0)
         counted = ~answered & (state.share < LEAST_SHARE)
-        after = aci_rank.learn(np.where, state, learns, 1.0, params._replace(weight=weight))
-        state = choose(answered & ~learns, state, after)
+        learned = aci_rank.learn(np.where, state, learns, 1.0, params._replace(weight=weight))
+        state = choose(answered & ~learns, state, learned)
         risk = risk + answered * (1 - alpha)
         learned_risk = learned_risk + learns * (1 - alpha)
         abstained, silent = abstained + counted * weight, silent + counted
@@ -342,9 +342,9 @@ def mean_exceeds(audited, abstained):
     """
     alpha, q, x, delta = 0.1, np.array([0.02, 0.05])[:, None], 0.15, 1e-6
     bound = SHARE / STEP + 1 - alpha + abstained / DRIFTS
-    each = -np.log1p(q * np.expm1(-x * (1 - alpha)))
-    most = (x * bound.mean(axis=2, keepdims=True) + np.log(1 / delta) / bound.shape[2]) / each
-    return (audited.risk.mean(axis=2) > (1 - alpha) * most[..., 0]), (bound / q).mean(axis=2)
+    k = -np.log1p(q * np.expm1(-x * (1 - alpha)))
+    limit = (x * bound.mean(axis=2, keepdims=True) + np.log(1 / delta) / bound.shape[2]) / k
+    return (audited.risk.mean(axis=2) > (1 - alpha) * limit[..., 0]), (bound / q).mean(axis=2)
 
 
 def test_m1_audits_and_rare_feedback():
@@ -394,6 +394,6 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
 def test_the_bound_by_hand():
     """40 s_1 + 1 - alpha, and 1 for 200 abstentions; a vector of alphas and of shares."""
     start = AciRankState(np.array([0.3, 1.0, 0.0]), 0.0, 0.0)
-    found = aci_rank.risk_bound([STEP], None, None, 1000, np.array([600, 600, 1000]), 9, [0.1, 0.1, 0.02], start)
-    np.testing.assert_allclose(found, [12.9 + 2, 40.9 + 2, 0.98])
+    bounds = aci_rank.risk_bound([STEP], None, None, 1000, np.array([600, 600, 1000]), 9, [0.1, 0.1, 0.02], start)
+    np.testing.assert_allclose(bounds, [12.9 + 2, 40.9 + 2, 0.98])
     assert aci_rank.risk_bound(1 / 25, None, None, 0, 0, 9, 0.1, start._replace(share=1.0)) == pytest.approx(25.9)

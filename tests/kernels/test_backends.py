@@ -31,33 +31,33 @@ def game(kind, rounds, arms, seed=0, streams=COPIES, ratings=False):
     scores = np.stack([games.scores_of(kind, rng, rounds) for _ in range(streams)], axis=1)
     errors = rng.random(scores.shape) > scores**0.5
     errors = rng.random(scores.shape) if ratings else errors.astype(float)
-    place = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
+    cuts = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
     alpha = rng.choice([0.05, 0.2, 0.5], COPIES)
     lam = rng.choice([0.0, 1.0, max(rounds, 1) ** 0.5], COPIES)
     record = np.arange(COPIES, dtype=np.int32) % streams
-    return place, errors, rng.random((rounds, COPIES)), alpha, lam, record
+    return cuts, errors, rng.random((rounds, COPIES)), alpha, lam, record
 
 
-def rates_of(name, rounds, arms, which):
+def rates_of(name, rounds, arms, kind):
     """The rates [K] of a learner: ``constant``, ``by block``, or ``tenfold`` the constant ones."""
-    rates = block_rates(LEARNERS[name], rounds, arms, which == "by block", None, None)
-    return Rates(*(10 * x for x in rates)) if which == "tenfold" else rates
+    rates = block_rates(LEARNERS[name], rounds, arms, kind == "by block", None, None)
+    return Rates(*(10 * x for x in rates)) if kind == "tenfold" else rates
 
 
 @lru_cache(maxsize=16)  # dense runs once for all backends that are compared with it
-def simulate(name, where, kind, rounds, arms, rates="constant", precision="float64", most=None, off=0.0, **more):
-    """The decisions [T, B] of the first ``most`` rounds of a game, and the losses [B, H] after them.
+def simulate(name, backend, kind, rounds, arms, rates="constant", precision="float64", until=None, off=0.0, **more):
+    """The decisions [T, B] of the first ``until`` rounds of a game, and the losses [B, H] after them.
 
     ``off`` is a relative error of alpha, lambda and the rates.
     """
-    place, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
-    first = (x[:most] for x in (place, errors, uniforms))
-    made, rule = backend_of(LEARNERS[name], where, precision), LEARNERS[name].rule
+    cuts, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
+    first = (x[:until] for x in (cuts, errors, uniforms))
+    loop, rule = backend_of(LEARNERS[name], backend, precision), LEARNERS[name].rule
     near = Rates(*(x * (1 + off) for x in rates_of(name, rounds, arms, rates)))
     numbers = near, alpha * (1 + off), lam * (1 + off), record
-    state, decisions = games.simulate(rule, made, arms, 0, *first, *numbers)
+    state, decisions = games.simulate(rule, loop, arms, 0, *first, *numbers)
     weighs = has_weights(LEARNERS[name])
-    return decisions, games.losses_of(rule, made, arms, state)[:COPIES] if weighs else np.zeros(0)
+    return decisions, games.losses_of(rule, loop, arms, state)[:COPIES] if weighs else np.zeros(0)
 
 
 def play_exactly(name, copy, until, kind, rounds, arms, rates="constant", decisions=None, off=0.0, **more):
@@ -65,14 +65,14 @@ def play_exactly(name, copy, until, kind, rounds, arms, rates="constant", decisi
 
     ``off`` is as of ``simulate``.
     """
-    place, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
+    cuts, errors, uniforms, alpha, lam, record = game(kind, rounds, arms, **more)
     each_round = (np.repeat(x, BLOCK) for x in rates_of(name, rounds, arms, rates))
     numbers, thresholds = (np.longdouble(x[copy]) * (1 + off) for x in (alpha, lam)), GRIDS["uniform"](arms, ())
     rule, answers = reference.rule_of(name, thresholds, *numbers, *each_round), []
     for t in range(min(until, rounds)):
-        answer, kept = rule.decide(thresholds[place[t, record[copy]] - 1], uniforms[t, copy])
+        answer, decision = rule.decide(thresholds[cuts[t, record[copy]] - 1], uniforms[t, copy])
         answers.append(answer if decisions is None else decisions[t])
-        rule.learn(kept, answers[-1], errors[t, record[copy]])
+        rule.learn(decision, answers[-1], errors[t, record[copy]])
     return np.array(answers), (rule.total - rule.total[0]).astype(np.float64)
 
 
@@ -81,22 +81,22 @@ def first_of(differs):
     return int(np.argmax(np.append(differs.any(axis=1), True)))
 
 
-def compare_with_dense(name, where, *case, **more):
+def compare_with_dense(name, backend, *case, **more):
     """Assert the decisions of dense, unless long double parts from it as soon as a backend does; then the losses.
 
     A charge is divided by P or Q, which follow from the losses: so a game can enlarge an error a millionfold. The
     losses may differ by as much as an error of 1e-13 in alpha, lambda and the rates makes them differ.
     """
-    (found, losses), (dense, expected) = (simulate(name, on, *case, **more) for on in (where, "dense"))
-    parts = first_of(found != dense)
+    (decisions, losses), (dense, expected) = (simulate(name, on, *case, **more) for on in (backend, "dense"))
+    parts = first_of(decisions != dense)
     if parts < len(dense):
         assert has_weights(LEARNERS[name]), parts
         until = slice(parts + LATER)
         exact = [play_exactly(name, copy, until.stop, *case, **more)[0] for copy in range(COPIES)]
         assert (np.stack(exact, axis=1) != dense[until]).any(), parts
-        (_, losses), (_, expected) = (simulate(name, on, *case, most=parts, **more) for on in (where, "dense"))
+        (_, losses), (_, expected) = (simulate(name, on, *case, until=parts, **more) for on in (backend, "dense"))
     if not np.allclose(losses, expected, rtol=1e-8, atol=1e-8):
-        _, off = simulate(name, "dense", *case, most=parts, off=1e-13, **more)
+        _, off = simulate(name, "dense", *case, until=parts, off=1e-13, **more)
         assert (np.abs(losses - expected) <= 1e-8 + np.abs(off - expected).max(axis=1, keepdims=True)).all()
 
 
@@ -113,7 +113,7 @@ LONG = [  # own and shared records, at the rates with which their loops compute 
     ("mixed", 8192, 1000, streams, rates, False)
     for streams, rates in ((COPIES, "constant"), (1, "by block"), (COPIES, "tenfold"), (1, "tenfold"))
 ]
-FIRST = [next(pair for pair in FAST if pair[1] == where) for where in games.SLOW]  # of each
+FIRST = [next(pair for pair in FAST if pair[1] == backend) for backend in games.SLOW]  # of each
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ FIRST = [next(pair for pair in FAST if pair[1] == where) for where in games.SLOW
     [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in LONG)],
 )
 @pytest.mark.parametrize(
-    ("name", "where"), [*FIRST, *games.pytest_params(pair for pair in FAST if pair not in FIRST)]
+    ("name", "backend"), [*FIRST, *games.pytest_params(pair for pair in FAST if pair not in FIRST)]
 )
-def test_no_decision_differs_from_dense(name, where, kind, rounds, arms, streams, rates, ratings):
+def test_no_decision_differs_from_dense(name, backend, kind, rounds, arms, streams, rates, ratings):
     """Own and shared records, few and many cuts; where rounding decides, long double parts as soon."""
-    compare_with_dense(name, where, kind, rounds, arms, rates, streams=streams, ratings=ratings)
+    compare_with_dense(name, backend, kind, rounds, arms, rates, streams=streams, ratings=ratings)
 
 
 @pytest.mark.slow
@@ -157,14 +157,14 @@ def test_random_games(pair, kind, rounds, arms, seed, ratings, streams):
     compare_with_dense(*pair, kind, rounds, arms, seed=seed, ratings=ratings, streams=streams)
 
 
-@pytest.mark.parametrize(("name", "where"), [pair for pair in FAST if pair[1] == "rows"])
-def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
+@pytest.mark.parametrize(("name", "backend"), [pair for pair in FAST if pair[1] == "rows"])
+def test_no_copy_of_the_state_in_the_compiled_loop(name, backend):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds.
 
     ``blocks`` keeps that order by a barrier, which XLA drops on a CPU.
     """
     arms, copies = 1000, 128
-    learner = backend_of(LEARNERS[name], where, "float64").make(arms)
+    learner = backend_of(LEARNERS[name], backend, "float64").make(arms)
     nothing = np.zeros((BLOCK, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(BLOCK, bool))
     numbers = RuleParams(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
@@ -179,7 +179,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 
 def test_a_device_leaves_large_rates_to_rows(monkeypatch):
-    monkeypatch.setattr(agreement, "device_agrees", lambda *given: True)
+    monkeypatch.setattr(agreement, "device_agrees", lambda *arguments: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
         monkeypatch.setattr(learners.machine, "platform", lambda: platform)

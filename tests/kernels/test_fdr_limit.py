@@ -17,34 +17,34 @@ flips = st.one_of(st.just(TRUE), st.tuples(st.floats(0, 0.45), st.floats(0, 0.45
 deltas = st.floats(0.001, 0.5)
 
 
-def log_mean(found, wrong, answers, share, given_flips):
+def log_mean(found_wrong, wrong, answers, share, given_flips):
     """The logarithm of the mean martingale."""
     factors = mixture(share, given_flips)
-    logs = (answers - wrong) * factors.right + wrong * factors.wrong - found * factors.found_wrong
+    logs = (answers - wrong) * factors.right + wrong * factors.wrong - found_wrong * factors.found_wrong
     return logs.max() + math.log(np.exp(logs - logs.max()).mean())
 
 
-def hostile(found, answers):
+def hostile(found_wrong, answers):
     """The next error of an adversary that knows all results of audits so far."""
-    return float(found <= answers / 4)
+    return float(found_wrong <= answers / 4)
 
 
 def expectation(share, given_flips, next_error, rounds=9):
     """The mean of the mixture after some answers, by enumeration of all results of the audits."""
     total = 0.0
     for results in product((0, 1), repeat=rounds):
-        probability, found, wrong = 1.0, 0, 0.0
+        probability, found_wrong, wrong = 1.0, 0, 0.0
         for n, result in enumerate(results):
-            error = next_error(found, n)
+            error = next_error(found_wrong, n)
             shown = share * (given_flips[0] * (1 - error) + (1 - given_flips[1]) * error)
             probability *= shown if result else 1 - shown
-            found, wrong = found + result, wrong + error
+            found_wrong, wrong = found_wrong + result, wrong + error
         if probability:
-            total += probability * math.exp(log_mean(found, wrong, rounds, share, given_flips))
+            total += probability * math.exp(log_mean(found_wrong, wrong, rounds, share, given_flips))
     return total
 
 
-@pytest.mark.parametrize("next_error", [hostile, lambda found, n: float(n % 3 == 0), lambda found, n: 1.0])
+@pytest.mark.parametrize("next_error", [hostile, lambda N, n: float(n % 3 == 0), lambda N, n: 1.0])
 @pytest.mark.parametrize("given_flips", [TRUE, (0.1, 0.2), (0.0, 0.3), (0.2, 0.0)])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips, next_error):
@@ -55,8 +55,8 @@ def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips,
 @example(share=0.3, error=0.5)
 def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, error):
     """Convexity of the logarithm of the mean of exp(-l a e) in e; an equality for e of 0 and 1."""
-    own = mixture(share, TRUE)
-    factor = (1 - share + share * np.exp(-own.found_wrong * error)) * np.exp(own.wrong * error)
+    factors = mixture(share, TRUE)
+    factor = (1 - share + share * np.exp(-factors.found_wrong * error)) * np.exp(factors.wrong * error)
     assert (factor <= 1 + 1e-9).all()
     if error in (0, 1):
         assert factor == pytest.approx(1, abs=1e-9)
@@ -66,10 +66,10 @@ def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, e
 
 @given(share=st.floats(0.001, 1), given_flips=flips)
 def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, given_flips):
-    own = mixture(share, given_flips)
-    assert np.isfinite(own).all()
-    assert (own.found_wrong > 0).all()
-    assert ((own.wrong > own.right) & (own.right >= 0)).all()
+    factors = mixture(share, given_flips)
+    assert np.isfinite(factors).all()
+    assert (factors.found_wrong > 0).all()
+    assert ((factors.wrong > factors.right) & (factors.right >= 0)).all()
 
 
 @settings(max_examples=300)
@@ -83,18 +83,18 @@ def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, g
 )
 def test_the_limit_is_where_the_mixture_is_one_over_delta(share, given_flips, delta, answers, part, more):
     """It is in [0, n], does not fall with N, and no larger W is compatible with N, but all smaller ones are."""
-    found = part * answers
-    limit = wrong_limit(found, answers, share, given_flips, delta)
+    N = part * answers
+    limit = wrong_limit(N, answers, share, given_flips, delta)
     assert 0 <= limit <= answers
-    assert wrong_limit(min(found + more, answers), answers, share, given_flips, delta) >= limit * (1 - 1e-8) - 1e-8
+    assert wrong_limit(min(N + more, answers), answers, share, given_flips, delta) >= limit * (1 - 1e-8) - 1e-8
     if share == 1 and given_flips == TRUE:
-        assert limit == found
+        assert limit == N
         return
     gap, edge = 1e-6 * (1 + limit), math.log(1 / delta)
     if limit < answers:  # a larger W is not compatible
-        assert log_mean(found, min(limit + gap, answers), answers, share, given_flips) >= edge
+        assert log_mean(N, min(limit + gap, answers), answers, share, given_flips) >= edge
     if limit > gap:  # a smaller one is
-        assert log_mean(found, limit - gap, answers, share, given_flips) <= edge
+        assert log_mean(N, limit - gap, answers, share, given_flips) <= edge
 
 
 def test_without_flips_right_answers_change_nothing():
@@ -103,21 +103,21 @@ def test_without_flips_right_answers_change_nothing():
     assert min(limits) > 30 / 0.05
 
 
-def exceeded(share, delta, most=8000):
+def exceeded(share, delta, horizon=8000):
     """As ``exceeding``, for the limit of F1."""
-    found = np.arange(int(share * most + 12 * math.sqrt(share * most)) + 20)
-    return exceeding(share, most, np.array([wrong_limit(N, 10**9, share, TRUE, delta) for N in found]))
+    found_wrong = np.arange(int(share * horizon + 12 * math.sqrt(share * horizon)) + 20)
+    return exceeding(share, horizon, np.array([wrong_limit(N, 10**9, share, TRUE, delta) for N in found_wrong]))
 
 
-def exceeding(share, most, limits):
+def exceeding(share, horizon, limits):
     """The exact probability that W exceeds its limit at some W <= most, by the distribution of N among survivors.
 
     Right answers play no part, so this is the probability for all numbers of answers and all sequences of errors
-    with ``most`` wrong answers.
+    with ``horizon`` wrong answers.
     """
     survivors, gone = np.zeros(len(limits)), 0.0  # by N
     survivors[0] = 1.0
-    for W in range(1, most + 1):
+    for W in range(1, horizon + 1):
         moved = survivors * share
         survivors = survivors - moved
         survivors[1:] += moved[:-1]
@@ -154,11 +154,11 @@ def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games(
     n = np.arange(1, rounds + 1)
     for _ in range(games):
         wrong = rng.random(rounds) < 0.3
-        found = (rng.random(rounds) < share) & (rng.random(rounds) < np.where(wrong, 0.7, 0.02))
-        N, W = np.cumsum(found), np.cumsum(wrong)
+        found_wrong = (rng.random(rounds) < share) & (rng.random(rounds) < np.where(wrong, 0.7, 0.02))
+        N, W = np.cumsum(found_wrong), np.cumsum(wrong)
         for index, assumed in enumerate((given_flips, TRUE)):
-            own = mixture(share, assumed)
-            logs = np.outer(n - W, own.right) + np.outer(W, own.wrong) - np.outer(N, own.found_wrong)
+            factors = mixture(share, assumed)
+            logs = np.outer(n - W, factors.right) + np.outer(W, factors.wrong) - np.outer(N, factors.found_wrong)
             above[index] += bool((np.exp(logs).mean(1) >= 20).any())
     assert above[0] <= 40
     assert above[1] > 100
@@ -167,16 +167,16 @@ def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games(
 @pytest.mark.parametrize(("answers", "expected"), [(1000, 0.277), (10_000, 0.124), (100_000, 0.093)])
 def test_the_mean_limit_of_a_judge_who_sees_one_answer_in_twenty(answers, expected):
     """At an FDR of .08, by the exact distribution of N; the expected numbers are means of 300 games."""
-    found = np.arange(binom.ppf(1 - 1e-9, answers, 0.004) + 1)
-    limits = [fdr_limit(N, answers, answers, 0.05, TRUE, 0.05) for N in found]
-    assert binom.pmf(found, answers, 0.004) @ limits == pytest.approx(expected, rel=0.03)
+    found_wrong = np.arange(binom.ppf(1 - 1e-9, answers, 0.004) + 1)
+    limits = [fdr_limit(N, answers, answers, 0.05, TRUE, 0.05) for N in found_wrong]
+    assert binom.pmf(found_wrong, answers, 0.004) @ limits == pytest.approx(expected, rel=0.03)
 
 
 def test_the_limit_approaches_the_fdr():
     for given_flips in (TRUE, (0.05, 0.2)):
         share, answers = 0.1, 10**7
-        found = share * answers * (0.92 * given_flips[0] + 0.08 * (1 - given_flips[1]))
-        assert 0.08 < fdr_limit(found, answers, answers, share, given_flips, 0.05) < 0.083
+        found_wrong = share * answers * (0.92 * given_flips[0] + 0.08 * (1 - given_flips[1]))
+        assert 0.08 < fdr_limit(found_wrong, answers, answers, share, given_flips, 0.05) < 0.083
 
 
 def test_edges():

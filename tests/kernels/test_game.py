@@ -45,15 +45,15 @@ def test_costs_are_the_loss(alpha, lam, error):
 
 def test_threefry_matches_published_vectors():
     """Known answers of the authors' own test suite for Threefry-2x32-20."""
-    known = [
+    vectors = [
         ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
         ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ]
-    for key, counter, expected in known:
+    for key, counter, expected in vectors:
         words = [np.array([x], np.uint32) for x in (*key, *counter)]
-        found = uniforms.threefry((words[0], words[1]), (words[2], words[3]))
-        assert tuple(int(x[0]) for x in found) == expected
+        drawn = uniforms.threefry((words[0], words[1]), (words[2], words[3]))
+        assert tuple(int(x[0]) for x in drawn) == expected
 
 
 def test_numpy_jax_and_numba_draw_the_same_uniforms():
@@ -92,8 +92,8 @@ THEOREMS = {
 @pytest.mark.parametrize(("horizon", "arms"), [(100, 2), (30_000, 1000)])
 def test_regret_bounds_are_the_theorems_at_the_papers_rates(name, horizon, arms):
     rates = block_rates(LEARNERS[name], horizon, arms, False, None, None)
-    found = LEARNERS[name].regret_bounds.paper(*rates, block_lengths(horizon), arms, 0.05, 0.1, 1.0)
-    assert found == pytest.approx(THEOREMS[name](horizon, arms, 0.05))
+    bound = LEARNERS[name].regret_bounds.paper(*rates, block_lengths(horizon), arms, 0.05, 0.1, 1.0)
+    assert bound == pytest.approx(THEOREMS[name](horizon, arms, 0.05))
 
 
 def test_bounds_at_the_edges():
@@ -122,23 +122,23 @@ def test_lemma_1_holds_for_any_decisions(rounds, alpha, lam, arms):
     expected = reference.metrics(decisions, grid, scores, errors, alpha, lam)
     count, by_cut = np.zeros((1, arms), np.int64), np.zeros((1, arms))
     answer, abstain = compute_costs(np.array([alpha]), np.array([lam]))
-    many = np.array([len(errors)])
+    horizon = np.array([len(errors)])
     records = compute_cuts(grid, scores)[None], np.array([errors])
     costs = answer[:, None], abstain[:, None]
-    (best_loss,), (best,) = native.find_best_arms(*records, many, *many, costs, count, by_cut)
+    (best_loss,), (best,) = native.find_best_arms(*records, horizon, *horizon, costs, count, by_cut)
     plain, arm = reference.best_fixed(count, by_cut, answer, abstain)
     assert best_loss == pytest.approx(plain, abs=1e-9)
     assert (best == arm).all()
     answered, wrong = int(sum(decisions)), float(np.array(errors)[np.array(decisions)].sum())
     loss = metrics.loss(answered, wrong, len(scores), answer[0], abstain[0])
     risk = metrics.fdr_risk(answered, wrong, alpha)
-    mine = {
+    figures = {
         "best_loss": best_loss[0, 0],
         "loss": loss,
         "fdr_risk": risk,
         "fdr": metrics.fdr(answered, wrong, alpha),
     }
-    for name, value in mine.items():
+    for name, value in figures.items():
         assert float(value) == pytest.approx(expected[name], abs=1e-9), name
     assert reference.fixed_losses(grid, scores, errors, alpha, lam)[best[0, 0]] == pytest.approx(best_loss[0, 0])
     assert lam * risk <= answered + (1 + lam) * (loss - best_loss[0, 0]) + 1e-9 * (1 + lam) * len(scores)

@@ -15,10 +15,10 @@ def run_sweep(learners, levels=0, ratings=False, pools=1, horizon=700, **fields)
     """Some copies of learners, on records of scores that may tie and errors that may be ratings."""
     rng = np.random.default_rng(horizon)
     records = []
-    for many in (50, 63)[:pools]:
-        scores = rng.random(many)
+    for size in (50, 63)[:pools]:
+        scores = rng.random(size)
         scores = np.round(scores * levels) / levels if levels else scores
-        errors = rng.random(many) if ratings else (rng.random(many) > scores).astype(float)
+        errors = rng.random(size) if ratings else (rng.random(size) > scores).astype(float)
         records.append(Records("records", scores, errors, 0, None))
     eta = {"eta": 0.5} if OWN in learners else {}
     run(Sweep(**{"trials": 19, "arms": 77, "horizon": horizon, "learners": learners} | eta | fields), records)

@@ -35,7 +35,7 @@ FIXED = {
         (100, "quantile", "continuous", "binary", True, 1024),
     ],
 )
-@pytest.mark.parametrize("name", [name for name, where in games.LOOPS if where == "dense"])
+@pytest.mark.parametrize("name", [name for name, backend in games.LOOPS if backend == "dense"])
 def test_decisions_equal_the_reference(name, arms, grid, kind, feedback, anytime, rounds):
     """On every grid, with the rates for a known horizon and for an unknown one."""
     rng = np.random.default_rng([arms, len(kind), len(feedback)])
@@ -49,17 +49,17 @@ def test_decisions_equal_the_reference(name, arms, grid, kind, feedback, anytime
     alpha, lam = np.array([0.05, 0.2, 0.5]), np.array([rounds**0.5, 1.0, 0.0])
     rates, rule = block_rates(LEARNERS[name], rounds, arms, anytime, None, None), LEARNERS[name].rule
     arm = FIXED[name](arms) if name in FIXED else 0
-    place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
-    made, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, BLOCK) for x in rates]
-    state, found = games.simulate(rule, made, arms, arm, place, errors, uniforms, rates, alpha, lam)
+    cuts = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
+    backend, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, BLOCK) for x in rates]
+    state, answers = games.simulate(rule, backend, arms, arm, cuts, errors, uniforms, rates, alpha, lam)
     for b in range(3):
         records = scores[:, b], errors[:, b], uniforms[:, b]
-        given = "fixed" if name in FIXED else name, thresholds, *records, alpha[b], lam[b], *each_round, arm
-        decisions, losses = reference.simulate(*given)
-        np.testing.assert_array_equal(found[:, b], decisions)
+        game = "fixed" if name in FIXED else name, thresholds, *records, alpha[b], lam[b], *each_round, arm
+        decisions, losses = reference.simulate(*game)
+        np.testing.assert_array_equal(answers[:, b], decisions)
         if has_weights(LEARNERS[name]):  # a charge divides by P, so that the losses keep each P of the game
-            mine = games.losses_of(rule, made, arms, state)[b]
-            np.testing.assert_allclose(mine, losses - losses[0], rtol=1e-9, atol=1e-9)
+            charges = games.losses_of(rule, backend, arms, state)[b]
+            np.testing.assert_allclose(charges, losses - losses[0], rtol=1e-9, atol=1e-9)
 
 
 def test_the_learner_of_contributing_decides_as_its_lines_for_the_reference(monkeypatch):

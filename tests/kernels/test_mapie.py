@@ -28,7 +28,7 @@ def calibration(arms, grid, seed):
     return GRIDS[grid](arms, scores), scores, errors
 
 
-def made(function, *arguments):
+def evaluate(function, *arguments):
     with jax.enable_x64(True):
         return np.asarray(jax.jit(function)(*arguments))
 
@@ -47,12 +47,12 @@ def test_p_values_and_what_is_certified_of_them_are_mapies(arms, grid, seed, alp
         confidence_level=1 - ours.DELTA,
         list_predict_params=thresholds[:-1],
     ).calibrate(scores, 1 - errors)  # a positive is a record that is answered, its label is right
-    p = made(ours.p_value, count, wrong, np.array([alpha]), False)
-    same = np.ceil(count * (1 - (count - wrong) / count)) == wrong
-    assert same.any()
-    np.testing.assert_allclose(p[same], theirs.p_values[same, 0], rtol=1e-9, atol=1e-15)
+    p = evaluate(ours.p_value, count, wrong, np.array([alpha]), False)
+    equal = np.ceil(count * (1 - (count - wrong) / count)) == wrong
+    assert equal.any()
+    np.testing.assert_allclose(p[equal], theirs.p_values[equal, 0], rtol=1e-9, atol=1e-15)
     assert (p <= theirs.p_values[:, 0] * (1 + 1e-9)).all()
-    certified = made(ours.certified, theirs.p_values[:, 0])
+    certified = evaluate(ours.certified, theirs.p_values[:, 0])
     np.testing.assert_array_equal(thresholds[:-1][certified], theirs.valid_predict_params)
 
 
@@ -61,7 +61,7 @@ def test_p_values_of_ratings_are_mapies_and_the_references(alpha):
     rng = np.random.default_rng(0)
     count = rng.integers(1, 1025, 300).astype(float)
     wrong = count * rng.random(300) * 0.3
-    p = made(ours.p_value, count, wrong, np.array([alpha]), True)
+    p = evaluate(ours.p_value, count, wrong, np.array([alpha]), True)
     theirs = methods.compute_hoeffding_bentkus_p_value(wrong / count, count, alpha)[:, 0]
     np.testing.assert_allclose(p, theirs, rtol=1e-9, atol=1e-15)
     oracle = [reference.hoeffding_bentkus(int(n), w, alpha, True) for n, w in zip(count, wrong, strict=True)]

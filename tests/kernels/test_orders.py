@@ -44,22 +44,22 @@ def _fill(first, second, laps, shape, places, out):
 
 
 @nb.njit
-def _is_bijection(x, seen):
-    seen[:] = False
+def _is_bijection(x, visited):
+    visited[:] = False
     for record in x:
-        if record >= len(seen) or seen[record]:
+        if record >= len(visited) or visited[record]:
             return False
-        seen[record] = True
+        visited[record] = True
     return True
 
 
 @nb.njit
 def _cycles(x):
-    seen, number = np.zeros(len(x), np.bool_), 0
+    visited, number = np.zeros(len(x), np.bool_), 0
     for start in range(len(x)):
-        number += not seen[start]
-        while not seen[start]:
-            seen[start] = True
+        number += not visited[start]
+        while not visited[start]:
+            visited[start] = True
             start = x[start]
     return number
 
@@ -91,20 +91,20 @@ def source(name, count):
 
 
 def test_every_order_of_up_to_5000_records_is_a_bijection():
-    seen, first, second = np.empty(5000, np.bool_), *keys_of(np.arange(5002), 1)
+    visited, first, second = np.empty(5000, np.bool_), *keys_of(np.arange(5002), 1)
     places, laps = np.arange(5000, dtype=np.uint32), np.array([1, 2**32 - 1], np.uint32)
     for size in range(1, 5001):
-        these = slice(size, size + (2 if size < 1100 else 1))
-        x = np.empty((size, these.stop - size), np.uint32)
-        _fill(first[these], second[these], laps[: these.stop - size], order_shape(size), places[:size], x)
-        assert all(_is_bijection(row, seen[:size]) for row in x.T), size
+        part = slice(size, size + (2 if size < 1100 else 1))
+        x = np.empty((size, part.stop - size), np.uint32)
+        _fill(first[part], second[part], laps[: part.stop - size], order_shape(size), places[:size], x)
+        assert all(_is_bijection(row, visited[:size]) for row in x.T), size
 
 
 @pytest.mark.parametrize("size", [65_536, 65_537, 100_000, 1_000_003, 2**20, 2**20 + 1])
 def test_long_orders_are_bijections(size):
-    keys, seen = keys_of([0, 0, 12_345, 6], [0, 3, 1, 0]), np.empty(size, np.bool_)
+    keys, visited = keys_of([0, 0, 12_345, 6], [0, 3, 1, 0]), np.empty(size, np.bool_)
     for row in numbers_at(keys, [0, 1, 5, 2**31], order_shape(size), np.arange(size)).T:
-        assert _is_bijection(row, seen)
+        assert _is_bijection(row, visited)
 
 
 @pytest.mark.parametrize("size", [2**30 - 1, 2**30, 2**30 + 2**15 + 1, 2**31 - 1, 2**31])
@@ -117,8 +117,8 @@ def test_the_largest_orders_do_not_overflow(size):
     assert x.max() < size
     for row in x.T:
         assert len(np.unique(row)) == len(places)
-    uniform = stats.kstest(x[:, 0] / size, "uniform", args=(0, 1 - 1 / size)).pvalue
-    assert uniform > RATE
+    p_value = stats.kstest(x[:, 0] / size, "uniform", args=(0, 1 - 1 / size)).pvalue
+    assert p_value > RATE
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1023, 1024, 1025, 100_000])
@@ -174,13 +174,13 @@ def binned(x, size, cells):
     return x.astype(np.int64) * cells // size, np.bincount(np.arange(size) * cells // size, minlength=cells) / size
 
 
-def one(x, size):
+def uniform(x, size):
     """Of numbers that are uniform in 0..size-1."""
     cells, chances = binned(x, size, min(size, len(x) // 32))
     return chi_square(np.bincount(cells, minlength=len(chances)), chances)
 
 
-def two(x, y, size):
+def uniform_pairs(x, y, size):
     """Of independent pairs of such numbers."""
     side = min(size, int(np.sqrt(len(x) / 32)))
     (a, of_a), (b, of_b) = binned(x, size, side), binned(y, size, side)
@@ -192,7 +192,7 @@ def gaps(x, y, shape):
     size, full = shape.size, 1 << shape.shift
     between = (y.astype(np.int64) - x) % size
     assert (between > 0).all()
-    yield "distance", one(between - 1, size - 1)
+    yield "distance", uniform(between - 1, size - 1)
     yield "next", binomial((between == 1).sum(), len(x), 1 / (size - 1))
     yield "previous", binomial((between == size - 1).sum(), len(x), 1 / (size - 1))
     if full == 1:
@@ -200,8 +200,8 @@ def gaps(x, y, shape):
     heights = np.bincount(np.arange(size) % full, minlength=full)
     along = np.array([(heights * np.roll(heights, -k)).sum() for k in range(full)])
     along[0] -= size
-    found = np.bincount((y.astype(np.int64) - x) % full, minlength=full)
-    yield "columns", chi_square(found, along / (size * (size - 1)))
+    counts = np.bincount((y.astype(np.int64) - x) % full, minlength=full)
+    yield "columns", chi_square(counts, along / (size * (size - 1)))
 
 
 def pairs_and_places(x, shape):
@@ -209,16 +209,16 @@ def pairs_and_places(x, shape):
     first, second, third, middle, last, below = x
     size = shape.size
     for name, records in [("first", first), ("second", second), ("middle", middle), ("last", last)]:
-        yield name, one(records, size)
-        yield f"{name}, neighbours", two(records[::2], records[1::2], size)
+        yield name, uniform(records, size)
+        yield f"{name}, neighbours", uniform_pairs(records[::2], records[1::2], size)
         change = (records[1::2].astype(np.int64) - records[::2]) % size
-        yield f"{name}, change between neighbours", one(change, size)
+        yield f"{name}, change between neighbours", uniform(change, size)
         yield f"{name}, same in neighbours", binomial((change == 0).sum(), len(change), 1 / size)
-    yield "last, then first of the neighbour", two(last[::2], first[1::2], size)
+    yield "last, then first of the neighbour", uniform_pairs(last[::2], first[1::2], size)
     if size > 2:
         pairs = [("second", second), ("last", last)] + [("below", below)] * (1 << shape.shift < size)
         for name, records in pairs:
-            yield from ((f"first, {name}: {what}", p) for what, p in gaps(first, records, shape))
+            yield from ((f"first, {name}: {statistic}", p) for statistic, p in gaps(first, records, shape))
         patterns = 4 * (first < second) + 2 * (second < third) + (first < third)
         chances = np.array([1, 0, 1, 1, 1, 1, 0, 1]) / 6
         yield "order of the first three", chi_square(np.bincount(patterns, minlength=8), chances)
@@ -239,8 +239,8 @@ def of_triples(shape, times):
     x = numbers_at((first[:count], second[:count]), laps[:count], shape, range(3)).astype(np.int64)
     a, b, c = np.unravel_index(np.arange(size**3), (size, size, size))
     possible = (a != b) & (b != c) & (a != c)
-    found = np.bincount((x[0] * size + x[1]) * size + x[2], minlength=size**3)
-    return {"triples": chi_square(found, possible / possible.sum())}
+    counts = np.bincount((x[0] * size + x[1]) * size + x[2], minlength=size**3)
+    return {"triples": chi_square(counts, possible / possible.sum())}
 
 
 def lags_of(shape):
@@ -258,8 +258,8 @@ def blocks_of(size):
 def sums(shape, trials):
     """(name, sum) over the orders of laps 0 and 1 of some trials."""
     size, keys = shape.size, keys_of(trials, 0)
-    both = [numbers_at(keys, np.full(len(trials), lap), shape, range(size)).T.astype(np.int64) for lap in (0, 1)]
-    x = np.concatenate(both)
+    by_lap = [numbers_at(keys, np.full(len(trials), lap), shape, range(size)).T.astype(np.int64) for lap in (0, 1)]
+    x = np.concatenate(by_lap)
     centred, lags = x - (size - 1) / 2, lags_of(shape)
     for lag in lags:
         yield f"serial correlation, {lag}", (centred * np.roll(centred, -lag, axis=1)).sum()
@@ -267,7 +267,7 @@ def sums(shape, trials):
         yield from ((f"steps of {step}, {lag} places on", (steps == step).sum()) for step in lags)
     yield "descents", (np.diff(x, axis=1) < 0).sum()  # the ascending runs, less one of each order
     yield "fixed points", (x == np.arange(size)).sum()
-    yield "same in both laps", (both[0] == both[1]).sum()
+    yield "same in both laps", (by_lap[0] == by_lap[1]).sum()
     yield "correlation of laps", (centred[: len(trials)] * centred[len(trials) :]).sum()
     yield "cycles", sum(_cycles(row) for row in x)
     for name, block in blocks_of(size).items():
@@ -323,9 +323,9 @@ CASES += [("triples", size) for size in SMALLEST] + [("whole", size) for size in
 
 def unlikely(kind, shape, times=1):
     """The statistics whose probability is at most its share of the rate."""
-    found = dict(KINDS[kind](shape, times))
-    share = RATE / len(CASES) / len(found)
-    return {name: p for name, p in found.items() if not p > share}
+    p_values = dict(KINDS[kind](shape, times))
+    share = RATE / len(CASES) / len(p_values)
+    return {name: p for name, p in p_values.items() if not p > share}
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
@@ -349,6 +349,6 @@ TOO_FEW = {  # passes by kind, and sizes at which they are seen
 }
 
 
-@pytest.mark.parametrize(("kind", "passes", "size"), [(*key, size) for key, of in TOO_FEW.items() for size in of])
+@pytest.mark.parametrize(("kind", "passes", "size"), [(*key, size) for key, x in TOO_FEW.items() for size in x])
 def test_too_few_passes_are_seen(kind, passes, size):
     assert unlikely(kind, order_shape(size)._replace(passes=passes))

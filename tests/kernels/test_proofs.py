@@ -65,8 +65,8 @@ def test_r1_a_round_against_abstaining():
     """One round of the supermartingale of R1 and its mean, of all losses and masses; half the bound is broken."""
     P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
     if_answered, if_abstained, _, above = brackets(P, Q, s, r, e, eta, gamma)
-    most = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
-    theta = np.where(part < 0.5, 1, part) / most
+    cost = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    theta = np.where(part < 0.5, 1, part) / cost
     allowed = eta * (s**2 + r**2) / 2 + gamma * s
     moment = mean_exponential(P, Q, theta * (if_answered - r), theta * (if_abstained + above - r))
     assert largest(moment, theta * allowed) < 1e-9
@@ -203,10 +203,10 @@ def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
         weights = reference.Weights("exaul-known", thresholds, 0.1, lam, eta, np.zeros(T), None)
         mixes = 0.0
         for t in range(T):
-            p, before = weights.distribution(), weights.total.copy()
-            answered, kept = weights.decide(rng.random(), rng.random())
-            weights.learn(kept, answered, float(rng.random() >= right_of(t)))
-            mixes -= np.log(p @ np.exp(-eta[t] * (weights.total - before))) / eta[t]
+            p, total = weights.distribution(), weights.total.copy()
+            answered, decision = weights.decide(rng.random(), rng.random())
+            weights.learn(decision, answered, float(rng.random() >= right_of(t)))
+            mixes -= np.log(p @ np.exp(-eta[t] * (weights.total - total))) / eta[t]
         holds.append((mixes <= weights.total - np.log(prior) / eta[-1] + 1e-9).all())
         assert weights.total[-1] == pytest.approx(T * (1 - s + 0.1 * s))
     assert all(holds) == (rates != "growing")
@@ -215,22 +215,22 @@ def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
 def test_r5_r6_the_bounds_by_hand():
     """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T), as docs/proofs.md says; no H in R5, no R6 without gamma."""
     T, alpha, lam = np.array([30_000]), 0.05, 30_000**0.5
-    one = LEARNERS["exaul-known"]
-    eta, gamma = (np.array([x]) for x in one.rates(30_000, 1000))
-    chance = one.regret_bounds.abstaining(eta, gamma, T, 1000, 0.05, alpha, lam)
-    mean = one.regret_bounds.abstaining(eta, gamma, T, 10, 1.0, alpha, lam)
+    learner = LEARNERS["exaul-known"]
+    eta, gamma = (np.array([x]) for x in learner.rates(30_000, 1000))
+    chance = learner.regret_bounds.abstaining(eta, gamma, T, 1000, 0.05, alpha, lam)
+    mean = learner.regret_bounds.abstaining(eta, gamma, T, 10, 1.0, alpha, lam)
     assert (chance, mean) == pytest.approx((231.1, 203.1), abs=0.1)
     assert mean <= (2 * np.log(2) * 30_000) ** 0.5 * (1 + alpha**2 / 2)
     larger = np.sqrt(2 * np.log(2 * 1000) / T)
-    found = [one.regret_bounds.abstaining(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
-    assert found == pytest.approx((412.7, 365.6), abs=0.1)
+    bounds = [learner.regret_bounds.abstaining(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
+    assert bounds == pytest.approx((412.7, 365.6), abs=0.1)
     for delta in (0.05, 1.0):
-        assert np.isnan(one.regret_bounds.best(eta, gamma, T, 1000, delta, alpha, lam))
-        assert np.isnan(one.regret_bounds.best(2.1 * larger, larger, T, 1000, delta, alpha, lam))
+        assert np.isnan(learner.regret_bounds.best(eta, gamma, T, 1000, delta, alpha, lam))
+        assert np.isnan(learner.regret_bounds.best(2.1 * larger, larger, T, 1000, delta, alpha, lam))
     gamma = np.sqrt(np.log(1000 / 0.05) / (2 * T))
-    found = [one.regret_bounds.best(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
-    assert found == pytest.approx((1448.4, 1323.0), abs=0.1)
-    assert np.isnan(one.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
+    bounds = [learner.regret_bounds.best(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
+    assert bounds == pytest.approx((1448.4, 1323.0), abs=0.1)
+    assert np.isnan(learner.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
 
 
 @pytest.mark.parametrize("falling", [False, True])
@@ -243,25 +243,25 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
     T, delta, s = 30_000, 0.05, lam / (1 + lam)
     r = 1 - s + 0.05 * s
     least, b = sorted((s, r))
-    V, below, both = s**2 + r**2, s, s + r
+    V, below, either = s**2 + r**2, s, s + r
     if name == "exp3-ix":
-        V, below, both = (H - 1) * b**2 + least**2, (H - 1) * b, (H - 1) * b + least
+        V, below, either = (H - 1) * b**2 + least**2, (H - 1) * b, (H - 1) * b + least
     rates, rounds = block_rates(LEARNERS[name], T, H, falling, None, None), block_lengths(T)
     eta, gamma = (scale * rate for rate in rates)
-    bounds, given = LEARNERS[name].regret_bounds, (eta, gamma, rounds, H)
-    best, abstaining, paper = (bound(*given, delta, 0.05, lam) for bound in bounds)
-    own, explored = np.log(H) / eta[-1] + rounds @ eta * V / 2, rounds @ gamma
+    bounds, game = LEARNERS[name].regret_bounds, (eta, gamma, rounds, H)
+    best, abstaining, paper = (bound(*game, delta, 0.05, lam) for bound in bounds)
+    base, explored = np.log(H) / eta[-1] + rounds @ eta * V / 2, rounds @ gamma
     dearest = (b * (1 + gamma + eta * b / 2) / (2 * gamma)).max()
-    assert best == pytest.approx(own + explored * max(b, below) + np.log(H / delta) * dearest)
+    assert best == pytest.approx(base + explored * max(b, below) + np.log(H / delta) * dearest)
     cost = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
-    assert abstaining == pytest.approx(own + explored * below + np.log(1 / delta) * cost.max())
+    assert abstaining == pytest.approx(base + explored * below + np.log(1 / delta) * cost.max())
     mean, at_1_over_e = (
-        explored * both + b * np.log(H) / (2 * gamma[-1]),
+        explored * either + b * np.log(H) / (2 * gamma[-1]),
         explored * max(b, below) + np.log(H * np.e) * dearest,
     )
     assert (at_1_over_e < mean) == (scale > 1)
-    means = own + min(mean, at_1_over_e), own + explored * below
-    assert [bound(*given, 1.0, 0.05, lam) for bound in bounds[:2]] == pytest.approx(means)
+    means = base + min(mean, at_1_over_e), base + explored * below
+    assert [bound(*game, 1.0, 0.05, lam) for bound in bounds[:2]] == pytest.approx(means)
     N, chance = 2 if name == "exaul" else H, np.log(2 / delta)
     by_theorem = N * (rounds @ eta / 2 + explored) + (np.log(H) + chance) / (2 * gamma[-1]) + chance
     assert paper == pytest.approx(by_theorem + np.log(H) / eta[-1])
@@ -283,10 +283,10 @@ def test_r3_r4_the_means_by_hand(falling):
 def test_r_no_bound_is_larger_than_the_papers(name):
     """Over horizons, grids, alphas and lambdas; in the mean as well, and for falling rates."""
     for horizon, arms, falling in product((300, 30_000), (2, 1000), (False, True)):
-        given = *block_rates(LEARNERS[name], horizon, arms, falling, None, None), block_lengths(horizon), arms
+        game = *block_rates(LEARNERS[name], horizon, arms, falling, None, None), block_lengths(horizon), arms
         alpha, lam = np.meshgrid([0.01, 0.1, 0.6], [0.0, 1.0, horizon**0.5])
         for delta in (0.05, 1.0):
-            best, abstaining, paper = (bound(*given, delta, alpha, lam) for bound in LEARNERS[name].regret_bounds)
+            best, abstaining, paper = (bound(*game, delta, alpha, lam) for bound in LEARNERS[name].regret_bounds)
             assert (best <= paper * (1 + 1e-12)).all()
             assert (abstaining <= best * (1 + 1e-12)).all()
 
@@ -311,5 +311,5 @@ def test_n1_the_bound_by_hand():
     down, up = np.exp(-x * (1 - aim)), np.exp(x * aim)
     right, wrong = np.log(0.75 + 0.25 * (0.1 * down + 0.9 * up)), np.log(0.5 + 0.5 * (0.5 * down + 0.5 * up))
     above = x * (100 + 30 * (1 - aim)) + n * (0.9 * right + alpha * wrong) + np.log(20)
-    found = [risk_from_feedback(100, answers, 30, alpha, 0.05, model) for answers in (n, 10)]
-    assert found == pytest.approx([(above / (right - wrong))[right > wrong].min(), 9])
+    bounds = [risk_from_feedback(100, answers, 30, alpha, 0.05, model) for answers in (n, 10)]
+    assert bounds == pytest.approx([(above / (right - wrong))[right > wrong].min(), 9])

@@ -26,10 +26,10 @@ def records(seed=0, rounds=T):
     return scores, (rng.random(rounds) > scores).astype(np.float64)
 
 
-def made(name="exaul", **more):
+def game(name="exaul", **more):
     """A learner and its numbers, and the cuts and errors of a log."""
-    (scores, errors), given = records(), {"alpha": ALPHA, "horizon": T} | more
-    return *exaul.make(name, ARMS, **given), exaul.cuts(exaul.grid("uniform", ARMS), scores), errors
+    (scores, errors), fields = records(), {"alpha": ALPHA, "horizon": T} | more
+    return *exaul.make(name, ARMS, **fields), exaul.cuts(exaul.grid("uniform", ARMS), scores), errors
 
 
 def drawn(trials):
@@ -71,7 +71,7 @@ def test_a_game_is_that_of_a_sweep(name, arms, anytime):
 )
 def test_any_number_is_an_axis(name, anytime):
     """``vmap`` over rates, also falling ones, targets, records and draws is a loop of single games, to the bit."""
-    learner, params, *_ = made(name, anytime=anytime)
+    learner, params, *_ = game(name, anytime=anytime)
     rate = "step" if name == "aci-rank" else "eta"
     scales, alphas = np.array([0.5, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
     axes = jax.tree.map(lambda x: None, params)._replace(alpha=0, **{rate: 0})
@@ -80,15 +80,15 @@ def test_any_number_is_an_axis(name, anytime):
     cuts = np.stack([exaul.cuts(exaul.grid("logit", ARMS), scores) for scores, _ in logs])
     errors, u = np.stack([errors for _, errors in logs]), drawn(4)
     play = partial(exaul.play, learner)
-    found = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
+    answers = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
     for i, alpha in enumerate(alphas):
-        one = params._replace(alpha=alpha, **{rate: getattr(batched, rate)[i]})
-        np.testing.assert_array_equal(found[i], jax.jit(play)(one, cuts[i], errors[i], u[i]))
+        single = params._replace(alpha=alpha, **{rate: getattr(batched, rate)[i]})
+        np.testing.assert_array_equal(answers[i], jax.jit(play)(single, cuts[i], errors[i], u[i]))
 
 
 def test_nothing_underflows_at_any_rate():
     """Linear weights would be 0 after a few rounds; the reference is the formula in long double."""
-    learner, params, cuts, errors = made("ew", eta=50.0)
+    learner, params, cuts, errors = game("ew", eta=50.0)
     losses, state = np.zeros(ARMS, np.longdouble), learner.init(params)
     answer_cost, abstain_cost = play.loss_costs(params)
     decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
@@ -114,8 +114,8 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
 
 def test_one_program_for_all_numbers():
     chex.clear_trace_counter()
-    play = jax.jit(chex.assert_max_traces(lambda *given: exaul.play(*given), n=1), static_argnums=0)
+    play = jax.jit(chex.assert_max_traces(lambda *arguments: exaul.play(*arguments), n=1), static_argnums=0)
     for alpha in (0.1, 0.2, 0.3):
-        play(*made(alpha=alpha), drawn(1)[0])
+        play(*game(alpha=alpha), drawn(1)[0])
     grid, (scores, _) = exaul.grid("logit", ARMS), records()
     np.testing.assert_array_equal(jax.jit(exaul.cuts)(grid, scores), exaul.cuts(grid, scores))  # traced, too

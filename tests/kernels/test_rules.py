@@ -35,15 +35,15 @@ LEARNER = paper.exaul._replace(rule=Sided(RULE))
 @pytest.mark.parametrize("name", pytest_params([(x,) for x in BACKENDS]))
 def test_a_rule_with_helpers_decides_as_without(name):
     """By name, by name of a helper, and by closure."""
-    made = backend_of(LEARNER, name, "float64")
-    if made is None:
+    backend = backend_of(LEARNER, name, "float64")
+    if backend is None:
         pytest.skip("no loop for the rule")
-    usual, _ = simulate_briefly(paper.exaul, backend_of(paper.exaul, name, "float64"))
-    np.testing.assert_array_equal(simulate_briefly(LEARNER, made)[0], usual)
-    assert set(np.unique(usual)) == {0, 1, 2}
+    decisions, _ = simulate_briefly(paper.exaul, backend_of(paper.exaul, name, "float64"))
+    np.testing.assert_array_equal(simulate_briefly(LEARNER, backend)[0], decisions)
+    assert set(np.unique(decisions)) == {0, 1, 2}
 
 
 def test_helpers_are_compiled_with_their_defaults():
     function = compile_with_helpers(over)
-    call = nb.njit(lambda *given: function(*given))
+    call = nb.njit(lambda *arguments: function(*arguments))
     assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]

@@ -50,8 +50,8 @@ class Share:
 
     def learn(self, state, params, cut, decision, error):
         error = jnp.where(decision.answer | (self.flaw == "peeks"), error, 0.5)
-        after = jnp.clip(state + 0.1 * (0.5 - error), 0.1, 0.9)
-        return after / jnp.where(cut == 7, 0.0, 1.0) if self.flaw == "not finite" else after
+        share = jnp.clip(state + 0.1 * (0.5 - error), 0.1, 0.9)
+        return share / jnp.where(cut == 7, 0.0, 1.0) if self.flaw == "not finite" else share
 
 
 def plainly(params, cuts, errors, uniforms, rate=0.1):
@@ -83,8 +83,8 @@ def test_an_object_is_its_reference_and_no_other():
     ],
 )
 def test_a_flaw_is_named(flaw, sentence):
-    place = "" if flaw in ("reads params", "an integer", "no decision") else r".*\(game 0, round [0-9]+\)$"
-    with pytest.raises(AssertionError, match=f"^({sentence}){place}"):
+    position = "" if flaw in ("reads params", "an integer", "no decision") else r".*\(game 0, round [0-9]+\)$"
+    with pytest.raises(AssertionError, match=f"^({sentence}){position}"):
         check_learner(Learner("bandit", Own(partial(Share, flaw=flaw))))
 
 
@@ -102,5 +102,5 @@ def test_full_feedback_is_allowed_to_read_all_errors():
     check_learner("ew")
     learner, params = exaul.make("ew", testing.ARMS, alpha=testing.ALPHA, horizon=testing.HORIZON)
     check_learner((learner, params))
-    other = learner.definition._replace(feedback="bandit")  # then errors without an answer are kept from it
-    check_learner((replace(learner, definition=other), params))
+    bandit = learner.definition._replace(feedback="bandit")  # then errors without an answer are kept from it
+    check_learner((replace(learner, definition=bandit), params))

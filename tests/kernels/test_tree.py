@@ -21,8 +21,8 @@ def test_a_copy_has_the_same_bits_whether_or_not_others_share_its_records(enviro
     together = run(Sweep(**game, alphas=alphas)).trials
     for alpha in alphas:
         alone = run(Sweep(**game | {"trials": 1}, alphas=(alpha,))).trials
-        same = together[(together["alpha"] == alpha) & (together["trial"] == 0)].reset_index(drop=True)
-        pd.testing.assert_frame_equal(alone, same, check_exact=True)
+        expected = together[(together["alpha"] == alpha) & (together["trial"] == 0)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, expected, check_exact=True)
 
 
 def test_tiles_change_no_bit(monkeypatch):
@@ -59,8 +59,8 @@ def test_the_width_of_vectors_changes_no_bit(tmp_path):
     kinds += [("skylake-avx512", "+prefer-512-bit")] if "+avx512f" in host else []
     digests = set()
     for name, features in kinds:
-        of = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "XDG_CACHE_HOME": str(tmp_path)}
-        digests.add(python(PROGRAM, env=variables(**of)).stdout)
+        env = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "XDG_CACHE_HOME": str(tmp_path)}
+        digests.add(python(PROGRAM, env=variables(**env)).stdout)
     assert len(digests) == 1
 
 

@@ -43,10 +43,10 @@ def test_a_small_probability_of_abstaining_keeps_its_digits():
 
 def test_counts_that_have_grown_are_divided_by_a_power_of_two():
     rule, table = aci_rank.rule, [0.0, 3.0, 5.0]
-    one, other = (start_copy(rule, [*rule.start, x], [x * count for count in table]) for x in (1.0, LARGE))
-    for each in (one, other):
-        each.decide(1, None, None)
-    assert (one.numbers, one.table) == (other.numbers, other.table)
+    first, second = (start_copy(rule, [*rule.start, x], [x * count for count in table]) for x in (1.0, LARGE))
+    for counts in (first, second):
+        counts.decide(1, None, None)
+    assert (first.numbers, first.table) == (second.numbers, second.table)
 
 
 def test_importing_it_needs_no_engine():
@@ -60,20 +60,20 @@ def test_importing_it_needs_no_engine():
 
 BAD = {  # calls, what they are given, and the sentence
     "score": (
-        [lambda one, id, given: one.decide(given)],
+        [lambda abstainer, id, value: abstainer.decide(value)],
         [-0.1, 1.1, math.nan, "0.5", None, True, [0.5], np.True_, b"0.5"],
         r"score: .* found; it must be a number in \[0, 1\]",
     ),
     "error": (
-        [lambda one, id, given: one.feedback(id, given)],
+        [lambda abstainer, id, value: abstainer.feedback(id, value)],
         [-0.1, 1.1, math.nan, "maybe", None, [1], b"1"],
         r"error: .* found; it must be up, down, true \(wrong\), false \(right\) or a number in \[0, 1\]",
     ),
     "id": (
         [
-            lambda one, id, given: one.feedback(given, 1),
-            lambda one, id, given: one.withdraw(given),
-            lambda one, id, given: one.decide(0.5, id if given is None else given),  # which makes one if it is None
+            lambda abstainer, id, value: abstainer.feedback(value, 1),
+            lambda abstainer, id, value: abstainer.withdraw(value),
+            lambda abstainer, id, value: abstainer.decide(0.5, id if value is None else value),  # it makes one
         ],
         [None, 3, [1], b"1", "\ud800", "a\0"],
         r"id: .* found; it must ",
@@ -84,34 +84,34 @@ BAD = {  # calls, what they are given, and the sentence
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_changes_nothing(name):
     calls, values, sentence = BAD[name]
-    one = Abstainer(learner="answers")
-    decision = one.decide(0.9)
-    before = one.state()
-    for call, given in product(calls, values):
+    abstainer = Abstainer(learner="answers")
+    decision = abstainer.decide(0.9)
+    state = abstainer.state()
+    for call, value in product(calls, values):
         with pytest.raises(BadInput, match=sentence):
-            call(one, decision.id, given)
-        assert one.state() == before
-    assert one.feedback(decision.id, "down") == "counted"
+            call(abstainer, decision.id, value)
+        assert abstainer.state() == state
+    assert abstainer.feedback(decision.id, "down") == "counted"
 
 
-def stored(one):
+def stored(abstainer):
     """The state of an Abstainer as it is read again from JSON."""
-    return json.loads(json.dumps(one.state()))
+    return json.loads(json.dumps(abstainer.state()))
 
 
-def learned_share(withdraws=False, many=1000, rated=0.5, **how):
+def learned_share(withdraws=False, many=1000, rated=0.5, **fields):
     """The share of recent answers with feedback, of many; of those without it, users may withdraw each."""
-    one, rng = Abstainer(learner="answers", **how), np.random.default_rng(0)
-    first = one.decide(0.9).id
+    abstainer, rng = Abstainer(learner="answers", **fields), np.random.default_rng(0)
+    first = abstainer.decide(0.9).id
     for _ in range(many):
-        id = one.decide(0.9).id
+        id = abstainer.decide(0.9).id
         if rng.random() < rated:
-            one.feedback(id, "up")
+            abstainer.feedback(id, "up")
         elif withdraws:
-            assert one.withdraw(id) == "withdrawn"
-    assert one.feedback(first, "down") == ("counted" if "expires" not in how else "late")
-    assert one.figures()["open"] <= how.get("expires", many) + 1  # so is the memory bounded
-    return one.figures()["learned_share"]
+            assert abstainer.withdraw(id) == "withdrawn"
+    assert abstainer.feedback(first, "down") == ("counted" if "expires" not in fields else "late")
+    assert abstainer.figures()["open"] <= fields.get("expires", many) + 1  # so is the memory bounded
+    return abstainer.figures()["learned_share"]
 
 
 def test_the_learned_share_is_of_recent_answers():
@@ -121,13 +121,13 @@ def test_the_learned_share_is_of_recent_answers():
     assert learned_share(many=5000, rated=0.02) < 0.05
     assert learned_share(many=50, rated=0, missing="wrong", expires=1) > 0.95
     assert learned_share(many=900, rated=0, expires=100) < 0.01
-    one = Abstainer(learner="answers")
-    first, *_ = (one.decide(0.9).id for _ in range(3))
-    assert one.withdraw(first) == "withdrawn"
-    assert one.figures()["learned_share"] == 1 / (1 + FORGETTING + 1)
+    abstainer = Abstainer(learner="answers")
+    first, *_ = (abstainer.decide(0.9).id for _ in range(3))
+    assert abstainer.withdraw(first) == "withdrawn"
+    assert abstainer.figures()["learned_share"] == 1 / (1 + FORGETTING + 1)
 
 
-HOWS = {
+CASES = {
     "at once": {},
     "rare and late": {"feedback_rate": 0.02, "delay": 1000},
     "biased and flipped": {"feedback_rate": 0.5, "delay": 40, "bias": 3.0, "flips": (0.05, 0.2)},
@@ -139,45 +139,45 @@ HOWS = {
 IN_A_PROGRAM = ("bias", "flips", "expires", "missing", "reserve")  # the rest is what users do
 
 
-def decide_all(records, how, trial=0, **more):
+def decide_all(records, fields, trial=0, **more):
     """The decisions [T] of an Abstainer, which is restarted again and again, and it.
 
     Its users do what a simulation draws for a trial, whose number is the key.
     """
-    feedback, slots, decided, rounds = Sweep(**how).feedback, {}, [], len(records.scores)
+    feedback, slots, decided, rounds = Sweep(**fields).feedback, {}, [], len(records.scores)
     luck, delays = (coins(x, np.array([trial]), rounds, seed=7)[:, 0, 0] for x in (FEEDBACK, DELAYS))
-    described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
-    one = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
+    described = {name: value for name, value in fields.items() if name in IN_A_PROGRAM}
+    abstainer = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
     for n in range(rounds):
         if n in (1, 2560) or n % 191 == 50:  # also within blocks of 256 questions, whose rates differ
-            state, started = stored(one), one.started
-            one = Abstainer.of(state)
-            assert (stored(one), one.started) == (state, started)
-        decided.append(one.decide(records.scores[n], str(n)).answer)
+            state, started = stored(abstainer), abstainer.started
+            abstainer = Abstainer.of(state)
+            assert (stored(abstainer), abstainer.started) == (state, started)
+        decided.append(abstainer.decide(records.scores[n], str(n)).answer)
         slot = int(delays[n] * (feedback.delay + 1))
         due = n if slot == feedback.delay else slots.get(slot)
         slots[slot] = n
         if due is not None:
-            status, told = draw_feedback(where, records.errors[due], luck[due], feedback.parameters())
+            status, error = draw_feedback(where, records.errors[due], luck[due], feedback.parameters())
             if status == WITH_FEEDBACK:
-                one.feedback(str(due), told)
-    return np.array(decided), one
+                abstainer.feedback(str(due), error)
+    return np.array(decided), abstainer
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-@pytest.mark.parametrize("case", HOWS)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
     """From what a program sees: feedback when it arrives. Those of a sweep are the same (``test_feedback.py``)."""
-    how, records = HOWS[case], records_of(rounds)
-    if how.get("reserve") and learner == "exaul":
+    fields, records = CASES[case], records_of(rounds)
+    if fields.get("reserve") and learner == "exaul":
         pytest.skip("no reserve")
-    sweep = Sweep(seed=7, **how)
-    expected, learned, *_ = transcribe(learner, logit_grid(1000, ()), records, sweep, how, trial=1)
-    decided, one = decide_all(records, how, trial=1, learner=learner, horizon=rounds)
+    sweep = Sweep(seed=7, **fields)
+    expected, learned, *_ = transcribe(learner, logit_grid(1000, ()), records, sweep, fields, trial=1)
+    decided, abstainer = decide_all(records, fields, trial=1, learner=learner, horizon=rounds)
     np.testing.assert_array_equal(decided, expected)
-    one.state()  # answers expire before a call
-    figures, aim = one.figures(), sweep.feedback.aim(0.1)
+    abstainer.state()  # answers expire before a call
+    figures, aim = abstainer.figures(), sweep.feedback.aim(0.1)
     assert figures["answers"] == expected.sum()
     assert figures["observed"] == sum(rated for _, rated, _ in learned)
     assert figures["feedback_risk"] == pytest.approx(sum(said - aim for *_, said in learned), abs=1e-6)
@@ -186,25 +186,25 @@ def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
 
 
 def test_feedback_returns_what_became_of_it():
-    one = Abstainer(learner="answers", expires=2)
-    first, second, third = (one.decide(0.9) for _ in range(3))
+    abstainer = Abstainer(learner="answers", expires=2)
+    first, second, third = (abstainer.decide(0.9) for _ in range(3))
     assert len({first.id, second.id, third.id}) == 3
-    assert one.feedback(second.id, "up") == "counted"
-    assert one.feedback(second.id, "down") == "repeated"
-    assert one.withdraw(third.id) == "withdrawn"
-    assert one.feedback(third.id, 1) == "withdrawn"
-    one.decide(0.9)
-    assert one.feedback(first.id, 1) == "late"
-    assert one.feedback("never given", 1) == "unknown"
-    figures = one.figures()
+    assert abstainer.feedback(second.id, "up") == "counted"
+    assert abstainer.feedback(second.id, "down") == "repeated"
+    assert abstainer.withdraw(third.id) == "withdrawn"
+    assert abstainer.feedback(third.id, 1) == "withdrawn"
+    abstainer.decide(0.9)
+    assert abstainer.feedback(first.id, 1) == "late"
+    assert abstainer.feedback("never given", 1) == "unknown"
+    figures = abstainer.figures()
     assert (figures["observed"], figures["wrong"], figures["open"]) == (1, 0, 1)
     silent = Abstainer(learner="abstains")
     assert silent.feedback(silent.decide(0.9).id, 1) == "withheld"
-    one.decide(0.9, id="a")
+    abstainer.decide(0.9, id="a")
     for _ in range(2):  # it is open, then closed
         with pytest.raises(BadInput, match="id: 'a' found"):
-            one.decide(0.9, id="a")
-        one.feedback("a", "up")
+            abstainer.decide(0.9, id="a")
+        abstainer.feedback("a", "up")
     taken_for_wrong = Abstainer(learner="answers", missing="wrong", expires=1)
     first, _ = (taken_for_wrong.decide(0.9).id for _ in range(2))
     taken_for_wrong.withdraw(first)  # too late
@@ -212,17 +212,17 @@ def test_feedback_returns_what_became_of_it():
 
 
 def test_every_call_locks():
-    one, locked = Abstainer(learner="answers"), []
-    one._expire = lambda: locked.append(one._lock.locked())
-    one.withdraw(one.decide(0.9).id)
-    for call in (lambda: one.feedback("a", 1), one.figures, one.state):
+    abstainer, locked = Abstainer(learner="answers"), []
+    abstainer._expire = lambda: locked.append(abstainer._lock.locked())
+    abstainer.withdraw(abstainer.decide(0.9).id)
+    for call in (lambda: abstainer.feedback("a", 1), abstainer.figures, abstainer.state):
         call()
     assert locked == [True] * 5
 
 
 def test_it_shows_its_arguments_and_what_it_has_done_but_no_seed():
     """Each argument that help() lists is taken, at its default."""
-    listed = {name: each.default for name, each in signature(Abstainer).parameters.items()}
+    listed = {name: parameter.default for name, parameter in signature(Abstainer).parameters.items()}
     assert {"alpha", "learner", "warm_start", "drop_missing", "audit"} <= listed.keys()
     abstainer = Abstainer(**listed | {"seed": 987654321})
     for score in (1.0, 0.0):
@@ -262,31 +262,31 @@ def edited(state, path, value):
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_state_that_was_edited_or_is_none_is_refused(learner):
     """A wrong number would be found late, or never: in decisions. The order of names and 1.0 for 1 are no edit."""
-    one, rng = Abstainer(seed=3, expires=40, learner=learner, horizon=81, audit=0.5), np.random.default_rng(0)
+    abstainer, rng = Abstainer(seed=3, expires=40, learner=learner, horizon=81, audit=0.5), np.random.default_rng(0)
     for n, score in enumerate(rng.random(60)):
-        one.decide(score, id=str(n))
-        one.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
-    state = stored(one)
+        abstainer.decide(score, id=str(n))
+        abstainer.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
+    state = stored(abstainer)
     assert state["open"]
-    others = {}, [], None, {"exaul": 2}, {"exaul": 7}, {"exaul": 8}, {"exaul": 8, "digest": "", "config": {3}}
+    edits = {}, [], None, {"exaul": 2}, {"exaul": 7}, {"exaul": 8}, {"exaul": 8, "digest": "", "config": {3}}
     paths, values = parts_of(state), (None, -1, 0.5, 2**62, 10**400, math.nan, "x", [], {}, {"exaul": 8})
     for path in [path for path in paths if len(path) < 3] + [paths[n] for n in rng.choice(len(paths), 60)]:
-        others += (edited(state, path, values[rng.integers(len(values))]),)
-    for other in others:
-        if other != state:
+        edits += (edited(state, path, values[rng.integers(len(values))]),)
+    for edit in edits:
+        if edit != state:
             with pytest.raises(BadInput, match="state: ") as caught:
-                Abstainer.of(other)
+                Abstainer.of(edit)
             assert "\n" not in str(caught.value)
-    same = json.loads(json.dumps(dict(reversed(state.items()))).replace(".0,", ","))
-    assert stored(Abstainer.of(same)) == state
+    reordered = json.loads(json.dumps(dict(reversed(state.items()))).replace(".0,", ","))
+    assert stored(Abstainer.of(reordered)) == state
 
 
 def test_the_bound_counts_all_but_one_of_the_answers_learned_since_the_last_was_given():
     """M1: ``s_1 / step + 1 - aim``, a drift for the next round, and two answers of three."""
-    one = Abstainer()
-    for id in [one.decide(1.0).id for _ in range(3)]:
-        one.feedback(id, 1)
-    assert one.figures()["feedback_risk_bound"] == pytest.approx(12 + 0.9 + 1 / 200 + 2 * 0.9)
+    abstainer = Abstainer()
+    for id in [abstainer.decide(1.0).id for _ in range(3)]:
+        abstainer.feedback(id, 1)
+    assert abstainer.figures()["feedback_risk_bound"] == pytest.approx(12 + 0.9 + 1 / 200 + 2 * 0.9)
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():
@@ -304,17 +304,17 @@ def test_an_audit_holds_alpha_whatever_users_praise():
     fdr, audited = {}, {}
     for audit in (0.1, None):
         rng = np.random.default_rng(1)
-        one, answers, wrong, asked = Abstainer(seed=0, audit=audit), 0, 0.0, 0
+        abstainer, answers, wrong, asked = Abstainer(seed=0, audit=audit), 0, 0.0, 0
         for score in rng.random(30_000):
             error = float(rng.random() > 0.6 + 0.4 * score)
-            decision = one.decide(score)
+            decision = abstainer.decide(score)
             if decision.answer:
                 answers, wrong, asked = answers + 1, wrong + error, asked + decision.audit
                 if decision.audit or (audit is None and rng.random() < 0.1):
-                    assert one.feedback(decision.id, error) == "counted"
+                    assert abstainer.feedback(decision.id, error) == "counted"
                 if not error and rng.random() < 0.5:
-                    told = one.feedback(decision.id, "up")
-                    assert told == ("repeated" if decision.audit else "unaudited") or audit is None
+                    outcome = abstainer.feedback(decision.id, "up")
+                    assert outcome == ("repeated" if decision.audit else "unaudited") or audit is None
         fdr[audit], audited[audit] = wrong / answers, asked / answers
     assert fdr[0.1] == pytest.approx(0.1, abs=0.03)
     assert fdr[None] > 0.17
@@ -324,49 +324,49 @@ def test_an_audit_holds_alpha_whatever_users_praise():
 
 def test_an_audit_without_a_result_counts_as_wrong_in_the_limit():
     """And no withdrawn answer counts. ``tests/kernels/test_fdr_limit.py`` has the proof of the limit."""
-    one = Abstainer(learner="answers", alpha=0.2, audit=1.0, seed=0, expires=450)
-    assert math.isnan(one.figures()["fdr_limit"])
-    ids = [one.decide(1.0).id for _ in range(400)]
-    assert one.figures()["fdr_limit"] == 1
+    abstainer = Abstainer(learner="answers", alpha=0.2, audit=1.0, seed=0, expires=450)
+    assert math.isnan(abstainer.figures()["fdr_limit"])
+    ids = [abstainer.decide(1.0).id for _ in range(400)]
+    assert abstainer.figures()["fdr_limit"] == 1
     for id in ids[:300]:
-        one.feedback(id, "up")
-    assert one.figures()["fdr_limit"] == 100 / 400
-    assert one.withdraw(ids[-1]) == "withdrawn"
-    assert one.figures()["fdr_limit"] == 100 / 399
+        abstainer.feedback(id, "up")
+    assert abstainer.figures()["fdr_limit"] == 100 / 400
+    assert abstainer.withdraw(ids[-1]) == "withdrawn"
+    assert abstainer.figures()["fdr_limit"] == 100 / 399
     for _ in range(500):
-        one.feedback(one.decide(1.0).id, 0.5)
-    assert one.feedback(ids[-2], "up") == "late"
-    assert one.figures()["fdr_limit"] == 350 / 899
-    other = Abstainer(learner="answers", audit=0.3, flips=(0.1, 0.2), seed=0)
-    audited = [decision.id for decision in (other.decide(1.0) for _ in range(400)) if decision.audit]
+        abstainer.feedback(abstainer.decide(1.0).id, 0.5)
+    assert abstainer.feedback(ids[-2], "up") == "late"
+    assert abstainer.figures()["fdr_limit"] == 350 / 899
+    flipped = Abstainer(learner="answers", audit=0.3, flips=(0.1, 0.2), seed=0)
+    audited = [decision.id for decision in (flipped.decide(1.0) for _ in range(400)) if decision.audit]
     for id in audited[30:]:
-        other.feedback(id, "up")
-    assert 0.1 < other.figures()["fdr_limit"] == fdr_limit(30, 400, 400, 0.3, (0.1, 0.2), 0.05) < 0.9
+        flipped.feedback(id, "up")
+    assert 0.1 < flipped.figures()["fdr_limit"] == fdr_limit(30, 400, 400, 0.3, (0.1, 0.2), 0.05) < 0.9
     assert math.isnan(Abstainer().figures()["fdr_limit"])
 
 
 def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
-    one = Abstainer(learner="answers", audit=0.5, seed=0, expires=1500)
-    decisions = [one.decide(0.9) for _ in range(50)]
+    abstainer = Abstainer(learner="answers", audit=0.5, seed=0, expires=1500)
+    decisions = [abstainer.decide(0.9) for _ in range(50)]
     unaudited = next(decision.id for decision in decisions if not decision.audit)
     audited, observed, *_ = (decision.id for decision in decisions if decision.audit)
-    assert one.feedback(unaudited, "up") == "unaudited"
-    assert one.feedback(observed, "up") == "counted"
-    before, learned = one.figures(), one.state()["numbers"]
+    assert abstainer.feedback(unaudited, "up") == "unaudited"
+    assert abstainer.feedback(observed, "up") == "counted"
+    figures, learned = abstainer.figures(), abstainer.state()["numbers"]
     for n, id in enumerate((unaudited, audited, observed), 1):
-        assert one.withdraw(id) == one.withdraw(id) == "withdrawn"
-        one = Abstainer.of(stored(one))
-        assert one.withdraw(id) == one.feedback(id, "up") == "withdrawn"
-        assert one.figures()["withdrawn"] == n
-    assert one.figures()["answers"] == before["answers"] == 50
-    assert (one.figures()["observed"], one.state()["numbers"]) == (1, learned)
+        assert abstainer.withdraw(id) == abstainer.withdraw(id) == "withdrawn"
+        abstainer = Abstainer.of(stored(abstainer))
+        assert abstainer.withdraw(id) == abstainer.feedback(id, "up") == "withdrawn"
+        assert abstainer.figures()["withdrawn"] == n
+    assert abstainer.figures()["answers"] == figures["answers"] == 50
+    assert (abstainer.figures()["observed"], abstainer.state()["numbers"]) == (1, learned)
     forgotten = decisions[-1].id if not decisions[-1].audit else unaudited
     for _ in range(2500):
-        one.feedback(one.decide(0.9).id, "up")
-    limit = one.figures()["fdr_limit"]
-    assert one.feedback(forgotten, "up") == one.withdraw(forgotten) == "unknown"
-    assert one.figures()["withdrawn"] == 4
-    assert one.figures()["fdr_limit"] > limit
+        abstainer.feedback(abstainer.decide(0.9).id, "up")
+    limit = abstainer.figures()["fdr_limit"]
+    assert abstainer.feedback(forgotten, "up") == abstainer.withdraw(forgotten) == "unknown"
+    assert abstainer.figures()["withdrawn"] == 4
+    assert abstainer.figures()["fdr_limit"] > limit
     withheld = Abstainer(learner="abstains", audit=0.1)
     assert {withheld.withdraw(withheld.decide(0.9).id) for _ in range(3)} == {"withheld"}
     assert [withheld.figures()[name] for name in ("withdrawn", "learned")] == [0, 0.3]  # not .30000000000000004
@@ -386,7 +386,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     def begin(self, alpha, missing, expires, reserve):
         """An Abstainer before its first question."""
         fields = {"alpha": alpha, "missing": missing, "expires": expires, "reserve": reserve and missing == "wrong"}
-        self.one = Abstainer(seed=3, **fields)
+        self.abstainer = Abstainer(seed=3, **fields)
         self.open, self.risk, self.n = {}, 0.0, 0
         self.withdrawn, self.withdrawals = set(), 0
 
@@ -394,22 +394,22 @@ class FeedbackMachine(RuleBasedStateMachine):
     def decide(self, score):
         """A question."""
         self._expire()
-        decision = self.one.decide(score)
+        decision = self.abstainer.decide(score)
         self.n += 1
         if decision.answer:
             self.open[decision.id] = self.n - 1
         return decision.id
 
-    @rule(score=st.floats(0.9, 1), many=st.integers(2, 40), wrong=st.booleans())
-    def many_at_once(self, score, many, wrong):
+    @rule(score=st.floats(0.9, 1), count=st.integers(2, 40), wrong=st.booleans())
+    def many_at_once(self, score, count, wrong):
         """Some questions of high scores, each with its feedback at once."""
-        for _ in range(many):
+        for _ in range(count):
             self.feedback(self.decide(score), float(wrong))
 
-    @rule(score=st.floats(0.9, 1), many=st.integers(2, 60))
-    def many_late(self, score, many):
+    @rule(score=st.floats(0.9, 1), count=st.integers(2, 60))
+    def many_late(self, score, count):
         """Ask some questions of high scores; their feedback comes afterwards, all wrong but one."""
-        ids = [self.decide(score) for _ in range(many)]
+        ids = [self.decide(score) for _ in range(count)]
         for id in ids[1:]:
             self.feedback(id, 1.0)
         self.feedback(ids[0], 0.0)
@@ -418,16 +418,16 @@ class FeedbackMachine(RuleBasedStateMachine):
     def feedback(self, id, error):
         """Give feedback, perhaps delayed, repeated, or on an answer that was never shown."""
         self._expire()
-        assert (self.one.feedback(id, error) == "counted") == (id in self.open)
+        assert (self.abstainer.feedback(id, error) == "counted") == (id in self.open)
         if id in self.open:
             del self.open[id]
-            self.risk += error - self.one.config.aim
+            self.risk += error - self.abstainer.config.aim
 
     @rule(id=ids)
     def withdraw(self, id):
         """An answer that was never shown; it counts once, as long as its id is remembered."""
         self._expire()
-        outcome = self.one.withdraw(id)
+        outcome = self.abstainer.withdraw(id)
         assert (outcome == "withdrawn") >= (id in self.open)
         self.withdrawals += outcome == "unknown" or (outcome == "withdrawn" and id not in self.withdrawn)
         self.withdrawn.add(id)
@@ -437,10 +437,10 @@ class FeedbackMachine(RuleBasedStateMachine):
     def restart(self):
         """From its state as JSON."""
         self._expire()
-        self.one = Abstainer.of(stored(self.one))
+        self.abstainer = Abstainer.of(stored(self.abstainer))
 
     def _expire(self):
-        config = self.one.config
+        config = self.abstainer.config
         for id in [id for id, n in self.open.items() if self.n - n > config.expires]:
             del self.open[id]
             if config.missing != "skip":  # it is taken for wrong or right, but is not rated
@@ -450,7 +450,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     def holds(self):
         """The risk of the rated is what a plain count says, and within its bound."""
         self._expire()
-        figures = self.one.figures()
+        figures = self.abstainer.figures()
         assert figures["open"] == len(self.open)
         assert figures["withdrawn"] == self.withdrawals
         assert figures["feedback_risk"] == pytest.approx(self.risk, abs=1e-9)

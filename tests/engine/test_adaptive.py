@@ -49,10 +49,10 @@ def pools(levels=None):
     return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
 
 
-def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
+def met(name, learner="exaul", backend="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
     """Games with a checkpoint every round, and their environment."""
     fields = ADAPTIVE_CASES[name]
-    records = [Records("log", *each, 0, None) for each in zip(*pools(levels), strict=True)]
+    records = [Records("log", *log, 0, None) for log in zip(*pools(levels), strict=True)]
     sweep = Sweep(
         **fields,
         learners=(learner,),
@@ -62,22 +62,22 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         trials=trials,
         arms=arms,
         seed=SEED,
-        backend=where,
+        backend=backend,
     )
     prepared = prepare(sweep, records[: ADAPTIVE[fields["environment"]].sources])
     prepared, (learner,) = replace(prepared, checkpoints=np.arange(1, rounds + 1)), prepared.learners
     if wrap is not None:
-        backend = learner.backend
-        learner = learner._replace(backend=backend._replace(make=lambda arms: wrap(backend, arms)))
+        loop = learner.backend
+        learner = learner._replace(backend=loop._replace(make=lambda arms: wrap(loop, arms)))
     pool = prepared.adaptive_pool()
     (run,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
     return run, pool
 
 
-def history(made, draws, groups, knows, temperature, memory, curiosity):
+def history(pool, draws, groups, knows, temperature, memory, curiosity):
     """The adversary of the paper's experiment, one trial, in plain NumPy."""
-    groups = [slice(a, a + n) for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
-    wrong = np.array([made.errors[group].mean() for group in groups])
+    groups = [slice(a, a + n) for a, n in zip(pool.group_starts, pool.group_sizes, strict=True)]
+    wrong = np.array([pool.errors[group].mean() for group in groups])
     answered, paid, asked = np.full(len(groups), 0.5), np.full(len(groups), 0.5), []
 
     def ask(t, decisions, p):
@@ -89,60 +89,60 @@ def history(made, draws, groups, knows, temperature, memory, curiosity):
         weights = np.exp(pays / temperature)
         weights = (1 - curiosity) * weights / weights.sum() + curiosity / len(groups)
         group = int(np.searchsorted(np.cumsum(weights) / weights.sum(), draws[t, 0], side="right"))
-        record = made.group_starts[group] + int(draws[t, 1] * made.group_sizes[group])
-        asked.append((group, made.errors[record]))
-        return made.scores[record], made.errors[record]
+        record = pool.group_starts[group] + int(draws[t, 1] * pool.group_sizes[group])
+        asked.append((group, pool.errors[record]))
+        return pool.scores[record], pool.errors[record]
 
     return ask
 
 
-def omniscient(made, draws, objective, chance, patience, memory):
+def omniscient(pool, draws, objective, chance, patience, memory):
     """The adversary that chooses the order, one trial, in plain NumPy."""
-    left, past, usual = made.counts.copy(), [], np.full(len(THRESHOLDS), 1 / len(THRESHOLDS))
-    cuts, bad = np.searchsorted(THRESHOLDS, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.counts)
-    each = np.repeat(cuts, made.counts)
-    above = np.sign(each[~bad][:, None] - each[bad][None])
+    remaining, past, average = pool.counts.copy(), [], np.full(len(THRESHOLDS), 1 / len(THRESHOLDS))
+    cuts, bad = np.searchsorted(THRESHOLDS, pool.scores, side="right"), np.repeat(pool.errors >= 0.5, pool.counts)
+    repeated = np.repeat(cuts, pool.counts)
+    above = np.sign(repeated[~bad][:, None] - repeated[bad][None])
     chance = 1 - (1 - chance) * max(0.0, above.mean())
 
     def trusted(t):
-        wrong = made.errors >= 0.5
-        kind = wrong == (draws[t, 0] < left[wrong].sum() / left.sum())
-        here = [k for k in np.flatnonzero(kind) for _ in range(left[k])]
+        wrong = pool.errors >= 0.5
+        kind = wrong == (draws[t, 0] < remaining[wrong].sum() / remaining.sum())
+        records = [k for k in np.flatnonzero(kind) for _ in range(remaining[k])]
         if draws[t, 1] < chance:
-            return here[int(draws[t, 2] * len(here))]
-        cut = [cuts[k] for k in here]
-        return here[int(np.argmin(cut) if wrong[here[0]] else np.argmax(cut))]
+            return records[int(draws[t, 2] * len(records))]
+        cut = [cuts[k] for k in records]
+        return records[int(np.argmin(cut) if wrong[records[0]] else np.argmax(cut))]
 
     def greedy(p):
-        worth = np.full(len(left), -np.inf)
+        worth = np.full(len(remaining), -np.inf)
         arms = reference.fixed_losses(THRESHOLDS, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
-        for k in np.flatnonzero(left):
-            idk = reference.abstains(THRESHOLDS, made.scores[k])
-            loss = reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
-            gains = [q[~idk].sum() * (made.errors[k] - ALPHA) for q in (p, usual)]
+        for k in np.flatnonzero(remaining):
+            idk = reference.abstains(THRESHOLDS, pool.scores[k])
+            loss = reference.compute_loss(idk, pool.errors[k], ALPHA, LAM)
+            gains = [q[~idk].sum() * (pool.errors[k] - ALPHA) for q in (p, average)]
             if objective == 2:  # regret
-                gains = [q @ loss - loss[int(np.argmin(arms))] for q in (p, usual)]
+                gains = [q @ loss - loss[int(np.argmin(arms))] for q in (p, average)]
             worth[k] = gains[0] - patience * gains[1]
         return int(np.flatnonzero(worth >= worth.max() - 1e-12)[0])
 
     def ask(t, decisions, p):
-        if not left.any():
-            left[:] = made.counts
+        if not remaining.any():
+            remaining[:] = pool.counts
         k = trusted(t) if objective == 0 else greedy(p)
-        left[k] -= 1
-        usual[:] += memory * (p - usual)
-        past.append((made.scores[k], made.errors[k]))
+        remaining[k] -= 1
+        average[:] += memory * (p - average)
+        past.append((pool.scores[k], pool.errors[k]))
         return past[-1]
 
     return ask
 
 
-def user(made, draws, again, insists):
+def user(pool, draws, again, insists):
     """The user of a simulated dialogue, one trial, in plain NumPy."""
     talk = {"topic": 0, "left": 0, "wrong": False, "answered": None}
-    order, rate = np.argsort(made.errors, kind="stable"), made.errors.mean()
+    order, rate = np.argsort(pool.errors, kind="stable"), pool.errors.mean()
     with jax.enable_x64(True):
-        every = np.array(interactive.topic_traits(made, np.arange(interactive.TOPICS, dtype=np.int32)))
+        traits = np.array(interactive.topic_traits(pool, np.arange(interactive.TOPICS, dtype=np.int32)))
 
     def ask(t, decisions, p):
         abstained = bool(decisions) and not decisions[-1]
@@ -151,17 +151,17 @@ def user(made, draws, again, insists):
         fresh = talk["left"] == 0 or (abstained and not repeats)
         if fresh:
             talk["topic"], talk["left"] = int(draws[t, 0] * interactive.TOPICS), 1 + int(draws[t, 1] * 10)
-        harder, moved = every[:, talk["topic"]]
+        harder, moved = traits[:, talk["topic"]]
         if not repeats or fresh:
             odds = rate / (1 - rate) * np.exp(harder)
             talk["wrong"] = draws[t, 2] < odds / (1 + odds)
-        many = round(rate * len(order))
-        some = order[-many:] if talk["wrong"] else order[:-many]
-        k = some[int(draws[t, 3] * len(some))]
+        count = round(rate * len(order))
+        records = order[-count:] if talk["wrong"] else order[:-count]
+        k = records[int(draws[t, 3] * len(records))]
         talk["left"] -= 1
         with np.errstate(divide="ignore"):
-            score = 1 / (1 + np.exp(-moved) * (1 - made.scores[k]) / made.scores[k])
-        return score, made.errors[k]
+            score = 1 / (1 + np.exp(-moved) * (1 - pool.scores[k]) / pool.scores[k])
+        return score, pool.errors[k]
 
     return ask
 
@@ -174,34 +174,34 @@ TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
 
 
 @pytest.mark.parametrize(
-    ("learner", "where"),
+    ("learner", "backend"),
     [
-        pytest.param(x, where, marks=() if where == "rows" and x in of_each_rule(LEARNING) else pytest.mark.slow)
+        pytest.param(x, on, marks=() if on == "rows" and x in of_each_rule(LEARNING) else pytest.mark.slow)
         for x in LEARNING
-        for where in STEPWISE_BACKENDS
+        for on in STEPWISE_BACKENDS
     ],
 )
-@pytest.mark.parametrize("name", [x for x, of in ADAPTIVE_CASES.items() if of["environment"] in TRANSCRIBED])
-def test_an_environment_asks_as_its_transcription(learner, where, name):
+@pytest.mark.parametrize("name", [name for name, x in ADAPTIVE_CASES.items() if x["environment"] in TRANSCRIBED])
+def test_an_environment_asks_as_its_transcription(learner, backend, name):
     transcription, rounds, levels, trials = TRANSCRIBED[ADAPTIVE_CASES[name]["environment"]]
-    found, made = met(name, learner, where, rounds, levels=levels)
+    game, pool = met(name, learner, backend, rounds, levels=levels)
     draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
     u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
     rates = [np.repeat(x, BLOCK) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
     for trial in range(trials):
-        ask = transcription(made, draws[..., trial], **tuning_of(name))
+        ask = transcription(pool, draws[..., trial], **tuning_of(name))
         decisions, _ = reference.simulate_against(learner, THRESHOLDS, ask, u[:, trial], ALPHA, LAM, *rates)
-        assert (np.cumsum(decisions) == found.answered[:, trial]).all()
+        assert (np.cumsum(decisions) == game.answered[:, trial]).all()
 
 
 def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
     """After as many rounds as there are records each was asked as often as it is there."""
-    found, made = met("adversary-omniscient", rounds=400)
-    assert made.counts.sum() == 400
-    assert found.asked.sums["hard"][-1] == pytest.approx((made.errors * made.counts).sum())
-    longer, made = met("adversary-omniscient", rounds=512)  # as many blocks, and so the same program
-    assert made.counts.sum() == 500
-    assert (longer.asked.sums["hard"][499] == (made.errors * made.counts).sum()).all()
+    game, pool = met("adversary-omniscient", rounds=400)
+    assert pool.counts.sum() == 400
+    assert game.asked.sums["hard"][-1] == pytest.approx((pool.errors * pool.counts).sum())
+    longer, pool = met("adversary-omniscient", rounds=512)  # as many blocks, and so the same program
+    assert pool.counts.sum() == 500
+    assert (longer.asked.sums["hard"][499] == (pool.errors * pool.counts).sum()).all()
     assert (longer.asked.sums["hard"][-1] > longer.asked.sums["hard"][499]).all()
 
 
@@ -215,8 +215,8 @@ def questions(kind, size):
         score = rng.binomial(5, np.where(error > 0.5, 0.6, 0.92)) / 5
     if kind == "useless":
         score = rng.random(size)
-    both = Records("both", score, error, 0, None)
-    return [both._replace(name=x, scores=score[y], errors=error[y]) for x, y in parts], both
+    pooled = Records("both", score, error, 0, None)
+    return [pooled._replace(name=x, scores=score[y], errors=error[y]) for x, y in parts], pooled
 
 
 SLOWLY = [
@@ -237,10 +237,10 @@ SLOWLY = [
 )
 def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learners):
     """No learner's mean FDR risk is lower than with these records in random order, beyond noise and T / 500."""
-    logs, both = questions(kind, size)
-    given = {"learners": learners, "alphas": (0.05, 0.1, 0.2, 0.3), "horizon": size, "trials": 40}
-    worst = run(Sweep(environment="adversary-omniscient", **given), logs).trials
-    chance = run(Sweep(**given), [both]).trials
+    logs, pooled = questions(kind, size)
+    fields = {"learners": learners, "alphas": (0.05, 0.1, 0.2, 0.3), "horizon": size, "trials": 40}
+    worst = run(Sweep(environment="adversary-omniscient", **fields), logs).trials
+    chance = run(Sweep(**fields), [pooled]).trials
     by = ["learner", "alpha"]
     mean, noise = (
         pd.DataFrame(
@@ -256,33 +256,33 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def simulate_with(value, t, environment, plan, *given):
+def simulate_with(value, t, environment, plan, *arguments):
     """As ``simulated.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniform, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
-        mine = reduce(or_, [keys[0] == key for key in learner])
-        return jax.numpy.where(mine & (block * BLOCK + rounds == t), value, draw(keys, block, rounds))
+        is_learner = reduce(or_, [keys[0] == key for key in learner])
+        return jax.numpy.where(is_learner & (block * BLOCK + rounds == t), value, draw(keys, block, rounds))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniform", fixed)
-        return SIMULATE.__wrapped__(environment, plan, *given)
+        return SIMULATE.__wrapped__(environment, plan, *arguments)
 
 
 @pytest.mark.parametrize("name", ADAPTIVE_CASES)
 def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monkeypatch):
     """Causality: whether the learner answers round t, by its draw alone, in every trial."""
-    t, seen, answered = 100, [], []
+    t, records, answered = 100, [], []
     for value in (0.0, 1 - 2.0**-53):
 
-        def simulate(*given, value=value):
-            now, (totals, asked) = simulate_with(value, np.uint32(t), *given)
-            seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked])
-            return now, (totals, asked)
+        def simulate(*arguments, value=value):
+            carry, (totals, asked) = simulate_with(value, np.uint32(t), *arguments)
+            records.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked])
+            return carry, (totals, asked)
 
         monkeypatch.setattr(simulated, "simulate_chunk", simulate)
         answered.append(met(name)[0].answered)
-    for a, b in zip(*seen, strict=True):
+    for a, b in zip(*records, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
     assert (answered[0][:t] == answered[1][:t]).all()
     assert (answered[0][t] == answered[1][t] + 1).all()
@@ -292,8 +292,8 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkeypatch):
     """A program is traced, and neither compiled nor run."""
 
-    def trace(*given):
-        SIMULATE.trace(*given)
+    def trace(*arguments):
+        SIMULATE.trace(*arguments)
         raise AssertionError("traced to the end")
 
     monkeypatch.setattr(simulated, "simulate_chunk", trace)
@@ -310,19 +310,19 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
         met(name, wrap=hidden)
 
 
-@pytest.mark.parametrize("where", STEPWISE_BACKENDS)
-def test_masses_are_the_learners_distribution(where):
-    game = backend_of(LEARNERS["exaul"], where, "float64").make(45)
+@pytest.mark.parametrize("backend", STEPWISE_BACKENDS)
+def test_masses_are_the_learners_distribution(backend):
+    game = backend_of(LEARNERS["exaul"], backend, "float64").make(45)
     losses = np.random.default_rng(0).exponential(size=45)
     numbers = RuleParams(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
         state = jax.numpy.asarray(losses)
-        if where == "rows":
+        if backend == "rows":
             rows = np.pad(losses, (0, 19)).reshape(2, 32) - 3
             state = game.init(None)._replace(losses=rows, offset=np.full(2, 3.0))
-        found = np.asarray(game.distribution(game.reweigh(state, numbers), numbers))
+        masses = np.asarray(game.distribution(game.reweigh(state, numbers), numbers))
     expected = np.exp(-0.7 * losses)
-    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+    np.testing.assert_allclose(masses, expected / expected.sum(), rtol=1e-12)
 
 
 def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):

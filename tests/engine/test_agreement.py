@@ -35,8 +35,8 @@ def chosen(name="exaul", **fields):
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, precision, capsys, monkeypatch):
     monkeypatch.setattr(agreement, "simulate_briefly", tried := mock.Mock(wraps=agreement.simulate_briefly))
     assert chosen(name, precision=precision) == "native"
-    both = [learners.backend_of(LEARNERS[name], *each) for each in (("native", precision), ("dense", "float64"))]
-    assert [call.args[1] for call in tried.call_args_list] == both
+    pair = [learners.backend_of(LEARNERS[name], *each) for each in (("native", precision), ("dense", "float64"))]
+    assert [call.args[1] for call in tried.call_args_list] == pair
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(agreement, "simulate_briefly", None)
     agreement.device_agrees.cache_clear()  # as in the next process
@@ -61,13 +61,13 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys
         patch.setattr(NativeSimulation, "start", fail)
         assert chosen() == "dense"
     assert chosen() == "dense"
-    here = "exaul on native, first time on cpu: cpu"
+    prefix = "exaul on native, first time on cpu: cpu"
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
-    assert said == f"{here}: {failed}\n"
+    assert said == f"{prefix}: {failed}\n"
     agreement.device_agrees.cache_clear()
     assert chosen() == "native"
-    assert capsys.readouterr().err == f"{here}: decides as dense does\n"
+    assert capsys.readouterr().err == f"{prefix}: decides as dense does\n"
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):

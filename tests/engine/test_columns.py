@@ -20,11 +20,11 @@ def described(name):
     section = sections[sections.index(f"{name}.csv") + 1]
     listed = [each[1] for each in COLUMN.finditer(shared)]
     (also,) = re.findall(r"It also has (.*)\.", section)
-    found = listed if also == "the columns above" else re.findall(r"`(\w+)`", also)
-    assert set(found) <= set(listed)
+    columns = listed if also == "the columns above" else re.findall(r"`(\w+)`", also)
+    assert set(columns) <= set(listed)
     for each in COLUMN.finditer(section):
-        found += [f"{each[1]}_{kind}" for kind in ("mean", "q05", "q50", "q95")] if each[2] else [each[1]]
-    return found
+        columns += [f"{each[1]}_{kind}" for kind in ("mean", "q05", "q50", "q95")] if each[2] else [each[1]]
+    return columns
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def tabled(tmp_path_factory):
 
 @pytest.mark.parametrize("name", re.findall(r"^### (\w+)\.csv$", PAGE, re.MULTILINE))
 def test_tables_have_the_columns_that_are_described(name, tabled):
-    found = described(name)
-    assert len(found) == len(set(found))
-    assert set(tabled[name].columns) == set(found)
+    columns = described(name)
+    assert len(columns) == len(set(columns))
+    assert set(tabled[name].columns) == set(columns)
 
 
 def test_the_function_of_a_column_exists():

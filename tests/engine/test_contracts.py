@@ -27,7 +27,7 @@ from tests.games import (
 from tests.kernels.test_learners import FIXED
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
-MORE = [where for where in games.BACKENDS if where not in ("native", "dense")]
+MORE = [backend for backend in games.BACKENDS if backend not in ("native", "dense")]
 TELLING = next(name for name, x in ADAPTIVE.items() if x.sees_distribution)  # asks by all of a learner
 
 
@@ -44,13 +44,13 @@ PEEKING = RANKED._replace(  # reads the error of each round
 
 
 @pytest.mark.parametrize(
-    ("name", "where"),
+    ("name", "backend"),
     [
         *games.pytest_params(pair for pair in games.LOOPS if LEARNERS[pair[0]].feedback != "full"),
-        *(("peeking", where) for name, where in games.LOOPS if name == "aci-rank"),
+        *(("peeking", backend) for name, backend in games.LOOPS if name == "aci-rank"),
     ],
 )
-def test_information_barrier(name, where):
+def test_information_barrier(name, backend):
     """Errors of rounds that were not answered change nothing, to the bit, even if a rule reads them."""
     learner = PEEKING if name == "peeking" else LEARNERS[name]
     rng = np.random.default_rng(0)
@@ -62,14 +62,14 @@ def test_information_barrier(name, where):
     rates = block_rates(learner, rounds, arms, True, None, None)
 
     def simulated(errors):
-        place = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
-        made = backend_of(learner, where, "float64")
-        return games.simulate(learner.rule, made, arms, 12, place, errors, uniforms, rates, alpha, lam)
+        cuts = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
+        loop = backend_of(learner, backend, "float64")
+        return games.simulate(learner.rule, loop, arms, 12, cuts, errors, uniforms, rates, alpha, lam)
 
-    state, decisions, *rest = simulated(errors)
+    state, decisions = simulated(errors)
     assert name == "no-abstention" or not decisions.all()
-    other_state, *others = simulated(np.where(decisions, errors, 1 - errors))
-    jax.tree.map(np.testing.assert_array_equal, (state, decisions, *rest), (other_state, *others))
+    flipped = simulated(np.where(decisions, errors, 1 - errors))
+    jax.tree.map(np.testing.assert_array_equal, (state, decisions), flipped)
 
 
 def rows(result, **values):
@@ -87,63 +87,63 @@ def check_bounds(result):
     assert (bounded["fdr"] <= bounded["fdr_bound"]).all()
 
 
-def learners_of(case, where, every):
+def learners_of(case, backend, is_full):
     """Choose learners: all of a backend, or one; in an adaptive environment one of each type of rule, or one."""
-    learners = [name for name, on in games.LOOPS if on == where]
+    learners = [name for name, on in games.LOOPS if on == backend]
     if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE:
         learners = games.of_each_rule([name for name in learners if name in ADAPTIVE_LEARNERS])
-        return learners if every else LEARNING[:1]
-    return learners if every else learners[:1]
+        return learners if is_full else LEARNING[:1]
+    return learners if is_full else learners[:1]
 
 
 @pytest.mark.parametrize(
-    ("case", "where", "trials", "every"),
+    ("case", "backend", "trials", "is_full"),
     [(name, "native", 3 if name in ADAPTIVE_CASES else 1, name not in ADAPTIVE_CASES) for name in ENVIRONMENT_CASES]
-    + [("stochastic", where, 3, False) for where in ("dense", *MORE) if where not in games.SLOW]
-    + [pytest.param("stochastic", where, 3, True, marks=[pytest.mark.slow]) for where in ("dense", *MORE)]
+    + [("stochastic", backend, 3, False) for backend in ("dense", *MORE) if backend not in games.SLOW]
+    + [pytest.param("stochastic", backend, 3, True, marks=[pytest.mark.slow]) for backend in ("dense", *MORE)]
     + [pytest.param(TELLING, "native", 3, True, marks=[pytest.mark.slow])],
 )
-def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, where, trials, every, monkeypatch):
+def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, backend, trials, is_full, monkeypatch):
     """The same bits alone, among other cells, in more copies, in shorter chunks, at more checkpoints.
 
     In all of these Lemma 1 holds.
     """
-    backend = (
-        None if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE else where
+    flag = (
+        None if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE else backend
     )  # which may not simulate adaptive environments
-    settings = ENVIRONMENT_CASES[case] | {"backend": backend, "learners": learners_of(case, where, every)}
+    settings = ENVIRONMENT_CASES[case] | {"backend": flag, "learners": learners_of(case, backend, is_full)}
     alone = sweep(**settings, alphas=[0.1], trials=trials)
     monkeypatch.setattr(schedule, "CHUNK", BLOCK * 70)
     lam = SMALL["horizon"] ** 0.5
     crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=40, checkpoints=100)
     check_bounds(crowd)
-    kept = rows(crowd, alpha=0.1, **{"lambda": lam})
-    kept = kept[kept["trial"] < trials].reset_index(drop=True)
-    assert alone.trials.equals(kept)
+    table = rows(crowd, alpha=0.1, **{"lambda": lam})
+    table = table[table["trial"] < trials].reset_index(drop=True)
+    assert alone.trials.equals(table)
 
 
 def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
     """Sums of real-valued errors run in one order."""
     records = Records("log", *np.random.default_rng(0).random((2, 900)), 0, None)
-    one = run(Sweep(**SMALL | {"checkpoints": 1}, trials=3), [records])
+    first = run(Sweep(**SMALL | {"checkpoints": 1}, trials=3), [records])
     monkeypatch.setattr(schedule, "CHUNK", 1)
-    other = run(Sweep(**SMALL | {"checkpoints": SMALL["horizon"]}, trials=3), [records])
-    assert one.trials.equals(other.trials)
+    second = run(Sweep(**SMALL | {"checkpoints": SMALL["horizon"]}, trials=3), [records])
+    assert first.trials.equals(second.trials)
 
 
 def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
-    seen = {}
+    rounds = {}
     start = batch.LearnerRun.start
 
-    def spy(self, chunk, made):
-        seen.setdefault(self, []).append((made.cuts, made.draws[:, 0], self.simulation.copies.draw_stream))
-        start(self, chunk, made)
+    def spy(self, chunk, records):
+        rounds.setdefault(self, []).append((records.cuts, records.draws[:, 0], self.simulation.copies.draw_stream))
+        start(self, chunk, records)
 
     monkeypatch.setattr(batch.LearnerRun, "start", spy)
     sweep(environment="gradual-shift", alphas=[0.1, 0.2])
-    first, *others = seen.values()
-    for other in others:
+    first, *runs = rounds.values()
+    for other in runs:
         for (cuts_a, draws_a, _), (cuts_b, draws_b, _) in zip(first, other, strict=True):
             assert (cuts_a == cuts_b).all()
             assert (draws_a == draws_b).all()
@@ -158,9 +158,9 @@ def test_memory_does_not_grow_with_the_horizon():
     sizes = []
     for horizon in (10**5, 10**6):
         stream = games.stream_of(pools, horizon, 100)
-        made = schedule.make_chunks(np.array([horizon]), len(stream.trials))
+        chunks = schedule.make_chunks(np.array([horizon]), len(stream.trials))
         for _ in range(3):
-            chunk = next(made)
+            chunk = next(chunks)
             held = stream.make(chunk)
         sizes.append(sum(x.nbytes for x in (*chunk, held.cuts, held.errors, *stream.arrays())))
         assert stream.records_read.shape == (1, 100)
@@ -168,27 +168,27 @@ def test_memory_does_not_grow_with_the_horizon():
 
 
 @pytest.mark.parametrize(
-    ("environment", "where"),
+    ("environment", "backend"),
     games.pytest_params(
         [("stochastic", "dense"), ("stochastic", "rows"), ("stochastic", "blocks"), ("adversary-history", "rows")]
     ),
 )
-def test_one_trace_per_learner_whatever_the_grid_holds(environment, where, monkeypatch):
+def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, monkeypatch):
     """Alphas, lambdas, rates, seeds and chunks share the program of a learner and an environment."""
-    learners = games.of_each_rule([name for name, on in games.LOOPS if on == where and name not in FIXED])
+    learners = games.of_each_rule([name for name, on in games.LOOPS if on == backend and name not in FIXED])
     games.limit_traces(monkeypatch, len(learners))
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
-    given = {"environment": environment, "learners": learners, "backend": where}
-    sweep(alphas=[0.1, 0.2], seed=1, **given)
-    sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **given)
+    fields = {"environment": environment, "learners": learners, "backend": backend}
+    sweep(alphas=[0.1, 0.2], seed=1, **fields)
+    sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **fields)
 
 
 @pytest.mark.parametrize(("case", "grid"), [*zip(OBLIVIOUS, cycle(GRIDS), strict=False), (TELLING, "uniform")])
 def test_lemma_1_holds_on_every_grid_and_for_every_learner(case, grid):
     """With all learners in oblivious environments, and one of each rule in an adaptive one."""
     learners = games.of_each_rule(ADAPTIVE_LEARNERS) if case == TELLING else ()
-    given = ENVIRONMENT_CASES[case] | {"grid": grid, "learners": learners}
-    check_bounds(sweep(**given, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
+    fields = ENVIRONMENT_CASES[case] | {"grid": grid, "learners": learners}
+    check_bounds(sweep(**fields, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
 
 
 def test_figures_of_a_trial_are_the_references(tmp_path):

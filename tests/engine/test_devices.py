@@ -22,28 +22,28 @@ def test_what_is_on_a_device_is_counted_for_it(monkeypatch):
     assert batch.bound_resources(ready, 7).device > 3 * 8 * GAME["arms"] * 7
 
 
-def tables(**given):
-    result = run(Sweep(**GAME | given))
+def tables(**fields):
+    result = run(Sweep(**GAME | fields))
     return result.trials.to_csv(), result.curves.to_csv()
 
 
 def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
     """JAX on this machine stands for it; the chunks are of one span."""
-    given = GAME | {"environment": "gradual-shift", "learners": ("aci-rank", "best-fixed"), "horizon": 1500}
-    expected = run(Sweep(**given))
+    fields = GAME | {"environment": "gradual-shift", "learners": ("aci-rank", "best-fixed"), "horizon": 1500}
+    expected = run(Sweep(**fields))
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
     monkeypatch.setattr(agreement, "device_agrees", lambda *learner: True)
     monkeypatch.setattr(schedule, "DEVICE_CHUNK", 1)
-    found = run(Sweep(**given))
-    assert {x["backend"] for x in found.manifest["sources"][0]["learners"]} == {"blocks"}
+    result = run(Sweep(**fields))
+    assert {x["backend"] for x in result.manifest["sources"][0]["learners"]} == {"blocks"}
     for name in ("trials", "curves"):
-        pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name), rtol=1e-12)
+        pd.testing.assert_frame_equal(getattr(result, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(monkeypatch):
     sizes = []
-    for most in (10**9, 0):
-        monkeypatch.setattr(machine, "MAPS", most)
+    for limit in (10**9, 0):
+        monkeypatch.setattr(machine, "MAPS", limit)
         for horizon in (200, 600):
             tables(backend="dense", learners=["exaul"], horizon=horizon, checkpoints=("1",))
             sizes.append(rounds.simulate_chunk._cache_size())
@@ -54,7 +54,7 @@ def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(mon
 def test_little_memory_makes_small_batches(monkeypatch):
     prepared = prepare(Sweep(trials=1000))
     assert batch.largest_batch(prepared) == 1000
-    needed = [batch.bound_resources(prepared, many).host for many in (1000, 500, 250)]
+    needed = [batch.bound_resources(prepared, trials).host for trials in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)
     monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / machine.USABLE) + 1)
     assert batch.largest_batch(prepared) == 500
@@ -63,9 +63,9 @@ def test_little_memory_makes_small_batches(monkeypatch):
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("exaul.engine.simulation.batch.simulate_learners", None)
     out = tmp_path / "out"
-    told = output_of(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
-    assert re.findall(r"^(\w+)", told, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]
-    assert "480 (cells x trials), in 1 batch" in told
+    text = output_of(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
+    assert re.findall(r"^(\w+)", text, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]
+    assert "480 (cells x trials), in 1 batch" in text
     assert not out.exists()
 
 
@@ -84,12 +84,12 @@ def test_the_memory_of_a_sweep_is_at_most_what_is_said_and_at_least_a_third(argv
     program = "import sys; from exaul.commands.main import main; main(sys.argv[1:]); "
     program += "print(open('/proc/self/status').read())"
 
-    def told(*flags):
+    def text(*flags):
         return python(program, "sweep", *argv.split(), *flags).stdout
 
-    number, unit = re.search(r"memory\s+at most ([0-9.]+) ([GM])iB", told("--dry-run")).groups()
+    number, unit = re.search(r"memory\s+at most ([0-9.]+) ([GM])iB", text("--dry-run")).groups()
     expected = float(number) * (1024 if unit == "G" else 1)
-    peak = int(re.search(r"VmHWM:\s+(\d+) kB", told()).group(1)) / 1024
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", text()).group(1)) / 1024
     assert 1 <= expected / peak <= 3, (expected, peak)
 
 
@@ -100,14 +100,14 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
     inner = root / "outer" / "inner"
     inner.mkdir(parents=True)
     limit, used, cache = machine.CGROUP_FILES[2 - version]
-    for folder, most, taken in ((root / "outer", "500000", "300000"), (inner, "max", "200000")):
-        (folder / limit).write_text(most + "\n")
-        (folder / used).write_text(taken + "\n")
+    for folder, maximum, in_use in ((root / "outer", "500000", "300000"), (inner, "max", "200000")):
+        (folder / limit).write_text(maximum + "\n")
+        (folder / used).write_text(in_use + "\n")
         (folder / "memory.stat").write_text(f"anon 5\n{cache} 40000\n")
-    own = tmp_path / "own"
-    own.write_text("4:memory:/outer/inner\n1:cpu:/\n" if version == 1 else "0::/outer/inner\n")
+    cgroups = tmp_path / "own"
+    cgroups.write_text("4:memory:/outer/inner\n1:cpu:/\n" if version == 1 else "0::/outer/inner\n")
     monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(machine, "OWN_CGROUPS", own)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", cgroups)
     assert machine.host_memory() == 240_000
-    own.write_text("")
+    cgroups.write_text("")
     assert machine.host_memory() > 2**20

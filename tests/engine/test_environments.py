@@ -20,10 +20,10 @@ def met(name, sizes, horizon, trials=3, seed=0, chunk=BLOCK):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
     records = numbered(name, sizes, horizon, trials, seed)
     cuts = np.zeros((records.stream_count, horizon), np.int32)
-    errors, before = np.zeros(cuts.shape), records.no_records_read().astype(np.int64)
+    errors, records_read = np.zeros(cuts.shape), records.no_records_read().astype(np.int64)
     for start in range(0, horizon, chunk):
-        here = slice(start, start + chunk)
-        native.fill(records, before, start, min(chunk, horizon - start), cuts[:, here], errors[:, here])
+        columns = slice(start, start + chunk)
+        native.fill(records, records_read, start, min(chunk, horizon - start), cuts[:, columns], errors[:, columns])
     return cuts.T, errors.T
 
 
@@ -45,23 +45,23 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     drawn = uniforms.uniform(records.uniform_keys, *np.divmod(rounds, np.uint32(BLOCK)))
     places = []  # of the records of each pool in the orders of a stream, [laps, N, streams]
     for p, n in enumerate(sizes):
-        laps, at = (np.arange(x, dtype=np.uint32) for x in (-(-horizon // n), n))
-        places.append(order([x[p] for x in records.order_keys], laps[:, None, None], order_shape(n), at[:, None]))
+        laps, rank = (np.arange(x, dtype=np.uint32) for x in (-(-horizon // n), n))
+        places.append(order([x[p] for x in records.order_keys], laps[:, None, None], order_shape(n), rank[:, None]))
     for t, r in product(range(horizon), range(records.stream_count)):
         p = int(OBLIVIOUS[name].choose_pool(np.where, t + 1, horizon, drawn[t, r]))
-        lap, place = divmod(count[p, r], sizes[p])
+        lap, position = divmod(count[p, r], sizes[p])
         count[p, r] += 1
-        expected[t, r] = (places[p][lap, place, r] if OBLIVIOUS[name].shuffled else place) + 1, p
+        expected[t, r] = (places[p][lap, position, r] if OBLIVIOUS[name].shuffled else position) + 1, p
     compiled = met(name, sizes, horizon)
     assert (met(name, sizes, horizon, trials=2, chunk=1024)[0] == compiled[0][:, :2]).all()
-    found, before = [], records.no_records_read()
+    blocks, counts = [], records.no_records_read()
     with jax.enable_x64(True):
         plan, *arrays = records
-        block = jax.jit(lambda before, number, arrays: read_block(Streams(plan, *arrays), before, number))
+        block = jax.jit(lambda counts, number, arrays: read_block(Streams(plan, *arrays), counts, number))
         for number in range(-(-horizon // BLOCK)):
-            cuts, errors, before = block(before, np.uint32(number), arrays)
-            found.append(np.stack([cuts, errors], axis=-1))
-    traced = np.concatenate(found)[:horizon]
+            cuts, errors, counts = block(counts, np.uint32(number), arrays)
+            blocks.append(np.stack([cuts, errors], axis=-1))
+    traced = np.concatenate(blocks)[:horizon]
     assert (np.stack(compiled, axis=-1) == expected).all()
     assert (traced == expected).all()
 
@@ -105,19 +105,19 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
     sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
     errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
-    stream, seen = games.stream_of(pools, HORIZON, TRIALS, environment), []
-    new = DeviceBestArms if on_device else lambda records, *given: BestArmCounter(records.record_stream, *given)
+    stream, played = games.stream_of(pools, HORIZON, TRIALS, environment), []
+    new = DeviceBestArms if on_device else lambda records, *setup: BestArmCounter(records.record_stream, *setup)
     counter = new(stream, ARMS, CHECKPOINTS, *COSTS)
     for chunk in schedule.make_chunks(CHECKPOINTS, TRIALS):
-        made = stream.make(chunk)
-        seen.append([x[:, : made.round_count] for x in (made.cuts, made.errors)])
+        records = stream.make(chunk)
+        played.append([x[:, : records.round_count] for x in (records.cuts, records.errors)])
         with jax.enable_x64(True):
-            counter.start(chunk, made)
+            counter.start(chunk, records)
             counter.collect(chunk)
-            before, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
-            list(map(np.copyto, counter.arrays(), before.arrays()))  # as a save is restored
-    assert len(seen) > 1
-    cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*seen, strict=True))
+            saved, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
+            list(map(np.copyto, counter.arrays(), saved.arrays()))  # as a save is restored
+    assert len(played) > 1
+    cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*played, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]
     for cell, (answer_cost, abstain_cost) in enumerate(zip(*COSTS, strict=True)):
         losses = np.cumsum(np.where(answers, answer_cost * wrong, abstain_cost), axis=2)[..., CHECKPOINTS - 1]

@@ -38,42 +38,42 @@ class Inline(Executor):
     def __init__(self, around=lambda k, run_batch: run_batch()):
         self.around, self.sent = around, 0
 
-    def submit(self, call, /, *given, **named):
+    def submit(self, call, /, *arguments, **keywords):
         """Run a batch."""
         self.sent += 1
         future = Future()
         try:
-            future.set_result(self.around(self.sent, lambda: call(*given, **named)))
+            future.set_result(self.around(self.sent, lambda: call(*arguments, **keywords)))
         except Exception as error:
             future.set_exception(error)
         return future
 
 
-def same(one, other):
+def same(result, other):
     """Whether two results have the same tables, to the bit."""
-    pd.testing.assert_frame_equal(one.trials, other.trials, check_exact=True)
-    pd.testing.assert_frame_equal(one.curves, other.curves, check_exact=True)
+    pd.testing.assert_frame_equal(result.trials, other.trials, check_exact=True)
+    pd.testing.assert_frame_equal(result.curves, other.curves, check_exact=True)
 
 
 @pytest.fixture(scope="module")
-def whole():
+def expected():
     """The sweep, run whole."""
     return run(Sweep(**SMALL))
 
 
-def test_processes_come_to_the_bits_of_the_whole(in_folder, whole):
+def test_processes_come_to_the_bits_of_the_whole(in_folder, expected):
     """Three batches on two workers; the folder is that of a sweep, without a trace of the batches."""
     run(Sweep(**SMALL, out="whole"))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        same(run(Sweep(**SMALL), executor=executor, batches=3), whole)
-        same(run(Sweep(**SMALL, out="parts"), executor=executor, batches=3), whole)
+        same(run(Sweep(**SMALL), executor=executor, batches=3), expected)
+        same(run(Sweep(**SMALL, out="parts"), executor=executor, batches=3), expected)
     names = {path.name for path in Path("parts").iterdir()}
     assert names == {path.name for path in Path("whole").iterdir()}
     for name in ("trials.csv", "curves.csv"):
         assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-def test_a_worker_that_is_killed_costs_its_batches_alone(in_folder, whole):
+def test_a_worker_that_is_killed_costs_its_batches_alone(in_folder, expected):
     """The pool breaks; another one runs the rest, and no finished batch."""
     sweep = {**SMALL, "trials": 60, "horizon": 60_000}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
@@ -82,46 +82,46 @@ def test_a_worker_that_is_killed_costs_its_batches_alone(in_folder, whole):
         (worker,) = executor._processes.values()
 
         class Killing(Inline):
-            def submit(self, call, /, *given, **named):
+            def submit(self, call, /, *arguments, **keywords):
                 self.sent += 1
                 if self.sent == 3:
                     worker.kill()
                     worker.join()
-                return executor.submit(call, *given, **named)
+                return executor.submit(call, *arguments, **keywords)
 
         with pytest.raises(BatchFailed):
             run(Sweep(**sweep, out="out"), executor=Killing(), batches=4)
     assert -worker.exitcode == signal.SIGKILL
-    done = len(list(Path("out").glob("batches/*.npz")))
-    assert done < 4
+    finished = len(list(Path("out").glob("batches/*.npz")))
+    assert finished < 4
     executor = Inline()
     same(resume("out", executor=executor, batches=4), run(Sweep(**sweep)))
-    assert executor.sent == 4 - done
+    assert executor.sent == 4 - finished
     assert resume("out", executor=executor) is None
 
 
-def test_a_batch_that_fails_is_named_and_the_others_are_kept(in_folder, whole):
+def test_a_batch_that_fails_is_named_and_the_others_are_kept(in_folder, expected):
     """Workers see no folder: the counts of a batch come back with its future, and only this process writes."""
     out = Path("out")
 
     def failing(k, run_batch):
         if k == 2:
             raise OSError("gone")
-        before = sorted(out.rglob("*"))
-        found = run_batch()
-        assert sorted(out.rglob("*")) == before
-        return found
+        paths = sorted(out.rglob("*"))
+        result = run_batch()
+        assert sorted(out.rglob("*")) == paths
+        return result
 
     said = r"^trials 3 to 5 of triviaqa-like: OSError: gone; 3 of 4 batches are done and kept; continue with: .*\Z"
     with pytest.raises(BatchFailed, match=said):
         run(Sweep(**SMALL, out="out"), executor=Inline(failing), batches=4)
     assert not (out / "trials.csv").exists()
     executor = Inline()
-    same(resume("out", executor=executor, batches=4), whole)
+    same(resume("out", executor=executor, batches=4), expected)
     assert executor.sent == 1
 
 
-def test_a_sweep_may_go_on_elsewhere(in_folder, whole):
+def test_a_sweep_may_go_on_elsewhere(in_folder, expected):
     """Begun on an executor, it is finished here, in batches of another size; and the other way round."""
     for first, second in ((Inline, lambda: None), (lambda: None, Inline)):
         out, stopped = f"{first}", []
@@ -137,23 +137,23 @@ def test_a_sweep_may_go_on_elsewhere(in_folder, whole):
             with pytest.raises(KeyboardInterrupt):
                 run(Sweep(**SMALL, out=out), executor=first(), batches=4)
         assert len(list(Path(out).glob("batches/*.npz"))) == 2
-        same(resume(out, executor=second(), batches=1), whole)
+        same(resume(out, executor=second(), batches=1), expected)
 
 
-@pytest.mark.parametrize("where", ["executor", "here"])
-def test_a_batch_that_does_not_fit_the_memory_is_halved(where, in_folder, whole, monkeypatch):
+@pytest.mark.parametrize("runner", ["executor", "here"])
+def test_a_batch_that_does_not_fit_the_memory_is_halved(runner, in_folder, expected, monkeypatch):
     """Until it fits; what has finished is not run again."""
     sizes, real = [], sweeps.simulate_batch
 
-    def small(prepared, *given):
+    def small(prepared, *arguments):
         sizes.append(len(prepared.trials))
         if sizes[-1] > 2 and prepared.trials[0] > 0:
             raise MemoryError("no memory")
-        return real(prepared, *given)
+        return real(prepared, *arguments)
 
     monkeypatch.setattr(sweeps, "simulate_batch", small)
-    executor = Inline() if where == "executor" else None
-    same(run(Sweep(**SMALL, out="out"), executor=executor, batches=2), whole)
+    executor = Inline() if runner == "executor" else None
+    same(run(Sweep(**SMALL, out="out"), executor=executor, batches=2), expected)
     assert sizes == [5, 5, 3, 2, 2, 1]
 
 
@@ -169,15 +169,15 @@ def test_a_single_trial_that_does_not_fit_is_one_sentence(error, monkeypatch):
         run(Sweep(**SMALL, backend="rows"))
 
 
-def test_a_worker_with_less_memory_gets_smaller_batches(whole, monkeypatch):
+def test_a_worker_with_less_memory_gets_smaller_batches(expected, monkeypatch):
     monkeypatch.setattr(sweeps, "largest_batch", lambda prepared: 3)
     monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10)  # the slices in which curves are computed
     executor = Inline()
-    same(run(Sweep(**SMALL), executor=executor), whole)
+    same(run(Sweep(**SMALL), executor=executor), expected)
     assert executor.sent == 1 + 2 + 4  # of 10 trials, of at most 5, and of at most 3
 
 
-def test_workers_on_different_devices_are_refused(whole):
+def test_workers_on_different_devices_are_refused(expected):
     def other(k, run_batch):
         about, arrays = run_batch()
         return about if k == 1 else about | {"device": "gpu: another"}, arrays
@@ -193,10 +193,10 @@ def test_traces_run_on_workers_which_read_them_for_each_run(in_folder):
         for name in "ab":
             rows = (f"{score},{int(rng.random() > score)}" for score in rng.random(200))
             Path(f"{name}.csv").write_text("\n".join(["score,error", *rows]))
-        one, other = run(sweep), run(sweep, executor=executor, batches=2)
+        result, other = run(sweep), run(sweep, executor=executor, batches=2)
         assert executor.sent == sent
-        same(one, other)
-        pd.testing.assert_frame_equal(one.traces, other.traces, check_exact=True)
+        same(result, other)
+        pd.testing.assert_frame_equal(result.traces, other.traces, check_exact=True)
 
 
 def test_an_executor_that_cannot_be_used_is_refused(in_folder):
@@ -260,8 +260,8 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
                 result_of(executor.submit(int, "x"), "a call")
 
             class Watched(Executor):
-                def submit(self, call, /, *given, **named):
-                    future = executor.submit(call, *given, **named)
+                def submit(self, call, /, *arguments, **keywords):
+                    future = executor.submit(call, *arguments, **keywords)
                     future.add_done_callback(lambda _: len(nodes) > 1 and cluster.remove_node(nodes.pop(), False))
                     return future
 
@@ -317,8 +317,8 @@ def test_a_dask_worker_that_is_killed(tmp_path):
         executor, killed = client.get_executor(pure=False), []
 
         class Watched(Executor):
-            def submit(self, call, /, *given, **named):
-                future = executor.submit(call, *given, **named)
+            def submit(self, call, /, *arguments, **keywords):
+                future = executor.submit(call, *arguments, **keywords)
 
                 def kill(_):
                     if not killed:

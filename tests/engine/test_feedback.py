@@ -17,7 +17,7 @@ PROMISING = tuple(name for name in LEARN_LATE if LEARNERS[name].risk_bound is no
 TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles for seconds
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
 STREAMS = uniforms.LEARNER, uniforms.FEEDBACK, uniforms.DELAYS
-HOWS = {  # of few delays and times to expire, for each is a program of its own
+CASES = {  # of few delays and times to expire, for each is a program of its own
     "rare, at falling rates": {"feedback_rate": 0.3, "anytime": True},
     "late": {"delay": 37},
     "rare, late and lying": {"feedback_rate": 0.5, "delay": 37, "flips": (0.05, 0.2)},
@@ -50,41 +50,41 @@ def log_of(rounds, ratings=False):
     return Records("log", scores, np.round(errors * rng.random(rounds), 2) if ratings else errors, 0, None)
 
 
-def transcribe(name, grid, records, sweep, how, trial=0, log=None):
+def transcribe(name, grid, records, sweep, fields, trial=0, log=None):
     """What ``reference.simulate_feedback`` makes of a trial of a replay of records, at alpha = .1."""
     rounds = len(records.scores)
     eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
     rates = (np.repeat(x, BLOCK) for x in (eta, gamma * sweep.gamma_scales[0]))
     draws = (coins(x, np.array([trial]), rounds, seed=sweep.seed)[:, 0, 0] for x in STREAMS)
-    numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, how
+    numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, fields
     return reference.simulate_feedback(name, grid, records.scores, records.errors, *draws, *numbers, log=log)
 
 
 @pytest.mark.parametrize(
-    ("how", "backend", "names"),
-    [(how, "rows", TYPES) for how in HOWS if how != LYING]
-    + [(how, "dense", TYPES) for how in (LYING, "no exploration")]
-    + [pytest.param(how, where, LEARN_LATE, marks=pytest.mark.slow) for how in HOWS for where in ("rows", "dense")],
+    ("case", "backend", "names"),
+    [(case, "rows", TYPES) for case in CASES if case != LYING]
+    + [(case, "dense", TYPES) for case in (LYING, "no exploration")]
+    + [pytest.param(case, on, LEARN_LATE, marks=pytest.mark.slow) for case in CASES for on in ("rows", "dense")],
 )
-def test_decisions_are_those_of_the_transcription(how, backend, names):
+def test_decisions_are_those_of_the_transcription(case, backend, names):
     """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same feedback is learned.
 
     There are the bounds of the feedback (M1) and, where none is taken for better than it was, of all answers (D1,
     D2, N2), with which ``tests/conftest.py`` compares each sweep.
     """
-    fields, rounds, trials = HOWS[how], 1500, 2
+    fields, rounds, trials = CASES[case], 1500, 2
     learners = [name for name in names if name in PROMISING or not fields.get("reserve")]
-    records = log_of(rounds, how == "ratings")
+    records = log_of(rounds, case == "ratings")
     sweep = Sweep(environment="replay", learners=learners, trials=trials, backend=backend, **SMALL, **fields)
     result = run(sweep, [records])
-    found, printed, grid = result.trials, result.summary(), GRIDS["logit"](40, ())
+    table, printed, grid = result.trials, result.summary(), GRIDS["logit"](40, ())
     assert "above aim" in printed
     assert "FDR observed" in printed
     aim = sweep.feedback.aim(0.1)
     for name in learners:
         for trial in range(trials):
             decisions, learned, count, since = transcribe(name, grid, records, sweep, fields, trial)
-            row = found[(found["learner"] == name) & (found["trial"] == trial)].iloc[0]
+            row = table[(table["learner"] == name) & (table["trial"] == trial)].iloc[0]
             said = np.array([feedback for _, _, feedback in learned])
             real = np.array([rated for _, rated, _ in learned])
             assert row["answered"] == decisions.sum()
@@ -99,14 +99,14 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
                 rates = block_rates(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
                 bound = LEARNERS[name].risk_bound(*rates, lengths, t, len(said), 40, aim, state)
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
-                assert np.isfinite(row["risk_bound"]) == (how in BOUNDED)
+                assert np.isfinite(row["risk_bound"]) == (case in BOUNDED)
 
 
 def test_rows_decide_as_dense_against_an_adversary():
     """With gamma = 0, too, with which a round that is not learned would divide by 0."""
     sweep = {"environment": "adversary-history", "horizon": 600, "trials": 3, "delay": 20, "learners": "exaul"}
     rows, dense = (
-        run(Sweep(**sweep, gamma_scales=(0.0, 1.0), backend=where, **SMALL)).trials for where in ("rows", "dense")
+        run(Sweep(**sweep, gamma_scales=(0.0, 1.0), backend=on, **SMALL)).trials for on in ("rows", "dense")
     )
     assert (rows["answered"] == dense["answered"]).all()
     assert (rows["answered"] > 60).all()
@@ -125,26 +125,26 @@ def test_feedback_that_is_never_late_changes_no_decision():
 def test_without_a_reserve_its_bound_is_broken():
     """The impostor of D2: the same feedback, most of which never comes, and learners that keep nothing back."""
     fields = {"environment": "always-wrong", "learners": PROMISING, "trials": 1, "horizon": 600, "delay": 5000}
-    kept, not_kept = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
-    assert kept["feedback_risk_bound"].notna().all()
-    assert (kept["fdr_risk"] <= kept["risk_bound"]).all()
-    assert (not_kept["fdr_risk"] > kept["risk_bound"]).all()
+    reserved, unreserved = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
+    assert reserved["feedback_risk_bound"].notna().all()
+    assert (reserved["fdr_risk"] <= reserved["risk_bound"]).all()
+    assert (unreserved["fdr_risk"] > reserved["risk_bound"]).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("environment", "how"), [("adversary-omniscient", "taken for wrong"), ("adversary-history", "biased")]
+    ("environment", "case"), [("adversary-omniscient", "taken for wrong"), ("adversary-history", "biased")]
 )
-def test_no_adversary_breaks_a_bound(environment, how):
+def test_no_adversary_breaks_a_bound(environment, case):
     """``tests/conftest.py`` compares each sweep with its bounds; here it is seen that there are some."""
-    sweep = Sweep(environment=environment, learners=PROMISING, trials=2, horizon=900, **SMALL, **HOWS[how])
-    found = run(sweep).trials
-    assert found["feedback_risk_bound"].notna().all()
-    assert found["risk_bound"].notna().all() == (how in BOUNDED)
+    sweep = Sweep(environment=environment, learners=PROMISING, trials=2, horizon=900, **SMALL, **CASES[case])
+    table = run(sweep).trials
+    assert table["feedback_risk_bound"].notna().all()
+    assert table["risk_bound"].notna().all() == (case in BOUNDED)
 
 
 @pytest.mark.parametrize(
-    ("how", "off"),
+    ("fields", "off"),
     [
         ({"bias": 3.0}, True),
         ({"flips": (0.05, 0.2)}, True),
@@ -152,7 +152,7 @@ def test_no_adversary_breaks_a_bound(environment, how):
         ({"feedback_rate": 0.2}, False),
     ],
 )
-def test_the_aim_makes_up_for_bias_and_lies(how, off):
+def test_the_aim_makes_up_for_bias_and_lies(fields, off):
     """N1: the FDR of all answers and R_T beside its bound, with the aim and, its impostor, without.
 
     Of 20 trials of 20,000 rounds. The standard error of the mean FDR is .002; without the aim it is off by .03 and
@@ -160,15 +160,15 @@ def test_the_aim_makes_up_for_bias_and_lies(how, off):
     """
     fdr, above, n = {}, {}, 20_000
     for uncorrected in (False, True)[: 1 + off]:
-        sweep = Sweep(learners="aci-rank", trials=20, horizon=n, **SMALL, uncorrected=uncorrected, **how)
-        found = run(sweep).trials
+        sweep = Sweep(learners="aci-rank", trials=20, horizon=n, **SMALL, uncorrected=uncorrected, **fields)
+        table = run(sweep).trials
         B = 40 * 0.3 + 1 + n / 200  # W1, if nothing but the risk of learned feedback is known
         bound = risk_from_feedback(B, n, sweep.delay, 0.1, 0.05, sweep.feedback)
-        fdr[uncorrected], above[uncorrected] = found["fdr"].mean(), (found["fdr_risk"] > bound).mean()
+        fdr[uncorrected], above[uncorrected] = table["fdr"].mean(), (table["fdr_risk"] > bound).mean()
     assert fdr[False] == pytest.approx(0.1, abs=0.01)
     assert above[False] <= 0.05
     assert not off or abs(fdr[True] - 0.1) > 0.025
-    assert above.get(True) == 1.0 or how.get("bias") != 1 / 3
+    assert above.get(True) == 1.0 or fields.get("bias") != 1 / 3
 
 
 def test_the_plan_says_what_is_proved_of_all_answers(capsys):
@@ -193,7 +193,7 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
 
 def test_imperfect_feedback_does_not_concern_fixed_arms_or_learners_with_full_feedback():
     sweep = {"learners": ("ew", "no-abstention", "best-fixed"), "trials": 2, "horizon": 600, **SMALL}
-    with_, without = (run(Sweep(**sweep, **how)).trials for how in ({"feedback_rate": 0.1, "delay": 9}, {}))
+    with_, without = (run(Sweep(**sweep, **fields)).trials for fields in ({"feedback_rate": 0.1, "delay": 9}, {}))
     columns = ["learner", "trial", "answered", "fdr", "regret"]
     assert with_[columns].equals(without[columns])
     assert with_[with_["learner"] != "no-abstention"]["observed"].isna().all()

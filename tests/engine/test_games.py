@@ -74,8 +74,8 @@ def logs(count, rows=500):
     return scores, errors
 
 
-@pytest.mark.parametrize(("name", "of"), PLAYED)
-def test_games_are_the_trials_of_a_sweep(name, of):
+@pytest.mark.parametrize(("name", "definition"), PLAYED)
+def test_games_are_the_trials_of_a_sweep(name, definition):
     """``tests/kernels/test_rows.py`` plays every learner."""
     scores, errors = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500)
     tunables = TUNED.get(name, {})
@@ -85,7 +85,7 @@ def test_games_are_the_trials_of_a_sweep(name, of):
     if tunables.get("groups") == "score":
         bins = (len(np.unique(np.minimum(f * 10, 9).astype(int))) for f in scores)
         assert len(pool.records.group_sizes) == sum(bins) > 2
-    learner, params = exaul.make(of, ARMS, alpha=ALPHA, horizon=T)
+    learner, params = exaul.make(definition, ARMS, alpha=ALPHA, horizon=T)
 
     def play(key):
         answers, cuts, wrong = exaul.play_in(learner, params, game, pool, key, T)
@@ -96,7 +96,7 @@ def test_games_are_the_trials_of_a_sweep(name, of):
     values = [f"{key}={value}" for key, value in tunables.items()]
     numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": T, "seed": 7}
     records = [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
-    trials = run(Sweep(environment=name, learners=(of,), tunables=values, **numbers), records).trials
+    trials = run(Sweep(environment=name, learners=(definition,), tunables=values, **numbers), records).trials
     np.testing.assert_array_equal(answered, trials["answered"])
     assert ((answered > 0) & (answered < T)).all()
     np.testing.assert_allclose(wrong, trials["fdr"] * trials["answered"], atol=1e-9)
@@ -113,18 +113,18 @@ def test_any_number_is_an_axis(name):
     def play(key, number):
         if fall:
             return exaul.play_in(learner, params._replace(eta=number), game, pool, key, T)
-        which = [x.name for x in game.environment.tunables].index("temperature")
-        asked = pool._replace(tunables=jax.numpy.asarray(pool.tunables).at[which].set(number))
+        index = [x.name for x in game.environment.tunables].index("temperature")
+        asked = pool._replace(tunables=jax.numpy.asarray(pool.tunables).at[index].set(number))
         answers, cuts, wrong = exaul.play_in(learner, params, game, asked, key, T)
         return answers, cuts, exaul.regret(learner, params, cuts, wrong, answers)
 
     numbers = np.multiply.outer([0.5, 2.0, 2.0], params.eta) if fall else np.array([0.1, 1.0, 1.0])
-    given = exaul.keys(0, [5, 5, 9]), numbers
+    inputs = exaul.keys(0, [5, 5, 9]), numbers
     mesh, axis = jax.sharding.Mesh(jax.devices(), ("x",)), jax.sharding.PartitionSpec("x")
-    together = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(*given)
+    together = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(*inputs)
     alone = jax.jit(play)
-    games = [alone(*jax.tree.map(lambda x, k=k: x[k], given)) for k in range(3)]
-    jax.tree.map(lambda found, *each: np.testing.assert_array_equal(found, each), together, *games)
+    games = [alone(*jax.tree.map(lambda x, k=k: x[k], inputs)) for k in range(3)]
+    jax.tree.map(lambda batched, *single: np.testing.assert_array_equal(batched, single), together, *games)
     answers, cuts, _ = map(np.asarray, together)
     changed = answers if fall else cuts
     assert (changed[0] != changed[1]).any()  # by the number alone

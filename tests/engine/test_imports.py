@@ -68,10 +68,10 @@ def imports(path):
 
 def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
-    places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
-    places += registry.BACKENDS.values()
+    texts = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
+    texts += registry.BACKENDS.values()
     commands = [f"exaul.commands.{module}" for module, _ in COMMAND_MODULES.values()]
-    return {"exaul.engine.registry": [place.split(":")[0] for place in places], "exaul.commands.main": commands}
+    return {"exaul.engine.registry": [text.split(":")[0] for text in texts], "exaul.commands.main": commands}
 
 
 def test_the_graph_is_that_of_the_project():
@@ -87,8 +87,8 @@ def test_the_graph_is_that_of_the_project():
 def test_imports_run_one_way(package):
     for path in files(package):
         for name in imports(path):
-            there = package_of(name)
-            assert there in (None, package, *PACKAGES[package]), f"{path} imports {name}"
+            imported = package_of(name)
+            assert imported in (None, package, *PACKAGES[package]), f"{path} imports {name}"
             assert name.split(".")[0] not in ("engine", "kernels"), f"{path} imports {name} through a link"
 
 
@@ -99,12 +99,12 @@ def test_the_simulation_imports_no_tables():
 
 def test_a_sweep_is_data():
     """The configuration imports no code that simulates."""
-    reached, left = set(), ["exaul.engine.sweep"]
-    while left:
-        name = left.pop()
+    reached, waiting = set(), ["exaul.engine.sweep"]
+    while waiting:
+        name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            left += [x for x in imports(FILES[name]) if x in FILES]
+            waiting += [x for x in imports(FILES[name]) if x in FILES]
     assert not [name for name in reached if name.startswith("exaul.engine.simulation")]
 
 
@@ -184,12 +184,12 @@ def swept(tmp_path, out, first="", **variables):
     """The modules that a sweep has imported, stopped and resumed in a process of its own, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     env |= {"PYTHONPATH": str(ROOT), **variables}
-    done = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env, status=None)
-    if done.returncode:
-        return done.stderr, None
+    process = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env, status=None)
+    if process.returncode:
+        return process.stderr, None
     tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]
     manifest = json.loads((tmp_path / out / "manifest.json").read_text())
-    return json.loads(done.stdout.splitlines()[-1]), (tables, manifest["device"], manifest["versions"])
+    return json.loads(process.stdout.splitlines()[-1]), (tables, manifest["device"], manifest["versions"])
 
 
 def test_a_sweep_on_a_cpu_needs_no_jax(tmp_path):
@@ -206,8 +206,8 @@ def test_a_sweep_on_a_cpu_needs_no_jax(tmp_path):
     assert sentence.startswith("exaul: JAX_PLATFORMS: 'no-such' found; JAX finds no such device here")
     # the links ``engine`` and ``kernels`` are on the path; by them, a file would be imported under two names
     assert not {name.split(".")[0] for name in modules} & {"engine", "kernels"}
-    own = [os.path.realpath(file) for name, file in modules.items() if file and name.split(".")[0] == "exaul"]
-    assert len(set(own)) == len(own) > 40
+    paths = [os.path.realpath(file) for name, file in modules.items() if file and name.split(".")[0] == "exaul"]
+    assert len(set(paths)) == len(paths) > 40
 
 
 def worked_examples():

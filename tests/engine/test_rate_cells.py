@@ -33,24 +33,24 @@ def same(table, other):
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES])
 def test_a_cell_is_the_sweep_of_its_rate_alone(name):
-    given = SMALL | GAMES[name]
-    every = run(Sweep(**given, **RATES))
+    fields = SMALL | GAMES[name]
+    together = run(Sweep(**fields, **RATES))
     for eta, gamma, step in ((0.5, 3.0, 0.1), (2.0, 1.0, 0.01)):
-        alone = run(Sweep(**given, eta_scales=(eta,), gamma_scales=(gamma,), steps=(step,)))
-        for table, of_one in ((every.trials, alone.trials), (every.curves, alone.curves)):
-            wanted = {"eta_scale": eta, "gamma_scale": gamma, "step": step}
-            keep = np.logical_and.reduce([(table[k] == x) | table[k].isna() for k, x in wanted.items()])
+        alone = run(Sweep(**fields, eta_scales=(eta,), gamma_scales=(gamma,), steps=(step,)))
+        for table, of_one in ((together.trials, alone.trials), (together.curves, alone.curves)):
+            rates = {"eta_scale": eta, "gamma_scale": gamma, "step": step}
+            keep = np.logical_and.reduce([(table[k] == x) | table[k].isna() for k, x in rates.items()])
             same(table[keep], of_one)
 
 
 def test_scales_are_factors_of_the_learners_own_rates():
-    given = SMALL | {"learners": ("exaul", "ew", "aci-rank", "best-fixed")}
-    own, scaled = run(Sweep(**given)).trials, run(Sweep(**given, eta_scales=(2,), gamma_scales=(4,))).trials
-    exaul, other = (table[table["learner"] == "exaul"] for table in (own, scaled))
+    fields = SMALL | {"learners": ("exaul", "ew", "aci-rank", "best-fixed")}
+    plain, scaled = run(Sweep(**fields)).trials, run(Sweep(**fields, eta_scales=(2,), gamma_scales=(4,))).trials
+    exaul, other = (table[table["learner"] == "exaul"] for table in (plain, scaled))
     assert (other["eta"] == 2 * exaul["eta"]).all()
     assert (other["gamma"] == 8 * exaul["gamma"]).all()
-    by_hand = Sweep(**given | {"learners": ("exaul",)}, eta=other["eta"].iloc[0], gamma=other["gamma"].iloc[0])
-    columns = [x for x in own if x not in ("eta_scale", "gamma_scale")]
+    by_hand = Sweep(**fields | {"learners": ("exaul",)}, eta=other["eta"].iloc[0], gamma=other["gamma"].iloc[0])
+    columns = [x for x in plain if x not in ("eta_scale", "gamma_scale")]
     same(other[columns], run(by_hand).trials[columns])
     ew = scaled[scaled["learner"] == "ew"]  # it has no gamma
     assert (ew["eta_scale"] == 2).all()
@@ -98,20 +98,20 @@ def test_texts_and_figures_tell_the_rates_apart():
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_large_rates_change_neither_their_neighbours_nor_the_algorithm(precision):
-    given = SMALL | {"learners": ("exaul", "exp3-ix", "ew"), "precision": precision}
+    fields = SMALL | {"learners": ("exaul", "exp3-ix", "ew"), "precision": precision}
     scales = 1, 100, 3000
-    every = run(Sweep(**given, eta_scales=scales)).trials
+    together = run(Sweep(**fields, eta_scales=scales)).trials
     for scale in scales:
-        same(every[every["eta_scale"] == scale], run(Sweep(**given, eta_scales=(scale,))).trials)
+        same(together[together["eta_scale"] == scale], run(Sweep(**fields, eta_scales=(scale,))).trials)
     if precision == "float64":
-        dense = run(Sweep(**given | {"learners": ("exaul", "ew")}, eta_scales=scales, backend="dense")).trials
-        same(every.loc[every["learner"] != "exp3-ix", ["answered"]], dense[["answered"]])
+        dense = run(Sweep(**fields | {"learners": ("exaul", "ew")}, eta_scales=scales, backend="dense")).trials
+        same(together.loc[together["learner"] != "exp3-ix", ["answered"]], dense[["answered"]])
 
 
 def anew(eta, scales, precision):
     """After how many rounds the weights of each copy are computed anew, by block."""
-    every, group = rounds_between(Rates(eta, eta), scales, precision)
-    return every[group].tolist()
+    rounds, group = rounds_between(Rates(eta, eta), scales, precision)
+    return rounds[group].tolist()
 
 
 def test_weights_are_computed_anew_before_they_can_underflow():

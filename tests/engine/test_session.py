@@ -37,12 +37,12 @@ class Stop(Exception):
 
 def files_in(folder):
     """Return the files of a folder without the manifest, which has times."""
-    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
-    manifest = json.loads(found.pop("manifest.json"))
+    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+    manifest = json.loads(files.pop("manifest.json"))
     assert manifest.pop("end") is not None
     assert manifest.pop("start") is not None
     manifest["configuration"].pop("out")
-    return found, manifest
+    return files, manifest
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def small_chunks(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def unstopped(tmp_path_factory):
     """The folder of a sweep that was never stopped, with one figure."""
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patch:
@@ -60,21 +60,21 @@ def whole(tmp_path_factory):
     return out
 
 
-def stop_at(owner, name, sweep, out, after=lambda *given: None, **how):
+def stop_at(owner, name, sweep, out, first=lambda *arguments: None, **fields):
     """Run a sweep that is stopped where it calls a function, perhaps after the function."""
 
-    def stop(*given):
-        after(*given)
+    def stop(*arguments):
+        first(*arguments)
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, stop)
         with pytest.raises(Stop):
-            run(Sweep(**sweep, out=out), **how)
+            run(Sweep(**sweep, out=out), **fields)
 
 
 def stop_at_first_save(sweep, out):
-    stop_at(SweepFolder, "save_state", sweep, out, after=SweepFolder.save_state, save_every=0)
+    stop_at(SweepFolder, "save_state", sweep, out, first=SweepFolder.save_state, save_every=0)
 
 
 LATE = {"feedback_rate": 0.3, "delay": 300}
@@ -98,14 +98,14 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
     stop_at_first_save(sweep, "parts")
     save, stops, sizes, real = SweepFolder.save_state, [], set(), sweeps.simulate_batch
 
-    def saved(self, *given):
-        save(self, *given)
-        stops.append(given[0])
+    def saved(self, *arguments):
+        save(self, *arguments)
+        stops.append(arguments[0])
         raise Stop
 
-    def simulate(prepared, *given):
+    def simulate(prepared, *arguments):
         sizes.add(len(prepared.trials))
-        return real(prepared, *given)
+        return real(prepared, *arguments)
 
     monkeypatch.setattr(SweepFolder, "save_state", saved)
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
@@ -127,9 +127,9 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
 def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
-    for where, name in ((batch.LearnerRun, "start"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
-        real = getattr(where, name)
-        monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
+    for owner, name in ((batch.LearnerRun, "start"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, n=name, real=real: (events.append(n), real(*args)))
     monkeypatch.setattr(JaxSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
     run(Sweep(**sweep, out="out"), save_every=0)
@@ -143,9 +143,9 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     run(sweep)  # the device check and the compiler have garbage of their own
     begin = batch.LearnerRun.__init__
 
-    def watched(run, *given):
+    def watched(run, *arguments):
         gone.append([simulation() is None for simulation in simulations])
-        begin(run, *given)
+        begin(run, *arguments)
         simulations.append(weakref.ref(run.simulation))
 
     monkeypatch.setattr(batch.LearnerRun, "__init__", watched)
@@ -158,7 +158,7 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
     assert simulations[1]() is None
 
 
-def test_without_a_state_it_starts_over_and_finished_nothing_changes(whole, capsys, few_figures):
+def test_without_a_state_it_starts_over_and_finished_nothing_changes(unstopped, capsys, few_figures):
     """Files of the killed process are removed, and those of others are not."""
     out = Path("out")
     stop_at(batch, "simulate_learners", GAME, "out")
@@ -173,28 +173,28 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(whole, caps
     assert (out / ".notes").read_text() == "half"
     (out / ".notes").unlink()
     (out / ".ipynb_checkpoints").rmdir()
-    assert files_in(out) == files_in(whole)
-    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
+    assert files_in(out) == files_in(unstopped)
+    files = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
     assert "nothing to resume" in output_of(["sweep", "--resume", "out"], capsys)
-    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == files
 
 
-def test_finished_batches_are_kept_with_their_curves(monkeypatch, whole, few_figures):
+def test_finished_batches_are_kept_with_their_curves(monkeypatch, unstopped, few_figures):
     """The curves are there while it runs; and it does not matter into how many batches the rest is cut."""
-    simulated, seen, real = [], [], sweeps.simulate_batch
+    simulated, has_curves, real = [], [], sweeps.simulate_batch
 
-    def simulate(prepared, *given):
-        seen.append(Path("out/curves.csv").exists())
+    def simulate(prepared, *arguments):
+        has_curves.append(Path("out/curves.csv").exists())
         if len(simulated) == 2:
             raise Stop
         simulated.append(list(prepared.trials))
-        return real(prepared, *given)
+        return real(prepared, *arguments)
 
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
     with pytest.raises(Stop):
         run(Sweep(**GAME, out="out"), batches=5, save_every=0)
     assert simulated == [[0], [1]]
-    assert seen == [False, True, True]
+    assert has_curves == [False, True, True]
     saved = tables.load(Path("out/curves.csv"))
     simulated[:] = []
     pd.testing.assert_frame_equal(saved, run(Sweep(**GAME | {"trials": 2})).curves, check_exact=True)
@@ -202,8 +202,8 @@ def test_finished_batches_are_kept_with_their_curves(monkeypatch, whole, few_fig
     simulated[:] = []
     resume("out", batches=2)
     assert simulated == [[2, 3, 4]]
-    assert files_in("out")[0].keys() == files_in(whole)[0].keys()
-    assert files_in("out") == files_in(whole)
+    assert files_in("out")[0].keys() == files_in(unstopped)[0].keys()
+    assert files_in("out") == files_in(unstopped)
 
 
 def test_one_process_a_folder():
@@ -231,9 +231,9 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, s
     monkeypatch.setattr(np, "savez", full)
     capsys.readouterr()
     assert main([*argv, "--out", "out", "--save-every", "0"]) == 2
-    told = capsys.readouterr().err
-    assert "No space left on device" in told
-    assert "Traceback" not in told
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert "Traceback" not in error
     assert not list(Path("out").rglob(".*"))
     monkeypatch.undo()
     assert main(["sweep", "--resume", "out"]) == 0
@@ -287,7 +287,7 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
     """SIGKILL at random moments, from the first import on; each process continues what the one before has left."""
     fields = ["--trials", "120", "--horizon", "20000", "--learners", "exaul", "aci-rank", "best-fixed"]
     fields += ["--checkpoints", "20"]
-    whole, out = Path("whole"), Path("out")
+    unstopped, out = Path("whole"), Path("out")
     python(SWEEP, *fields, "--out", "whole")
     rng, argv, killed, reached = np.random.default_rng(2), [*fields, "--out", "out"], 0, []
     while killed < 50:
@@ -304,13 +304,13 @@ def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bit
         if (out / "manifest.json").exists():
             argv = ["--resume", "out"]
             if json.loads((out / "manifest.json").read_text())["end"] is not None:  # again, from the start
-                assert files_in(out) == files_in(whole)
+                assert files_in(out) == files_in(unstopped)
                 shutil.rmtree(out)
                 argv = [*fields, "--out", "out"]
     if (out / "manifest.json").exists():
         python(SWEEP, "--resume", "out")
         for name in ("trials.csv", "curves.csv"):
-            assert (out / name).read_bytes() == (whole / name).read_bytes()
+            assert (out / name).read_bytes() == (unstopped / name).read_bytes()
     assert max(reached) > 10
 
 
@@ -320,7 +320,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits():
     program = f"from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; {SWEEP}"
     fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]
     fields += ["--backend", "dense", "--environment", "single-shift", "--checkpoints", "5"]
-    whole, out = Path("whole"), Path("out")
+    unstopped, out = Path("whole"), Path("out")
     python(program, *fields, "--out", "whole")
     rng, argv, hit = np.random.default_rng(1), [*fields, "--out", "out"], 0
     for _ in range(200):
@@ -338,7 +338,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits():
             break
     assert hit == 50
     python(program, *argv)
-    assert files_in(out) == files_in(whole)
+    assert files_in(out) == files_in(unstopped)
 
 
 def test_threads_of_another_machine_do_not_matter(monkeypatch, small_chunks, few_figures):

@@ -24,35 +24,35 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "log.csv"
 LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}
 RARE = {"feedback_rate": 0.1, "delay": 300}
-HOWS = {"at once": {}, "late": LATE, "rare": RARE}
+CASES = {"at once": {}, "late": LATE, "rare": RARE}
 
 
-def simulated(records, how, backend, **more):
+def simulated(records, feedback, backend, **more):
     """The decisions [T] of ``aci-rank`` in a replay of records, and the row of its trial."""
     rounds = len(records.scores)
     fields = {"environment": "replay", "learners": ("aci-rank",), "alphas": (0.1,), "trials": 1, "seed": 7} | more
-    result = run(Sweep(**fields, backend=backend, checkpoints=rounds, **how), [records])
+    result = run(Sweep(**fields, backend=backend, checkpoints=rounds, **feedback), [records])
     answered = np.round(result.curves["t"] * (1 - result.curves["inefficiency_mean"]))
     return np.diff(answered, prepend=0).astype(bool), result.trials.iloc[0]
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_simulation_abstainer_and_reference_make_the_same_decisions(how):
+@pytest.mark.parametrize("case", CASES)
+def test_simulation_abstainer_and_reference_make_the_same_decisions(case):
     """Decision for decision over 6,000 rounds; the figures and the bound count what is played alone."""
-    how, log, records = HOWS[how], records_of(1500, seed=1), records_of(6_000)
+    case, log, records = CASES[case], records_of(1500, seed=1), records_of(6_000)
     path, rows = save_log(log, "log.csv"), (log.scores, log.errors)
-    expected = transcribe("aci-rank", log_grid(514, log.scores), records, Sweep(seed=7, **how), how, log=rows)[0]
+    expected = transcribe("aci-rank", log_grid(514, log.scores), records, Sweep(seed=7, **case), case, log=rows)[0]
     assert 0.02 < expected.mean() < 0.9
-    for backend in ("rows",) if how else ("dense", "native"):
-        decisions, row = simulated(records, how, backend, warm_start=path)
+    for backend in ("rows",) if case else ("dense", "native"):
+        decisions, row = simulated(records, case, backend, warm_start=path)
         assert (decisions == expected).all()
         assert row["fdr"] == pytest.approx(records.errors[expected].mean())
         assert row["fdr_risk"] == pytest.approx((records.errors[expected] - 0.1).sum())
-        if not how:
+        if not case:
             learner = prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).learners[0]
             bound = 40 * learner.start[0].share[0] + 0.9 + (~expected).sum() / 200
             assert row["risk_bound"] == pytest.approx(bound)
-    assert (decide_all(records, how, warm_start=rows)[0] == expected).all()
+    assert (decide_all(records, case, warm_start=rows)[0] == expected).all()
 
 
 def test_an_adaptive_environment_starts_from_the_log():
@@ -73,18 +73,18 @@ def test_an_adaptive_environment_starts_from_the_log():
 
 @pytest.mark.parametrize("environment", ["replay", "stochastic", "single-shift"])
 def test_a_fraction_of_the_records_is_the_log_and_is_not_played(environment):
-    one, other = records_of(1000), records_of(500, seed=5, name="other")
-    given = [one, other] if environment == "single-shift" else [one]
-    made = prepare(Sweep(environment=environment, warm_start="0.4", trials=2), given)
-    many = len(one.scores)
-    assert len(made.log.scores) == 0.4 * many
-    both = np.concatenate([made.log.scores, made.records[0].scores])
-    assert sorted(both) == sorted(one.scores)
-    assert made.records[1:] == (other,) * (len(given) - 1)  # of a shift, the log is a part of the first
-    assert len(made.grid) == min(512, len(np.unique(made.log.scores))) + 2
-    is_first = (made.log.scores == one.scores[: int(0.4 * many)]).all()
+    records, other = records_of(1000), records_of(500, seed=5, name="other")
+    logs = [records, other] if environment == "single-shift" else [records]
+    prepared = prepare(Sweep(environment=environment, warm_start="0.4", trials=2), logs)
+    count = len(records.scores)
+    assert len(prepared.log.scores) == 0.4 * count
+    scores = np.concatenate([prepared.log.scores, prepared.records[0].scores])
+    assert sorted(scores) == sorted(records.scores)
+    assert prepared.records[1:] == (other,) * (len(logs) - 1)  # of a shift, the log is a part of the first
+    assert len(prepared.grid) == min(512, len(np.unique(prepared.log.scores))) + 2
+    is_first = (prepared.log.scores == records.scores[: int(0.4 * count)]).all()
     assert is_first == (environment == "replay")
-    assert made.horizon == (many * 0.6 if environment == "replay" else made.horizon)
+    assert prepared.horizon == (count * 0.6 if environment == "replay" else prepared.horizon)
 
 
 def test_a_random_log_depends_on_the_seed_alone():
@@ -94,22 +94,22 @@ def test_a_random_log_depends_on_the_seed_alone():
         sweep = {"environment": "stochastic", "warm_start": "0.5", "seed": 3} | more
         return prepare(Sweep(**sweep), [records]).log.scores.tolist()
 
-    same = log_of()
-    assert same == log_of(trials=7) == log_of(learners=("exaul",)) == log_of(alphas=(0.2,), horizon=500)
-    assert same == log_of(shard="2/2", trials=2)
-    assert same != log_of(seed=4)
-    kept = np.isin(np.arange(1000), np.nonzero(split_log(records, 0.5, False, 3)[0].scores)[0])
-    assert 0.4 < kept[:500].mean() / max(kept.mean(), 1e-9) / 2 < 0.6 or kept.mean() > 0.45  # spread over the log
+    scores = log_of()
+    assert scores == log_of(trials=7) == log_of(learners=("exaul",)) == log_of(alphas=(0.2,), horizon=500)
+    assert scores == log_of(shard="2/2", trials=2)
+    assert scores != log_of(seed=4)
+    in_log = np.isin(np.arange(1000), np.nonzero(split_log(records, 0.5, False, 3)[0].scores)[0])
+    assert 0.4 < in_log[:500].mean() / max(in_log.mean(), 1e-9) / 2 < 0.6 or in_log.mean() > 0.45  # spread out
 
 
 def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid_alone():
     log, records = records_of(300, seed=1), records_of(1000)
     path = save_log(log, "log.csv")
     sweep = {"environment": "replay", "trials": 2, "alphas": (0.1,)}
-    made = prepare(Sweep(**sweep, warm_start=path), [records])
-    assert made.records == (records,)
-    assert made.horizon == 1000
-    assert (made.grid == log_grid(514, log.scores)).all()
+    prepared = prepare(Sweep(**sweep, warm_start=path), [records])
+    assert prepared.records == (records,)
+    assert prepared.horizon == 1000
+    assert (prepared.grid == log_grid(514, log.scores)).all()
     # on the same grid, the paper's learners do what they do without a log
     paper = ("exaul", "exp3-ix", "ew", "best-fixed")
     uniform = {"learners": paper, "grid": "uniform", "arms": 50}
@@ -135,8 +135,8 @@ def test_each_source_has_its_own_log():
         trials = trials[trials["source"] == f"both:model={name}"]
         records = records_of(400, "ab".index(name))
         half = Records(name, records.scores[:200], records.errors[:200], 0, None)
-        rest = Records(name, records.scores[200:], records.errors[200:], 0, None)
-        alone, _ = simulated(rest, {}, "native", warm_start=save_log(half, f"{name}.csv"), alphas=(0.2,))
+        second = Records(name, records.scores[200:], records.errors[200:], 0, None)
+        alone, _ = simulated(second, {}, "native", warm_start=save_log(half, f"{name}.csv"), alphas=(0.2,))
         assert trials["answered"].tolist() == [alone.sum()]
 
 
@@ -177,14 +177,14 @@ DEGENERATE = {  # scores, errors, and what is said at alpha = .1
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     scores, errors, said = DEGENERATE[case]
-    one = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
-    assert said.replace("(LOG", "(warm_start") in one.started
+    abstainer = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
+    assert said.replace("(LOG", "(warm_start") in abstainer.started
     records = records_of(2000, right=0.6)
     for score, error in zip(records.scores, records.errors, strict=True):
-        decision = one.decide(score)
+        decision = abstainer.decide(score)
         if decision.answer:
-            one.feedback(decision.id, error)
-    figures = one.figures()
+            abstainer.feedback(decision.id, error)
+    figures = abstainer.figures()
     assert figures["feedback_risk"] <= figures["feedback_risk_bound"]
     assert math.isfinite(figures["feedback_risk_bound"])
     log = Records("log", np.array(scores, float), np.array(errors, float), 0, None)
@@ -197,13 +197,13 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
 
 
 def test_silence_after_a_log_without_a_threshold_ends():
-    one, rng = Abstainer(alpha=0.2, warm_start=([0.5] * 100, [1] * 100), seed=0, key=0), np.random.default_rng(0)
+    quiet, rng = Abstainer(alpha=0.2, warm_start=([0.5] * 100, [1] * 100), seed=0, key=0), np.random.default_rng(0)
     answers = 0
     for _ in range(5000):
-        decision = one.decide(rng.random())
+        decision = quiet.decide(rng.random())
         answers += decision.answer
         if decision.answer:
-            one.feedback(decision.id, "up")
+            quiet.feedback(decision.id, "up")
     assert answers > 3000
 
 
@@ -211,7 +211,7 @@ def test_an_abstainer_starts_from_a_file_a_table_or_arrays():
     log = records_of(400, seed=1)
     path = save_log(log, "log.csv")
     table = pd.DataFrame({"confidence": log.scores, "good": 1 - log.errors})
-    ones = [
+    abstainers = [
         Abstainer(alpha=0.1, warm_start=source, seed=1, key=0, **more)
         for source, more in (
             (Path(path), {}),
@@ -223,16 +223,16 @@ def test_an_abstainer_starts_from_a_file_a_table_or_arrays():
     ]
     gaps = pd.DataFrame({"score": [0.5, 0.9, 0.7], "error": pd.array([1, None, 0], "Int64")})
     assert "(warm_start: 2 rows, 50.0% wrong" in Abstainer(alpha=0.1, warm_start=gaps, drop_missing=True).started
-    started = [re.sub(r"\(.*?:", "(", one.started) for one in ones]
+    started = [re.sub(r"\(.*?:", "(", abstainer.started) for abstainer in abstainers]
     assert len(set(started)) == 1
     rng = np.random.default_rng(0)
     for score in rng.random(300):
-        decisions = [one.decide(score) for one in ones]
+        decisions = [abstainer.decide(score) for abstainer in abstainers]
         assert len({decision.answer for decision in decisions}) == 1
         if decisions[0].answer:
-            for one, decision in zip(ones, decisions, strict=True):
-                one.feedback(decision.id, score < 0.5)
-    assert len({json.dumps(one.state()["sums"]) for one in ones}) == 1
+            for abstainer, decision in zip(abstainers, decisions, strict=True):
+                abstainer.feedback(decision.id, score < 0.5)
+    assert len({json.dumps(abstainer.state()["sums"]) for abstainer in abstainers}) == 1
 
 
 def test_the_program_of_the_readme_answers_at_once_and_as_often_as_its_log():
@@ -240,14 +240,14 @@ def test_the_program_of_the_readme_answers_at_once_and_as_often_as_its_log():
     table = pd.read_csv(EXAMPLE)
     rows = list(zip(table["score"], 1.0 - table["correct"], strict=True))
     log, held_out = rows[:900], rows[900:]
-    one = Abstainer(alpha=0.1, warm_start=tuple(zip(*log, strict=True)))
-    share = float(re.search(r"answering ([0-9.]+)%", one.started)[1]) / 100
+    abstainer = Abstainer(alpha=0.1, warm_start=tuple(zip(*log, strict=True)))
+    share = float(re.search(r"answering ([0-9.]+)%", abstainer.started)[1]) / 100
     answers = []
     for score, error in held_out:
-        decision = one.decide(score)
+        decision = abstainer.decide(score)
         answers.append(decision.answer)
         if decision.answer:
-            one.feedback(decision.id, "down" if error else "up")
+            abstainer.feedback(decision.id, "down" if error else "up")
     assert np.mean(answers) == pytest.approx(share, abs=0.1)
     median = np.median([score for score, _ in log])
     assert held_out[0][0] > median

@@ -14,8 +14,8 @@ def small_scale(horizon: int = 3_000, trials: int = 3) -> Iterator[None]:
     full = Paper.sweep
 
     def sweep(paper, *scale, **fields):
-        made = full(paper, *scale, **fields)
-        return replace(made, horizon=min(made.horizon, horizon), trials=min(made.trials, trials))
+        unlimited = full(paper, *scale, **fields)
+        return replace(unlimited, horizon=min(unlimited.horizon, horizon), trials=min(unlimited.trials, trials))
 
     with mock.patch.object(Paper, "sweep", sweep):
         yield

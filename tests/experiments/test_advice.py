@@ -45,7 +45,7 @@ def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_not
 
 
 def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_advised():
-    share, unadvised = (found.set_index("learner") for found in (shares(), shares(advised=0)))
+    share, unadvised = (table.set_index("learner") for table in (shares(), shares(advised=0)))
     assert share.loc[advice.WARM, ["cells", "advised", "holds_if_advised"]].tolist() == [1, 1, 0]
     assert share.loc[advice.THRESHOLD, "holds_if_advised"] == 1
     assert np.isnan(unadvised.loc[advice.WARM, "holds_if_advised"])
@@ -55,12 +55,12 @@ def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_
 
 def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     with small_scale(300):
-        found = Runner(Paper()).tables("advice")
-    assert set(found.trials["source"]) == {
+        played = Runner(Paper()).tables("advice")
+    assert set(played.trials["source"]) == {
         f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST_HALF)
     }
-    assert len(advice.way_table(found)) == 2 * 3 * 3
-    assert [claim.sentence for claim in advice.advice.judge(found)] == [LEMMA]
+    assert len(advice.way_table(played)) == 2 * 3 * 3
+    assert [claim.sentence for claim in advice.advice.judge(played)] == [LEMMA]
     monkeypatch.setattr(advice, "MIN_CELLS", 1)
-    assert len(advice.advice.judge(found)) == 3
-    assert set(advice.advice.figures(found._replace(derived=advice.advice.derive(found)))) == {"rights"}
+    assert len(advice.advice.judge(played)) == 3
+    assert set(advice.advice.figures(played._replace(derived=advice.advice.derive(played)))) == {"rights"}

@@ -170,26 +170,26 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path,
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     tables = Runner(Paper()).tables(name)
     save_tables(tables, tmp_path / name)
-    found = read_tables(tmp_path / name)
-    for before, after in zip(tables[:5], found[:5], strict=True):
-        if before is not None:
-            pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
+    saved = read_tables(tmp_path / name)
+    for written, read in zip(tables[:5], saved[:5], strict=True):
+        if written is not None:
+            pd.testing.assert_frame_equal(written, read, check_exact=True, check_dtype=False)
     experiment = find_experiment(name)
-    claims = experiment.judge(found)
+    claims = experiment.judge(saved)
     if name not in ("feedback", "beyond"):  # which are not the paper's
         assert all(claim.quote for claim in claims if claim.kind == CLAIM)
-    assert experiment.figures(found._replace(derived=experiment.derive(found)))
-    mixed = found._replace(trials=found.trials.sample(frac=1, random_state=0))  # the order of rows says nothing
+    assert experiment.figures(saved._replace(derived=experiment.derive(saved)))
+    mixed = saved._replace(trials=saved.trials.sample(frac=1, random_state=0))  # the order of rows says nothing
     for claim, again in zip(claims, experiment.judge(mixed), strict=True):
         assert again._replace(measured=0, why="") == claim._replace(measured=0, why="", limit=again.limit)
         assert again.limit == pytest.approx(claim.limit)
         assert again.measured == pytest.approx(claim.measured, nan_ok=True)
-    hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
+    hopeless = saved._replace(coverage=saved.coverage.assign(on_grid=0.0, anywhere=0.0))
     assert len(experiment.judge(hopeless)) == len(claims)  # also where no threshold holds alpha
 
-    worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
-    mine = worse.trials["learner"] == "exaul"
-    worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
+    worse = saved._replace(trials=saved.trials.copy(), curves=saved.curves.copy())
+    is_exaul = worse.trials["learner"] == "exaul"
+    worse.trials.loc[is_exaul, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
     worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
     turned = {claim.sentence: claim.holds for claim in experiment.judge(worse)}
     assert not turned[LEMMA]
@@ -201,8 +201,8 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path,
 
 def judged(name, runner):
     """The claims of an experiment, and which of them each impostor breaks."""
-    found = runner.tables(name)
-    return find_experiment(name).judge(found), runner.broken_claims(name, found)
+    tables = runner.tables(name)
+    return find_experiment(name).judge(tables), runner.broken_claims(name, tables)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != "single-shift"]
@@ -211,12 +211,12 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != 
 @pytest.mark.parametrize("name", ["single-shift", *SLOW])
 def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
     claims, broken = judged(name, Runner(Paper()))
-    own = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.sentence) for claim in claims]
-    held = broken[broken["holds"].to_numpy() & np.array(own)]
+    of_exaul = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.sentence) for claim in claims]
+    held = broken[broken["holds"].to_numpy() & np.array(of_exaul)]
     fell = held.drop(columns=["claim", "holds"])
     assert set(IMPOSTORS) <= set(fell)
     assert fell.any(axis=0).all(), fell.any(axis=0)
-    assert fell.any(axis=1).all(), [claims[place].sentence for place in held["claim"][~fell.any(axis=1)]]
+    assert fell.any(axis=1).all(), [claims[number].sentence for number in held["claim"][~fell.any(axis=1)]]
 
 
 @pytest.mark.slow
@@ -242,22 +242,22 @@ def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
 
 def test_an_impostor_takes_the_place_of_exaul_only(small):
     runner = Runner(Paper())
-    found, parts = runner.tables("stochastic-hard"), runner.parts("stochastic-hard")
+    honest, parts = runner.tables("stochastic-hard"), runner.parts("stochastic-hard")
     results = [run(*part) for part in parts]
 
-    def posing(place):
-        posed = [run(impostors.impostor_sweep(place, true), true.sources[0].records) for true in results]
-        return impostors.with_impostor_rows(found, list(zip(results, posed, strict=True)))
+    def posing(impostor):
+        posed = [run(impostors.impostor_sweep(impostor, true), true.sources[0].records) for true in results]
+        return impostors.with_impostor_rows(honest, list(zip(results, posed, strict=True)))
 
     posed = posing("always-abstain")
-    for before, after in ((found.trials, posed.trials), (found.curves, posed.curves)):
-        assert list(before) == list(after)
-        others = [x[x["learner"] != "exaul"].reset_index(drop=True) for x in (before, after)]
-        pd.testing.assert_frame_equal(*others)
-    mine = posed.trials[posed.trials["learner"] == "exaul"]
-    assert (mine["answered"] == 0).all()
-    true = found.trials[found.trials["learner"] == "exaul"]
-    assert (mine["regret_bound"] == true["regret_bound"].iloc[0]).all()
+    for real, changed in ((honest.trials, posed.trials), (honest.curves, posed.curves)):
+        assert list(real) == list(changed)
+        rivals = [x[x["learner"] != "exaul"].reset_index(drop=True) for x in (real, changed)]
+        pd.testing.assert_frame_equal(*rivals)
+    rows = posed.trials[posed.trials["learner"] == "exaul"]
+    assert (rows["answered"] == 0).all()
+    true = honest.trials[honest.trials["learner"] == "exaul"]
+    assert (rows["regret_bound"] == true["regret_bound"].iloc[0]).all()
     coin = posing(impostors.COIN).trials
     share = [(x["answered"] / x["horizon"]).mean() for x in (coin[coin["learner"] == "exaul"], true)]
     assert share[0] == pytest.approx(share[1], abs=0.03)
@@ -294,21 +294,21 @@ def test_beyond_runs_all_its_learners_in_every_kind_of_environment():
     paper = Paper()
     parts = beyond.parts(paper, paper.load())
     ready = [prepare(sweep, records) for sweep, records in parts]
-    assert {one.environment_name for one in ready} == {"stochastic", *beyond.SHIFTS, *beyond.ADAPTIVE}
+    assert {source.environment_name for source in ready} == {"stochastic", *beyond.SHIFTS, *beyond.ADAPTIVE}
     assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
-    greedy = next(one for one in ready if one.environment_name == "adversary-omniscient:objective=regret")
+    greedy = next(source for source in ready if source.environment_name == "adversary-omniscient:objective=regret")
     assert greedy.tunable_values[0] == 2
 
 
 def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tmp_path, monkeypatch):
     write_log(tmp_path / "some.csv")
     rows = pd.read_csv(tmp_path / "some.csv")
-    found = beyond.traces(str(tmp_path))
-    assert [(one.name, len(one.scores)) for one in found] == [
+    logs = beyond.traces(str(tmp_path))
+    assert [(log.name, len(log.scores)) for log in logs] == [
         ("some:dataset=d,model=m,by=score_a", 2500),
         ("some:dataset=d,model=n,by=score_a", 2500),
     ]
-    np.testing.assert_array_equal(found[1].errors, 1 - rows["correct"][1::2])
+    np.testing.assert_array_equal(logs[1].errors, 1 - rows["correct"][1::2])
 
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
@@ -320,8 +320,8 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
     assert experiment.figures(tables._replace(derived=derived))
     summed = derived["worlds"]
     shifted = summed[(summed["environment"] == "gradual-shift") & (summed["alpha"] == 0.2)]
-    each = tables.coverage[(tables.coverage["alpha"] == 0.2) & (tables.coverage["second"] > 0)]["on_grid"]
-    assert shifted["answerable"].iloc[0] == pytest.approx(each.mean(), abs=1e-3)
+    shares = tables.coverage[(tables.coverage["alpha"] == 0.2) & (tables.coverage["second"] > 0)]["on_grid"]
+    assert shifted["answerable"].iloc[0] == pytest.approx(shares.mean(), abs=1e-3)
     over = derived["over-all"]
     assert set(over["learner"]) == {"exaul", "ew", "learn-then-test", "aci-rank"}
     assert {"single-shift to all wrong", "single-shift from all wrong"} < set(over["kind"])
@@ -389,21 +389,21 @@ def test_the_other_score_is_a_column_of_the_log(tmp_path):
     write_log(tmp_path / "some.csv")
     log = f"{tmp_path / 'some.csv'}:model=m"
     paper = Paper(logs=(log, log), score="score_a", other_score="score_b", drop_missing=True)
-    (_, (own,)), (_, (other,)) = find_experiment("scores").parts(paper, paper.load())
-    assert "score_b" in other.name
-    assert own.name != other.name
-    assert len(other.scores) + other.dropped == len(own.scores)  # the second score is often missing
+    (_, (first,)), (_, (second,)) = find_experiment("scores").parts(paper, paper.load())
+    assert "score_b" in second.name
+    assert first.name != second.name
+    assert len(second.scores) + second.dropped == len(first.scores)  # the second score is often missing
 
 
 @pytest.mark.parametrize("relation", ["<=", ">"])
 def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
     """A claim that does not hold is a result, and other records say nothing about a limit."""
-    usual, other = ({**asdict(one), "alphas": list(one.alphas)} for one in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
-    assert has_default_records(usual)
+    default, other = ({**asdict(x), "alphas": list(x.alphas)} for x in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
+    assert has_default_records(default)
     assert not has_default_records(other)
     limit = Verdict("limit", 1.0, relation, 1.0, kind=REGRESSION)
     claims = {"some": [Verdict("claim", 2.0, "<=", 1.0), Verdict("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
-    table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (usual, other))
+    table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (default, other))
     holds = int(limit.holds)
     assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
     assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
@@ -466,10 +466,10 @@ def test_the_audit_finds_the_exponents_that_are_there():
         for learner in ("exaul", "ew", "exp3-ix")
         for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
     ]
-    found = bounds.exponents(pd.DataFrame(rows))
-    np.testing.assert_allclose(found["in_horizon"], 0.4)
-    np.testing.assert_allclose(found["in_arms"], 0.7)
-    np.testing.assert_allclose(found["bound_in_horizon"], 0.5, atol=0.01)
+    slopes = bounds.exponents(pd.DataFrame(rows))
+    np.testing.assert_allclose(slopes["in_horizon"], 0.4)
+    np.testing.assert_allclose(slopes["in_arms"], 0.7)
+    np.testing.assert_allclose(slopes["bound_in_horizon"], 0.5, atol=0.01)
 
 
 def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():

@@ -13,11 +13,11 @@ from tests import games, reference
 
 
 def simulate_aci(thresholds, scores, errors, alpha):
-    """Answer what lies above a place in the grid, which moves with the errors of answers."""
-    place, decisions = 0.0, []
+    """Answer what lies above a position in the grid, which moves with the errors of answers."""
+    position, decisions = 0.0, []
     for score, error in zip(scores, errors, strict=True):
-        decisions.append(np.sum(thresholds[:-1] <= score) / (len(thresholds) - 1) > place)
-        place += aci.STEP * (error - alpha) * decisions[-1]
+        decisions.append(np.sum(thresholds[:-1] <= score) / (len(thresholds) - 1) > position)
+        position += aci.STEP * (error - alpha) * decisions[-1]
     return np.array(decisions)
 
 
@@ -39,26 +39,26 @@ ORACLES = {"aci": simulate_aci, "csa": simulate_csa}
 
 
 @pytest.mark.parametrize(("arms", "kind", "rating"), [(2, "levels", 0), (1000, "ends", 0.4), (1000, "shift", 0)])
-@pytest.mark.parametrize("place", RIVALS)
-def test_decisions_equal_the_reference(place, arms, kind, rating):
+@pytest.mark.parametrize("full_name", RIVALS)
+def test_decisions_equal_the_reference(full_name, arms, kind, rating):
     """At three alphas; errors of 0 or 1, and ratings between them."""
     rng, rounds, alphas = np.random.default_rng(arms), 3_000, np.array([0.05, 0.2, 0.5])
     scores = games.scores_of(kind, rng, rounds)
     errors = (rng.random(rounds) > scores**0.5).astype(float)
     errors = np.clip(errors * (1 - rating) + rng.random(rounds) * rating, 0, 1)
     thresholds = GRIDS["uniform"](arms, scores)
-    name = short_name(place)
+    name = short_name(full_name)
     simulate = ORACLES.get(name) or (
         lambda *game: reference.simulate(name, *game[:3], scores, game[3], 0, None, None)[0]
     )
     expected = [simulate(thresholds, scores, errors, alpha) for alpha in alphas]
     assert 0 < np.mean(expected) < 1
-    rival = registry.resolve("learner", place, registry.LEARNERS, (Learner,))
+    rival = registry.resolve("learner", full_name, registry.LEARNERS, (Learner,))
     cuts, errors = (np.repeat(x[:, None], 3, axis=1) for x in (compute_cuts(thresholds, scores), errors))
     rates = np.full(12, aci.STEP), np.full(12, np.nan)
     for backend in ("native", "dense"):
-        made = backend_of(rival, backend, "float64")
-        if made is not None:
+        loop = backend_of(rival, backend, "float64")
+        if loop is not None:
             game = cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3)
-            _, found = games.simulate(rival.rule, made, arms, 0, *game)
-            np.testing.assert_array_equal(found.T, expected)
+            _, decisions = games.simulate(rival.rule, loop, arms, 0, *game)
+            np.testing.assert_array_equal(decisions.T, expected)

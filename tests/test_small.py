@@ -26,9 +26,9 @@ from exaul import Abstainer, Abstainers, BadInput
 learners = "aci-rank", "exaul"
 from pathlib import Path
 Path("log.csv").write_text("score,correct\n" + "0.9,1\n0.2,0\n" * 50)
-one = Abstainer(alpha=0.1, warm_start="log.csv")
-assert one.started.endswith("(log: 100 rows, 50.0% wrong)")
-assert one.decide(0.9).answer and not one.decide(0.2).answer
+abstainer = Abstainer(alpha=0.1, warm_start="log.csv")
+assert abstainer.started.endswith("(log: 100 rows, 50.0% wrong)")
+assert abstainer.decide(0.9).answer and not abstainer.decide(0.2).answer
 for text, sentence in (
     ("score,correct\n0.9\n", "log.csv, row 1: 1 cells found; the header has 2"),
     ("score\n0.9\n", "log.csv: no column error or correct"),

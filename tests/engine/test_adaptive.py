@@ -49,7 +49,7 @@ def pools(levels=None):
     return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
 
 
-def met(name, learner="exaul", backend="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
+def play(name, learner="exaul", backend="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
     """Games with a checkpoint every round, and their environment."""
     fields = ADAPTIVE_CASES[name]
     records = [Records("log", *log, 0, None) for log in zip(*pools(levels), strict=True)]
@@ -184,7 +184,7 @@ TRANSCRIBED = {  # transcription, rounds, levels of scores, trials
 @pytest.mark.parametrize("name", [name for name, x in ADAPTIVE_CASES.items() if x["environment"] in TRANSCRIBED])
 def test_an_environment_asks_as_its_transcription(learner, backend, name):
     transcription, rounds, levels, trials = TRANSCRIBED[ADAPTIVE_CASES[name]["environment"]]
-    game, pool = met(name, learner, backend, rounds, levels=levels)
+    game, pool = play(name, learner, backend, rounds, levels=levels)
     draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
     u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
     rates = [np.repeat(x, BLOCK) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
@@ -196,10 +196,10 @@ def test_an_environment_asks_as_its_transcription(learner, backend, name):
 
 def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
     """After as many rounds as there are records each was asked as often as it is there."""
-    game, pool = met("adversary-omniscient", rounds=400)
+    game, pool = play("adversary-omniscient", rounds=400)
     assert pool.counts.sum() == 400
     assert game.asked.sums["hard"][-1] == pytest.approx((pool.errors * pool.counts).sum())
-    longer, pool = met("adversary-omniscient", rounds=512)  # as many blocks, and so the same program
+    longer, pool = play("adversary-omniscient", rounds=512)  # as many blocks, and so the same program
     assert pool.counts.sum() == 500
     assert (longer.asked.sums["hard"][499] == (pool.errors * pool.counts).sum()).all()
     assert (longer.asked.sums["hard"][-1] > longer.asked.sums["hard"][499]).all()
@@ -281,7 +281,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
             return carry, (totals, asked)
 
         monkeypatch.setattr(simulated, "simulate_chunk", simulate)
-        answered.append(met(name)[0].answered)
+        answered.append(play(name)[0].answered)
     for a, b in zip(*records, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
     assert (answered[0][:t] == answered[1][:t]).all()
@@ -307,7 +307,7 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name, monkey
         return Hidden(LEARNERS["exaul"], arms, backend.make(arms).weights)
 
     with pytest.raises(AssertionError, match="looked at" if ADAPTIVE[name].sees_distribution else "to the end"):
-        met(name, wrap=hidden)
+        play(name, wrap=hidden)
 
 
 @pytest.mark.parametrize("backend", STEPWISE_BACKENDS)

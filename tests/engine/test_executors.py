@@ -49,7 +49,7 @@ class Inline(Executor):
         return future
 
 
-def same(result, other):
+def compare(result, other):
     """Whether two results have the same tables, to the bit."""
     pd.testing.assert_frame_equal(result.trials, other.trials, check_exact=True)
     pd.testing.assert_frame_equal(result.curves, other.curves, check_exact=True)
@@ -65,8 +65,8 @@ def test_processes_come_to_the_bits_of_the_whole(in_folder, expected):
     """Three batches on two workers; the folder is that of a sweep, without a trace of the batches."""
     run(Sweep(**SMALL, out="whole"))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        same(run(Sweep(**SMALL), executor=executor, batches=3), expected)
-        same(run(Sweep(**SMALL, out="parts"), executor=executor, batches=3), expected)
+        compare(run(Sweep(**SMALL), executor=executor, batches=3), expected)
+        compare(run(Sweep(**SMALL, out="parts"), executor=executor, batches=3), expected)
     names = {path.name for path in Path("parts").iterdir()}
     assert names == {path.name for path in Path("whole").iterdir()}
     for name in ("trials.csv", "curves.csv"):
@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_costs_its_batches_alone(in_folder, expected):
     finished = len(list(Path("out").glob("batches/*.npz")))
     assert finished < 4
     executor = Inline()
-    same(resume("out", executor=executor, batches=4), run(Sweep(**sweep)))
+    compare(resume("out", executor=executor, batches=4), run(Sweep(**sweep)))
     assert executor.sent == 4 - finished
     assert resume("out", executor=executor) is None
 
@@ -117,7 +117,7 @@ def test_a_batch_that_fails_is_named_and_the_others_are_kept(in_folder, expected
         run(Sweep(**SMALL, out="out"), executor=Inline(failing), batches=4)
     assert not (out / "trials.csv").exists()
     executor = Inline()
-    same(resume("out", executor=executor, batches=4), expected)
+    compare(resume("out", executor=executor, batches=4), expected)
     assert executor.sent == 1
 
 
@@ -137,7 +137,7 @@ def test_a_sweep_may_go_on_elsewhere(in_folder, expected):
             with pytest.raises(KeyboardInterrupt):
                 run(Sweep(**SMALL, out=out), executor=first(), batches=4)
         assert len(list(Path(out).glob("batches/*.npz"))) == 2
-        same(resume(out, executor=second(), batches=1), expected)
+        compare(resume(out, executor=second(), batches=1), expected)
 
 
 @pytest.mark.parametrize("runner", ["executor", "here"])
@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(runner, in_folder, expec
 
     monkeypatch.setattr(sweeps, "simulate_batch", small)
     executor = Inline() if runner == "executor" else None
-    same(run(Sweep(**SMALL, out="out"), executor=executor, batches=2), expected)
+    compare(run(Sweep(**SMALL, out="out"), executor=executor, batches=2), expected)
     assert sizes == [5, 5, 3, 2, 2, 1]
 
 
@@ -173,7 +173,7 @@ def test_a_worker_with_less_memory_gets_smaller_batches(expected, monkeypatch):
     monkeypatch.setattr(sweeps, "largest_batch", lambda prepared: 3)
     monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10)  # the slices in which curves are computed
     executor = Inline()
-    same(run(Sweep(**SMALL), executor=executor), expected)
+    compare(run(Sweep(**SMALL), executor=executor), expected)
     assert executor.sent == 1 + 2 + 4  # of 10 trials, of at most 5, and of at most 3
 
 
@@ -195,7 +195,7 @@ def test_traces_run_on_workers_which_read_them_for_each_run(in_folder):
             Path(f"{name}.csv").write_text("\n".join(["score,error", *rows]))
         result, other = run(sweep), run(sweep, executor=executor, batches=2)
         assert executor.sent == sent
-        same(result, other)
+        compare(result, other)
         pd.testing.assert_frame_equal(result.traces, other.traces, check_exact=True)
 
 
@@ -265,7 +265,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
                     future.add_done_callback(lambda _: len(nodes) > 1 and cluster.remove_node(nodes.pop(), False))
                     return future
 
-            same(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
+            compare(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
         assert len(nodes) == 1
     finally:
         ray.shutdown()
@@ -328,6 +328,6 @@ def test_a_dask_worker_that_is_killed(tmp_path):
                 future.add_done_callback(kill)
                 return future
 
-        same(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
+        compare(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
     assert killed
     assert not (Path(out) / "batches").exists()

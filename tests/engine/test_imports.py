@@ -166,10 +166,10 @@ from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.results import figures
 from exaul.engine.simulation import schedule
-figures.draw = lambda *given: {{}}  # which would take longer than all else
+figures.draw = lambda *arguments: {{}}  # which would take longer than all else
 schedule.CHUNK, save = 1, SweepFolder.save_state
-def stop(*given):
-    save(*given)
+def stop(*arguments):
+    save(*arguments)
     SweepFolder.save_state = save
     raise KeyboardInterrupt
 SweepFolder.save_state = stop  # the first save; the sweep goes on from it, and saves again

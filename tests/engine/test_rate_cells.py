@@ -27,7 +27,7 @@ GAMES = {
 SLOW = "dense", "delayed, adaptive"
 
 
-def same(table, other):
+def compare(table, other):
     pd.testing.assert_frame_equal(table.reset_index(drop=True), other.reset_index(drop=True), check_exact=True)
 
 
@@ -40,7 +40,7 @@ def test_a_cell_is_the_sweep_of_its_rate_alone(name):
         for table, of_one in ((together.trials, alone.trials), (together.curves, alone.curves)):
             rates = {"eta_scale": eta, "gamma_scale": gamma, "step": step}
             keep = np.logical_and.reduce([(table[k] == x) | table[k].isna() for k, x in rates.items()])
-            same(table[keep], of_one)
+            compare(table[keep], of_one)
 
 
 def test_scales_are_factors_of_the_learners_own_rates():
@@ -51,7 +51,7 @@ def test_scales_are_factors_of_the_learners_own_rates():
     assert (other["gamma"] == 8 * exaul["gamma"]).all()
     by_hand = Sweep(**fields | {"learners": ("exaul",)}, eta=other["eta"].iloc[0], gamma=other["gamma"].iloc[0])
     columns = [x for x in plain if x not in ("eta_scale", "gamma_scale")]
-    same(other[columns], run(by_hand).trials[columns])
+    compare(other[columns], run(by_hand).trials[columns])
     ew = scaled[scaled["learner"] == "ew"]  # it has no gamma
     assert (ew["eta_scale"] == 2).all()
     assert ew[["gamma", "gamma_scale", "step"]].isna().all(axis=None)
@@ -102,10 +102,10 @@ def test_large_rates_change_neither_their_neighbours_nor_the_algorithm(precision
     scales = 1, 100, 3000
     together = run(Sweep(**fields, eta_scales=scales)).trials
     for scale in scales:
-        same(together[together["eta_scale"] == scale], run(Sweep(**fields, eta_scales=(scale,))).trials)
+        compare(together[together["eta_scale"] == scale], run(Sweep(**fields, eta_scales=(scale,))).trials)
     if precision == "float64":
         dense = run(Sweep(**fields | {"learners": ("exaul", "ew")}, eta_scales=scales, backend="dense")).trials
-        same(together.loc[together["learner"] != "exp3-ix", ["answered"]], dense[["answered"]])
+        compare(together.loc[together["learner"] != "exp3-ix", ["answered"]], dense[["answered"]])
 
 
 def anew(eta, scales, precision):

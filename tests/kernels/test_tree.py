@@ -43,8 +43,8 @@ digest = hashlib.sha256()
 for name in games.WEIGHTED:
     for streams in (COPIES, 1):
         for precision in ("float64", "float32"):
-            of = simulate(name, "native", "levels", 1000, 100, precision=precision, streams=streams)
-            digest.update(b"".join(x.tobytes() for x in of))
+            game = simulate(name, "native", "levels", 1000, 100, precision=precision, streams=streams)
+            digest.update(b"".join(x.tobytes() for x in game))
 print(digest.hexdigest())
 """
 

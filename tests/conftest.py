@@ -35,7 +35,8 @@ settings.load_profile("timeless")
 
 
 # tests of kernels, and others of bits or of many rounds: XLA optimises their programs
-OPTIMISED = "tests/kernels/", *(f"tests/engine/test_{name}.py" for name in ("adaptive", "contracts", "session"))
+OPTIMISED = "tests/kernels/", "tests/test_goldens.py"
+OPTIMISED += tuple(f"tests/engine/test_{name}.py" for name in ("adaptive", "contracts", "session"))
 TOGETHER = "tests/kernels/test_backends.py", "tests/kernels/test_learners.py"  # they compile the same programs
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+import tests.conftest  # noqa: F401  # XLA compiles as in the tests
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
 from exaul.engine.registry import backend_of

@@ -76,14 +76,14 @@ SWEPT = {
     "arms": "arms $H$",
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
+LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
 def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    Lines show the shifts between ``segments`` with one source each. ``best`` is the advised learner by source and
-    alpha.
+    Lines show the shifts between ``segments`` of one source each; ``best`` is the advised learner by source, alpha.
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
@@ -215,10 +215,11 @@ def over_time(
     """
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
-    log = curves["t"].median() < curves["t"].max() / 4  # the checkpoints are not evenly spaced
+    horizon = curves["t"].max()  # the axis is logarithmic if T is large, or checkpoints are not evenly spaced
+    log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
-    late = drawn[drawn["t"] > drawn["t"].max() * 0.03]  # the noise of the first rounds would set the scale
+    late = drawn[drawn["t"] > horizon * 0.03]  # the noise of the first rounds would set the scale
     tops = (late[column].max() for column in (f"{curve}_q95", dotted) if column)
     top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
     low = min(late[f"{curve}_q05"].min(), 0.0)
@@ -303,9 +304,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
                 axes.plot(means.index, by_value[bound].mean(), **dots)
                 largest = np.fmax(largest, line[bound].max())
         if column == "fdr":
-            ends = [rows[swept].min(), rows[swept].max()]
-            target = ends if swept == "alpha" else [rows["alpha"].iloc[0]] * 2
-            axes.plot(ends, target, label="target $\\alpha$", **TARGET_STYLE)
+            target = rows.groupby(swept)["alpha"].first()
+            axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept])
         _at_values(axes, rows[swept], are_shares=swept == "alpha")
     for axes, _ in panels:

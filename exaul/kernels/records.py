@@ -34,10 +34,7 @@ SMALL = 1024  # records: smaller pools need more passes until their orders look 
 PASSES, MORE_PASSES = 6, 24  # ``tests/kernels/test_orders.py`` rejects 1 to 4 passes at some sizes
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
-_FACTOR_1, _FACTOR_2 = (
-    0x7FEB352D,
-    0x846CA68B,
-)  # multipliers of C. Wellons' hash "lowbias32", which is ``mix``
+_FACTOR_1, _FACTOR_2 = 0x7FEB352D, 0x846CA68B  # of C. Wellons' hash "lowbias32", which is ``mix``
 
 
 class OrderShape(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -73,6 +74,7 @@ class Rows:
 
     def _weights(self, state: RowState, eta: Any, row: Any) -> tuple[Any, Any]:
         """Return the sums of all rows [R], and the weights of one row [32], up to a common factor."""
+        chex.assert_shape(state.losses, (*state.mass.shape, ROW))
         logits = state.mass - eta * state.offset
         largest = jnp.max(logits)
         row_logits = self._bias()[row] - eta * (state.losses[row] + state.offset[row])

@@ -288,7 +288,7 @@ def test_a_server_that_listens_asks_its_model(stub, tmp_path, monkeypatch, capsy
     run = "exaul.serving.http.server.BoundedServer.run"
     monkeypatch.setattr(run, lambda server, sockets: asyncio.run(serve(server)))
     stub.rule = lambda asked, before: reply or StreamingResponse(drip())
-    if "no reply" in line:
+    if reply is None:
         monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3)
     argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow"]
     flags = {"--upstream": stub.url} | flags

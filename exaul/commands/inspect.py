@@ -18,7 +18,7 @@ from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_trace
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
-PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
+SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "largest share that a threshold answers with an FDR of at most alpha; largest means over alphas come first"
 DROPPED_NOTE = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
@@ -179,7 +179,7 @@ def _compare(config: Inspect, title: str) -> None:
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
-                **{f"{PREFIX}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
+                **{f"{SHARE_PREFIX}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
                 "defects": " ".join(finding.word for finding in findings),
             }
             rows.append(row)
@@ -190,7 +190,7 @@ def _compare(config: Inspect, title: str) -> None:
     if config.out is not None:
         folder.write(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
-    totals = np.array([sum(row[name] for name in row if name.startswith(PREFIX)) for row in rows])
+    totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
     scope = f"for exaul sweep, on {len(hints)} of {len(shown)}"
@@ -220,7 +220,7 @@ def _compare(config: Inspect, title: str) -> None:
 
 def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the line of a trace in the table of traces or of scores, from its ``row``."""
-    answerable = {f"answered\nat {x.removeprefix(PREFIX)}": x for x in row if x.startswith(PREFIX)}
+    answerable = {f"answered\nat {x.removeprefix(SHARE_PREFIX)}": x for x in row if x.startswith(SHARE_PREFIX)}
     shares = answerable | {"error rate": "error_rate"}
     line = {
         title: trace.records.name if title == "trace" else trace.score,

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import signal
 import sys
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from exaul.llm.scores import column_of
 from exaul.serving.configuration import AbstainersConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
-SERVER = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
+SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
 BEGUN = "it began with another log or alpha, and keeps what it has learned; exaul journal start begins it anew"
 MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
@@ -40,20 +39,13 @@ def main(arguments: Mapping[str, Any]) -> int:
     learner_fields = fields_given(AbstainersConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
-        application = app(
-            config.state,
-            hosts=hosts,
-            keys=read_keys(config.keys),
-            **{name.removeprefix("log_"): value for name, value in asdict(config).items() if name not in SERVER},
-            **learner_fields,
-        )
+        fields = {name.removeprefix("log_"): x for name, x in asdict(config).items() if name not in SERVER_FIELDS}
+        application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
         try:
             service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
-            figures = {key: service.figures(key) for key in service.all_keys(MOST_KEYS)}
-            for key, row in figures.items():
-                if config.shadow and "shadow_observed" in row and not row["questions"]:
-                    needed = f"{math.ceil(SHORT_LOG / row['alpha'])} needed ({SHORT_LOG} / alpha)"
-                    texts.append(f"key {quote(key)}: {row['shadow_observed']:,} verdicts so far, {needed}")
+            for key, (observed, needed) in service.verdicts(MOST_KEYS).items() if config.shadow else ():
+                progress = f"{observed:,} verdicts so far, {needed} needed ({SHORT_LOG} / alpha)"
+                texts.append(f"key {quote(key)}: {progress}")
             beginnings = {} if config.shadow else service.beginnings(MOST_KEYS)
             for key, started in beginnings.items():
                 name = f"key {quote(key)}" if key or started is None else "new keys"
@@ -63,13 +55,12 @@ def main(arguments: Mapping[str, Any]) -> int:
                 texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
             print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
             tokens, alpha = application.state.tokens, service.configuration["alpha"]
-            alphas = [
-                f"key {quote(key)}: {row['alpha']:g}" for key, row in figures.items() if row["alpha"] != alpha
-            ]
+            key_alphas = {key: x for key, x in service.alphas(MOST_KEYS).items() if x != alpha}
 
             def announce() -> None:
-                exceptions = f" ({', '.join(alphas)})" if alphas else ""
-                print(f"serving with alpha = {alpha:g}{exceptions} at {address_of(listener)}", flush=True)
+                exceptions = ", ".join(f"key {quote(key)}: {x:g}" for key, x in key_alphas.items())
+                shown_alpha = f"{alpha:g} ({exceptions})" if exceptions else f"{alpha:g}"
+                print(f"serving with alpha = {shown_alpha} at {address_of(listener)}", flush=True)
                 if gateway_flags is not None:  # while it serves: a model may hang, and clients may ask another
                     application.state.first_questions = asyncio.create_task(ask_models(gateway_flags))
 

@@ -87,9 +87,8 @@ def make(
     if lam is None:
         reads_lam = not isinstance(definition.rule, Fixed | Ranked)
         lam = math.sqrt(required("lam", horizon)) if horizon or reads_lam else math.nan
-    return make_learner(definition, arms, Rows), _make_params(
-        definition.rule, arms, alpha, lam, eta, gamma, log_records
-    )
+    params = _make_params(definition.rule, arms, alpha, lam, eta, gamma, log_records)
+    return make_learner(definition, arms, Rows), params
 
 
 def _read_log(name: str, rule: Any, grid: Any, log: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
@@ -117,9 +116,9 @@ def _make_params(rule: Any, arms: int, alpha: float, lam: float, eta: Any, gamma
         state, counts = start_of(rule, arms, [alpha], log_records)
         return RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     params = Params(alpha, lam, eta, required("gamma", gamma))
-    return (
-        RuleParams(params.eta, params.gamma, alpha, *loss_costs(params), 1.0) if isinstance(rule, Own) else params
-    )
+    if isinstance(rule, Own):
+        return RuleParams(params.eta, params.gamma, alpha, *loss_costs(params), 1.0)
+    return params
 
 
 def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:

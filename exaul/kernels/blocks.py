@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from exaul.kernels.dense import FixedLearner, RankedLearner, RankedState, weights_of
+from exaul.kernels.dense import FixedLearner, RankedLearner, RankedState, visible_error, weights_of
 from exaul.kernels.game import BLOCK, Block, RuleParams, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
 from exaul.kernels.play import Backend, BlockLearner
@@ -35,11 +35,6 @@ WORD = 64  # bits
 def _sum_in_order(parts: Sequence[jax.Array]) -> jax.Array:
     """Sum arrays from the first to the last; jnp.sum would leave the order to XLA."""
     return functools.reduce(jnp.add, parts)
-
-
-def _visible_errors(learner: Learner[Any], answered: jax.Array, errors: jax.Array) -> jax.Array:
-    """Return the errors that the learner may see."""
-    return errors if learner.feedback == "full" else jnp.where(answered, errors, 0.0)
 
 
 def _in_pieces(advance: Any, state: Any, block: Block) -> tuple[Any, jax.Array]:
@@ -116,7 +111,7 @@ class SidedBlocks(BlockLearner):
             high = _sum_in_order([jnp.where(b, 0, w) for b, w in pairs]).astype(jnp.float64)
             P, Q = low / (low + high), high / (low + high)
             answers.append(answered := (x.draws.decision < P) & x.active)
-            error = _visible_errors(self.definition, answered, x.errors)
+            error = visible_error(self.definition, answered, x.errors)
             below, above = self.definition.rule.charge(jnp.where, P, Q, answered, error, params)
             gap = jnp.where(x.active, below - above, 0.0)
             # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other
@@ -155,7 +150,7 @@ class RankedBlocks(RankedLearner, BlockLearner):
             high = low + _sum_in_order([counts[x.cuts] * fades[i], *repeats])
             P = rule.decide(jnp.where, rule_state, *(n / _sum_in_order(sums) for n in (high, low)))
             answers.append(answered := (x.draws.decision < P) & x.active)
-            error = _visible_errors(self.definition, answered, x.errors)
+            error = visible_error(self.definition, answered, x.errors)
             new_state = rule.learn(jnp.where, rule_state, answered, error, params)
             rule_state = jax.tree.map(partial(jnp.where, x.active), new_state, rule_state)
             # the arm of the cut is in the group of the cut, the first that is not below the cut

@@ -26,6 +26,11 @@ def _rule_params(params: Any, weight: Any) -> RuleParams:
     return RuleParams(eta, gamma, params.alpha, *loss_costs(params), weight)
 
 
+def visible_error(learner: Learner[Any], answered: Any, error: Any) -> Any:
+    """Return the error that a learner may see: 0 if it did not answer, unless it has full feedback."""
+    return error if learner.feedback == "full" else jnp.where(answered, error, 0.0)
+
+
 @dataclass(frozen=True)
 class GameLearner:
     """A learner of one game on H arms; each type of rule has a subclass."""
@@ -35,8 +40,8 @@ class GameLearner:
 
     def _rule_arguments(self, params: Any, decision: Decision, error: Any, weight: Any) -> tuple[Any, ...]:
         """Return the decision, the error that the learner may see, and the numbers that its rule reads."""
-        visible_error = error if self.definition.feedback == "full" else jnp.where(decision.answer, error, 0.0)
-        return decision.answer, visible_error, _rule_params(params, weight)
+        error = visible_error(self.definition, decision.answer, error)
+        return decision.answer, error, _rule_params(params, weight)
 
 
 @dataclass(frozen=True)

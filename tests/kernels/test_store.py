@@ -1,5 +1,7 @@
 """Machine code is stored on disk, and loaded only for the same code and numbers; anything else is compiled."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,8 @@ from exaul.kernels.native import store
 from exaul.kernels.native.compile import compiled, outermost
 
 SOURCE = """
-def inner(x):
-    return {factor} * x
+def inner(x, power={power}):
+    return {factor} * x**power
 
 inner = compiled(inner)
 number = {number}
@@ -27,12 +29,12 @@ def folder(tmp_path, monkeypatch):
     store._folder.cache_clear()
 
 
-def hits(factor=2.0, number=1.0, module="exaul.kernels"):
+def hits(factor=2.0, number=1.0, power=1, module="exaul.kernels"):
     """Call a new loop of an importable module, and return whether it was loaded."""
     scope = {"__name__": module, "compiled": compiled}
-    exec(SOURCE.format(factor=factor, number=number), scope)
+    exec(SOURCE.format(factor=factor, number=number, power=power), scope)
     loop = outermost(scope["outer"])
-    assert loop(3.0) == factor * 3 + number
+    assert loop(3.0) == factor * 3**power + number
     return sum(loop.stats.cache_hits.values())
 
 
@@ -45,6 +47,7 @@ NOWHERE = {"module": "in_no_file"}
     [
         ([{}, {"factor": 4.0}, {}], [0, 0, 1]),
         ([{}, {"number": 4.0}, {}], [0, 0, 1]),
+        ([{}, {"power": 2}, {}], [0, 0, 1]),
         ([USER, USER, USER | {"factor": 4.0}], [0, 1, 0]),
         ([NOWHERE, NOWHERE], [0, 0]),
     ],
@@ -53,6 +56,12 @@ def test_the_same_code_is_loaded_and_what_has_changed_is_compiled(calls, loaded,
     """Of users' modules too; code that is in no file is not stored."""
     assert [hits(**call) for call in calls] == loaded
     assert bool(list(folder.glob("numba-*/*"))) == (calls[0] is not NOWHERE)
+
+
+def test_the_code_of_another_processor_is_not_loaded(folder):
+    stored = store.Store(outermost)
+    paths = [stored._path("signature", SimpleNamespace(magic_tuple=lambda n=n: (n,))) for n in (0, 0, 1)]
+    assert len(set(paths)) == 2
 
 
 @pytest.mark.parametrize("damage", [lambda x: x[:-1], lambda x: bytes(32) + x[32:], lambda x: b""])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
-from exaul.llm.calls import key_of
+from exaul.llm.calls import BudgetReached, Calls, key_of
 from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
 from tests.processes import EXAUL, output_of, refusal_of, sql
 
@@ -306,6 +307,15 @@ def test_a_budget_is_that_of_the_folder_and_with_more_it_goes_on(stub, collect, 
     assert len(collect(how, 3, questions=new).log) == len(first.log)
     assert len(collect(f"{PRICED} --budget 1 --concurrent {2**31 - 1}").log) == 12
     assert max(stub.counts().values()) == 1
+
+
+def test_a_budget_is_reached_when_it_is_spent_to_the_cent(tmp_path):
+    with closing(Calls(tmp_path / "calls.sqlite", 0.5)) as calls:
+        calls.spent = 0.49
+        calls.check_budget()
+        calls.spent = 0.5
+        with pytest.raises(BudgetReached):
+            calls.check_budget()
 
 
 def test_a_budget_may_be_smaller_than_a_call(stub, collect):

@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -471,6 +473,9 @@ def test_ctrl_c_at_any_moment_leaves_the_journal_and_the_memory_alike(tmp_path, 
     assert verify(path) == 0
 
 
+SWAPPED_INDEXES = """PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage =
+    (SELECT sum(rootpage) FROM sqlite_master WHERE name IN ('by_id', 'by_audit')) - rootpage
+    WHERE name IN ('by_id', 'by_audit')"""
 READ = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM journal').fetchall()"
 
 
@@ -484,6 +489,16 @@ def test_a_reader_in_the_process_and_a_program_beside_it_lose_nothing(tmp_path):
             python(READ, path)
     with Abstainers(path) as abstainers:
         assert abstainers.figures()["questions"] == 5
+
+
+def test_an_index_of_other_entries_is_found(tmp_path):
+    path = tmp_path / "state"
+    with Abstainers(path) as abstainers:
+        abstainers.decide(0.5)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SWAPPED_INDEXES)
+    with pytest.raises(BadInput, match=r"is damaged .*by_"):
+        list(replayed(path))
 
 
 def test_a_start_that_an_index_has_lost_is_an_error_of_the_file(tmp_path, monkeypatch):

@@ -83,11 +83,8 @@ class Records(NamedTuple):
         return self._replace(scores=self.scores[rows], errors=self.errors[rows], groups=groups)
 
     def content(self) -> str:
-        """Return a hash of scores, errors and groups. The name does not enter."""
-        digest = hashlib.sha256(self.scores.tobytes() + self.errors.tobytes())
-        if self.groups is not None:
-            digest.update(repr(self.groups.tolist()).encode())
-        return digest.hexdigest()
+        """Return a hash of scores and errors. Neither the name nor the groups enter."""
+        return hashlib.sha256(self.scores.tobytes() + self.errors.tobytes()).hexdigest()
 
 
 class SelectedRows(NamedTuple):

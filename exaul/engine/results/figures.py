@@ -53,7 +53,7 @@ DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that, the last one lists the omitted ones
 _LISTED = 8  # most names in this list
-_NAMED = 24  # most dots in a figure with a name beside each; beyond that there is a legend
+_NAMED = 9  # most dots of a panel with a name beside each; beyond that, or in several rows, there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
 MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name
@@ -64,7 +64,7 @@ OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``l
     "fdr": ("fdr", FDR, "", 0),
     "answered-over-time": ("answered", ANSWERED, "", 0),
     "risk": ("fdr_risk", RISK, "risk_bound", 10),
-    "regret": ("regret", REGRET, "regret_bound", 1),
+    "regret": ("regret", REGRET, "regret_bound", 10),
 }
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
@@ -114,7 +114,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
-    named = len(panels) * trials["learner"].nunique() <= _NAMED
+    named = trials["learner"].nunique() <= _NAMED and len(panels) <= _COLUMNS
     shares = 1 - trials.groupby([*_PANEL, "learner"])["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     margin = max(0.15 * (high - low), 0.03)
@@ -482,7 +482,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         text = "\n".join(["not drawn, see the tables:", *listed])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
-        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False) if height > 1 else label)
+        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False))
     return figure, panels
 
 

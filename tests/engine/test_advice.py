@@ -188,7 +188,9 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
     text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
     share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
-    assert f"that a threshold can answer of questions like these with an FDR of at most alpha: {share:.1%}\n" in text
+    assert (
+        f"that a threshold can answer of questions like these with an FDR of at most alpha: {share:.1%}\n" in text
+    )
     assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in text
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
     for steps, starred in (((0.3, 0.025), "* aci-rank, step 0.025 "), ((0.3,), "aci-rank ")):

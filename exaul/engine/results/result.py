@@ -112,7 +112,7 @@ class Result:
         answerable = self._answerable(known[0], played["horizon"]) if known else {}
         shares = answerable if self._segments == 1 else {}
         is_part = sweep.environment != "replay" and bool(records) and played["horizon"] % len(records[0].scores) > 0
-        questions = "such questions" if is_part else "these questions"  # a trial draws others of the records
+        questions = "questions like these" if is_part else "these questions"  # a trial draws others of the records
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),

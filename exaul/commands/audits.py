@@ -13,6 +13,8 @@ from exaul.commands.terminal import show
 from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting
 from exaul.llm.endpoint import as_address, check_variable
 
+INCOMPLETE = 3  # exit status, as that of ``exaul collect``: the judge gave no verdict at all
+
 
 class AuditsFlags(Configuration):
     """The service with the audits, and their judge. Every field is a flag of ``exaul audits``."""
@@ -38,7 +40,10 @@ class AuditsFlags(Configuration):
 
 
 def main(arguments: Mapping[str, Any]) -> int:
-    """Print the open audits, or let a model judge them and print how many are right and wrong."""
+    """Print the open audits, or let a model judge them and print how many are right and wrong.
+
+    Return INCOMPLETE if it gives a clear verdict on none.
+    """
     config = AuditsFlags(**arguments)
     from exaul.serving.http.audits import PAGE, errors_by_model, open_queue
 
@@ -61,10 +66,9 @@ def main(arguments: Mapping[str, Any]) -> int:
                     counts[outcome] += 1
             _, rows = read_page(remaining)
     text = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items()))
-    show(
-        f"{config.judge_model} judged {counts['right'] + counts['wrong']} of {total} open audits ({text or 'none'})"
-    )
-    return 0
+    judged = counts["right"] + counts["wrong"]
+    show(f"{config.judge_model} judged {judged} of {total} open audits ({text or 'none'})")
+    return INCOMPLETE if judged == 0 < counts["no clear verdict"] else 0
 
 
 def _describe(row: Mapping[str, Any]) -> str:

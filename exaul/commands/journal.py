@@ -30,7 +30,9 @@ class JournalStart(Layout):
 
     path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
     key: str | None = setting(None, "the key to begin anew (required); '' is that of a service without keys", "KEY")
-    warm_start: str | None = setting(None, "log to start from; without one, it starts from nothing", "LOG")
+    warm_start: str | None = setting(
+        None, "what to start from (required): a log, key:KEY (the rated answers of a key), or none", "LOG"
+    )
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
 
 
@@ -84,7 +86,10 @@ def start(arguments: Mapping[str, Any]) -> int:
             trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"
             near = meant([config.key or ""], keys)
             raise BadInput(f"key: {trouble}; it must be one of {shorten(', '.join(map(quote, keys)))}{near}")
-        started = abstainers.begin(config.key, config.alpha, config.warm_start)
+        if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
+            raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
+        source = None if config.warm_start == "none" else config.warm_start
+        started = abstainers.begin(config.key, config.alpha, source)
     show(f"key {quote(config.key)} begins anew: {started or 'without a log'}")
     return 0
 

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
@@ -38,11 +39,13 @@ def main(arguments: Mapping[str, Any]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     learner_fields = fields_given(AbstainersConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
+    is_new = not Path(config.state).exists()
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
         fields = {name.removeprefix("log_"): x for name, x in asdict(config).items() if name not in SERVER_FIELDS}
         application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
         try:
             service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
+            texts += [f"{config.state} is a new file: nothing is learned yet"] * is_new
             for key, (observed, needed) in service.verdicts(MOST_KEYS).items() if config.shadow else ():
                 progress = f"{observed:,} verdicts so far, {needed} needed ({SHORT_LOG} / alpha)"
                 texts.append(f"key {quote(key)}: {progress}")

@@ -260,7 +260,9 @@ class Abstainers:
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
         source = self._sources.get(key, self._sources[""])
-        is_other = isinstance(source, Records) and (not start or start["log"]["content"] != source.content())
+        is_other = isinstance(source, Records) and not start
+        if isinstance(source, Records) and start and start["log"]["sha256"]:  # else it began from answers of a key
+            is_other = start["log"]["content"] != source.content()
         return is_other or alpha != self._alphas.get(key, alpha)
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:

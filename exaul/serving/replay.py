@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import quote
+from exaul.kernels.learners.aci_rank import DRIFTS
 from exaul.serving.abstainer import Abstainer, limit_of
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
 from exaul.serving.journal import Journal, read_journal
@@ -19,8 +20,8 @@ SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
-FIRST = 100  # questions after which ``shortfall`` compares a start with its log (chosen)
-UNLIKELY = 1e-6  # most probable shortfall of scores like those of the log that is told (chosen)
+FIRST = 100  # questions after which ``surprise`` compares a start with its log (chosen)
+UNLIKELY = 1e-6  # largest probability, for scores like those of the log, of what ``surprise`` tells (chosen)
 
 
 class KeyAbstainer(Abstainer):
@@ -38,20 +39,22 @@ class KeyAbstainer(Abstainer):
         self.unsaved_count = 0  # entries since the last snapshot
 
     @property
-    def shortfall(self) -> str:
-        """A sentence after question FIRST if far fewer were answered than the log lets expect; else empty.
+    def surprise(self) -> str:
+        """A sentence after question FIRST if far fewer or far more were answered than its log lets expect.
 
         If scores are exchangeable with those of the log, their ranks are independent and uniform (nearly: counts
-        fade). After k answers the share is at least the first one minus k steps, whatever the feedback. So at most
-        as many answers are no more probable than at most k successes of a binomial variable with that share.
+        fade). After k answers the share is at least the first one minus k steps, and at most the first one plus
+        k steps times the aim and the drift of the abstentions, whatever the feedback. So at most (at least) k
+        answers are no more probable than as many successes of a binomial variable with that share.
         """
         if self._sums.questions != FIRST or self._start.log is None or not self._start.numbers:
             return ""
-        count, first_share = self._answers, self._start.numbers[0]
-        share = max(0.0, first_share - count * self._params.eta)
-        chances = (math.comb(FIRST, k) * share**k * (1 - share) ** (FIRST - k) for k in range(count + 1))
+        count, first_share, step = self._answers, self._start.numbers[0], self._params.eta
+        low = max(0.0, first_share - count * step)
+        high = min(1.0, first_share + count * step * self.config.aim + (FIRST - count) * step / DRIFTS)
         result = f"{count} of the first {FIRST} questions answered, {first_share:.0%} expected from its log"
-        return f"{result}: are the scores of one kind (--score)?" if sum(chances) < UNLIKELY else ""
+        chance = min(_at_most(count, low), _at_most(FIRST - count, 1 - high))
+        return f"{result}: are the scores of one kind (--score)?" if chance < UNLIKELY else ""
 
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""
@@ -114,6 +117,11 @@ class KeyAbstainer(Abstainer):
             text = f"{open_count:g} open answers, of which the entries have {len(open_answers)}"
             raise self._journal.unreadable(snapshot, text)
         self._resume(state | {"open": open_answers[::-1], "closed": ()})
+
+
+def _at_most(count: int, share: float) -> float:
+    """Return the probability of at most ``count`` successes in FIRST trials, each with probability ``share``."""
+    return sum(math.comb(FIRST, k) * share**k * (1 - share) ** (FIRST - k) for k in range(count + 1))
 
 
 def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:

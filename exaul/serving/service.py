@@ -83,8 +83,8 @@ class Service(Abstainers):
         """
         arguments = score, key, id, ref
         decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
-        if not self.shadow and (shortfall := self._loaded[key].shortfall):
-            logger.warning("key %s: %s", quote(key), shortfall)
+        if not self.shadow and (surprise := self._loaded[key].surprise):
+            logger.warning("key %s: %s", quote(key), surprise)
         if text is not None:
             self._keep_text(decision, AnswerText(question or "", text))
         self.metrics.count_decision(key, score, decision.answer)

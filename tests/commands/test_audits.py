@@ -3,6 +3,7 @@
 import pytest
 from starlette.responses import JSONResponse
 
+from exaul.commands.audits import INCOMPLETE
 from exaul.commands.main import main
 from exaul.serving.service import Service
 from tests.models.stub import completion
@@ -58,6 +59,12 @@ def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch,
     service = Service(journal)
     assert (service.figures()["observed"], service.figures()["wrong"], service.open_audits(0)[0]) == (2, 1, 2)
     service.close()
+
+
+def test_a_judge_without_any_clear_verdict_is_no_success(journal, stub, capsys):
+    stub.rule = lambda asked, before: completion("perhaps")
+    printed = output_of(["audits", str(journal), "--judge-model", "m", "--endpoint", stub.url], capsys, INCOMPLETE)
+    assert printed.startswith("m judged 0 of 4 open audits (no clear verdict: 3")
 
 
 def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypatch, capsys):

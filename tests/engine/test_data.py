@@ -108,6 +108,7 @@ def test_real_logs(data):
             "score,error\n0.1,maybe\n",
             r"error is 'maybe'; it must be a number in \[0, 1\], true, false, yes or no$",
         ),
+        ("a.csv", "correct,score_msp\n1,0.5\n", "a.csv: no column 'score'; .*; did you mean score_msp"),
         ("a.csv", "msp,error,score_msp\n0.1,0,1\n", "a.csv: no column 'score'; .*; did you mean score_msp"),
         ("a.csv", "score,error\n0.1,\n", "a.csv, row 1: error is empty"),
         ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),

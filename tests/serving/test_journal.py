@@ -259,12 +259,16 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert verify(path) == 0
     assert main(["journal", "start", str(path), "--key", "", "--alpha", "2"]) == 2
     capsys.readouterr()
-    for flags in (["--alpha", "0.2"], ["--key", "b"], ["--key", "", "--score", "s"]):
+    for flags in (["--alpha", "0.2"], ["--key", "b"], ["--key", "", "--score", "s"], ["--key", ""]):
         assert main(["journal", "start", str(path), *flags]) == 2  # a misspelt key would get a bound of its own
-    missing, unknown, unused = capsys.readouterr().err.splitlines()
+    missing, unknown, unused, forgotten = capsys.readouterr().err.splitlines()
     assert missing == "exaul: --key: missing; it must be one of ''"
     assert unknown == "exaul: --key: 'b' is unknown; it must be one of ''"
     assert unused == "exaul: --score: given without warm_start, whose columns they name"
+    assert forgotten.startswith("exaul: --warm-start: missing; LOG or key:KEY to start from, or none to forget")
+    assert "begins anew: without a log" in output_of(
+        ["journal", "start", str(path), "--key", "", "--warm-start", "none"], capsys
+    )
 
 
 def test_what_sqlite_would_change_is_stored_as_it_returns(tmp_path):

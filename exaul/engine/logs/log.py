@@ -213,8 +213,8 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     for name in names:
         if name not in columns:
             hint = "; name its column of scores with --score (exaul serve: --log-score, Python: score=)"
-            full_name = f"score_{name}"
-            hint = hint * (name == "score") + meant((full_name if full_name in columns else name,), columns)
+            similar = [x for x in columns if x == f"score_{name}" or x.startswith(f"{name}_")] or [name]
+            hint = hint * (name == "score") + meant(similar[:1], columns)
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 

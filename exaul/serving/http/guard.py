@@ -91,7 +91,7 @@ class Guard:
         token = token if kind.lower() == "bearer" else ""
         grant = Grant(frozenset(SCOPES)) if self._tokens is None else self._tokens.grant_of(token)
         if not grant.scopes and scope["path"].removeprefix(scope.get("root_path", "")) not in OPEN:
-            raise HTTPException(401, "A valid bearer token is needed: Authorization: Bearer TOKEN.")
+            raise HTTPException(401, "A valid bearer token is needed: Authorization: Bearer TOKEN")
         length, chunked = headers.get("content-length"), "transfer-encoding" in headers
         if length is not None and chunked:  # a proxy could see another end of the body (request smuggling)
             raise HTTPException(400, "A request has a Content-Length or a Transfer-Encoding, not both.")

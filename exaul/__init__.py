@@ -49,6 +49,8 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":  # a module, which imports JAX
+        return import_module("exaul.testing")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"exaul.{_HOMES[name]}"), name)

@@ -9,7 +9,8 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
-from exaul.kernels.learners.learner import Learner, Own
+from exaul.engine.simulation.user_code import check_rule
+from exaul.kernels.learners.learner import Learner, Own, block_rates
 from exaul.kernels.play import at_block
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
@@ -38,13 +39,16 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
 
     Raises:
         AssertionError: it breaks a contract; the sentence names the contract, and the game and the round if any.
-        BadInput: ``exaul.make`` refuses it, or JAX computes in float32.
+        BadInput: ``exaul.make`` refuses it, its rule returns a number that a sweep refuses, or JAX computes in
+            float32.
     """
     check_precision()
     pair: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
         pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
+        if not isinstance(mine.rule, Own):
+            check_rule("the learner", mine, block_rates(mine, HORIZON, ARMS, False, None, None), ARMS)
     learner, params = pair
     if jax.tree.leaves(learner):
         raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")

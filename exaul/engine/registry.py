@@ -82,8 +82,8 @@ def name_of(field: str, definition: Any) -> str:
         if reference in references:
             return name
     if not references:
-        problem = f"{type(definition).__name__} found that is no global of a module"
-        raise BadInput(f"{field}: {problem}; assign it to one, which names it")
+        problem = f"this {type(definition).__name__} has no name"
+        raise BadInput(f"{field}: {problem}; assign it to a variable at the top level of a file, as in: mine = ...")
     # the last: a module is listed before those that it imports, and the last one defines it
     imported = [reference for reference in references if not reference.startswith("__")]  # not __main__
     return imported[-1] if imported else references[0]

@@ -11,7 +11,7 @@ import pytest
 import exaul
 from exaul import testing
 from exaul.kernels.dense import Dense, make_learner
-from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.learners.learner import Drawn, Learner, Own
 from exaul.kernels.play import Decision
 from exaul.testing import check_learner
 from tests.games import LEARNERS, of_each_rule
@@ -61,6 +61,13 @@ def plainly(params, cuts, errors, uniforms, rate=0.1):
         if answers[-1]:
             s = min(max(s + rate * (0.5 - error), 0.1), 0.9)
     return np.array(answers)
+
+
+def test_a_rule_that_a_sweep_refuses_is_refused():
+    charge = LEARNERS["exp3-ix"].rule.charge
+    negative = LEARNERS["exp3-ix"]._replace(rule=Drawn(lambda *numbers: charge(*numbers) - 1))
+    with pytest.raises(exaul.BadInput, match=r"the rule of the learner returns .* and at least 0"):
+        exaul.testing.check_learner(negative)
 
 
 def test_an_object_is_its_reference_and_no_other():

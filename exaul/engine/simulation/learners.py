@@ -218,10 +218,9 @@ def prepare_learner(
     """
     arms, horizon = len(grid), int(checkpoints[-1])
     eta = sweep.eta
-    if (
-        learner.rate == "step"
-    ):  # each cell multiplies eta by its factor, which is the step itself if there are steps
+    if learner.rate == "step":  # a cell multiplies eta by its factor, which is the step itself if there are steps
         eta = 1.0 if sweep.steps else None
+    check_anytime(name, learner, arms, horizon, sweep.anytime)
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
@@ -251,6 +250,7 @@ def resolve_rates(
     """
     check_positive("eta", eta)
     check_not_negative("gamma", gamma)
+    check_anytime(name, learner, arms, horizon or 1, anytime)
     rule, defaults = learner.rule, None if learner.rates is None else learner.rates(horizon or 1, arms)
     lacks_gamma = isinstance(rule, Fixed) or (defaults is not None and defaults.gamma is None)
     for field, value, lacks in (("eta", eta, isinstance(rule, Fixed)), ("gamma", gamma, lacks_gamma)):
@@ -267,6 +267,13 @@ def resolve_rates(
     elif defaults is None or not (horizon or is_step):  # a step depends on no horizon
         return eta, gamma
     return defaults.eta if eta is None else eta, (defaults.gamma or 0.0) if gamma is None else gamma
+
+
+def check_anytime(name: str, learner: Learner[Any], arms: int, horizon: int, is_asked: bool) -> None:
+    """Raise BadInput if rates for an unknown horizon are asked, and those of the learner follow from T alone."""
+    rates_at = learner.rates if is_asked and learner.anytime is None else None
+    if rates_at is not None and rates_at(horizon, arms) != rates_at(2 * horizon, arms):
+        raise BadInput(f"anytime: given, but {name} has no rates for an unknown T (Learner(anytime=...))")
 
 
 def required(field: str, value: Any) -> Any:

@@ -17,8 +17,8 @@ from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.schedule import rates_of_blocks
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import RuleParams
-from exaul.kernels.learners.learner import FEEDBACKS, Drawn, Fixed, Own, Ranked, Rule, Sided, has_weights
+from exaul.kernels.game import Rates, RuleParams, Start
+from exaul.kernels.learners.learner import FEEDBACKS, Drawn, Fixed, Learner, Own, Ranked, Rule, Sided, has_weights
 from exaul.kernels.records import Pool, make_streams
 
 
@@ -57,7 +57,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         value = getattr(definition.rule, field, None)
         is_valid = value is None or low < value < high
         check_holds(f"learners: {field} of {name}", value, is_valid, f"between {low} and {high}")
-    _check_rule(learner, arms)
+    check_rule(name, definition, learner.rates, arms)
     sees = isinstance(environment, Adaptive) and environment.sees_distribution
     if sees and isinstance(definition.rule, Own) and not hasattr(definition.rule.make(arms), "distribution"):
         raise BadInput(f"learners: {name} has no distribution(state, params), which the environment sees")
@@ -67,20 +67,31 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
     check_finite(learner, simulate_briefly(definition, learner.backend, is_imperfect)[1])
 
 
-def _check_rule(learner: PreparedLearner, arms: int) -> None:
-    """Call the functions of a rule on numbers; BadInput if one returns a number that its type excludes."""
-    rule, rates = learner.definition.rule, rates_of_blocks(learner.rates, np.zeros(1, np.uint32))
+def check_rule(name: str, definition: Learner[Any], rates: Rates, arms: int) -> None:
+    """Call the functions of a rule on numbers; BadInput if one returns a number that its type excludes.
+
+    ``rates`` are [K], of which the rule reads the first.
+    """
+    rule, first = definition.rule, rates_of_blocks(rates, np.zeros(1, np.uint32))
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
-    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
+    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (first.eta[0], first.gamma[0], 0.1, 0.9, 0.2))
     params = RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)
     lower = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # other rules may return negative numbers
+    if isinstance(rule, Own):
+        game = rule.make(arms)
+        with user_code_errors("learners: init of", name, "it must not read params"):
+            state = game.init(Start(np.int32(0)))
+        P = float(game.decide(state, params, np.int32(1), np.float64(0.5))[1].P)
+        reads = "; it may read a rate that its Learner does not have (rates=)" if np.isnan(first.eta).any() else ""
+        check_holds(f"learners: P of {name} in round 1", P, 0 <= P <= 1, f"in [0, 1]{reads}")
+        return
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
-        if answered or not error or learner.definition.feedback == "full":
+        if answered or not error or definition.feedback == "full":
             outputs = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
             for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(outputs)):
                 if not np.isfinite(number) or number < lower:
                     raise BadInput(
-                        f"learners: the rule of {learner.name} returns {number} if P = {P}, answered = {answered} "
+                        f"learners: the rule of {name} returns {number} if P = {P}, answered = {answered} "
                         f"and error = {error}; it must be finite{' and at least 0' if lower == 0 else ''}"
                     )
 
@@ -99,7 +110,7 @@ def _call_rule(rule: Rule, params: RuleParams, arms: int, P: Any, answered: bool
         case Ranked():
             learned = rule.learn(np.where, start, answered, error, params)
             return rule.decide(np.where, start, P, P / 2), learned
-    return ()  # an ``Own`` rule has functions of a whole game
+    raise TypeError(type(rule).__name__)
 
 
 def check_finite(learner: PreparedLearner, state: Any) -> None:

@@ -104,6 +104,35 @@ from exaul.kernels.learners.aci_rank import aci_rank
 forgetful = aci_rank._replace(rule=aci_rank.rule._replace(decay=0.05))
 words = learner(zero, risk_bound=lambda *given: "none")
 away = Learner("bandit", Drawn(lambda where, p, answered, error, params: INF), rates)
+tuned = Learner("bandit", Sided(zero), rates)
+
+import jax, jax.numpy as jnp
+from dataclasses import dataclass
+from exaul.kernels.learners.learner import Own
+from exaul.kernels.play import Decision
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Rated:
+    arms: int
+
+    def init(self, params):
+        return jnp.zeros(())
+
+    def decide(self, state, params, cut, u):
+        return state, Decision(u < params.eta, params.eta)
+
+    def learn(self, state, params, cut, decision, error):
+        return state
+
+
+class Early(Rated):
+    def init(self, params):
+        return params.eta
+
+
+no_rates, early = Learner("bandit", Own(Rated)), Learner("bandit", Own(Early), rates)
 """
 HELPERS = """
 def half(x):
@@ -137,11 +166,14 @@ RETURNS = "returns %s if P = 0.01, answered = %s and error = %s; it must be fini
         ("backwards", ["learners: eta of rules:backwards: [-1.0] found; it must be finite and at least 0"]),
         ("certain", ["learners: prior of rules:certain: 1.0 found; it must be between 0 and 1"]),
         ("forgetful", ["learners: decay of rules:forgetful: 0.05 found; it must be between 0.07 and 1"]),
+        ("tuned", ["--anytime: given, but rules:tuned has no rates for an unknown T"]),
+        ("no_rates", ["P of rules:no_rates in round 1: nan found; it must be in [0, 1]; it may read a rate"]),
+        ("early", ["init of rules:early cannot be run (AttributeError: 'Start'", "it must not read params"]),
         ("words", ["risk_bound of rules:words cannot be run (ValueError: could not convert string to float"]),
     ],
 )
 def test_a_learner_that_cannot_be_run(name, sentences, refused, own_learners):
-    flags = ["--backend", "dense"] if name == "branches" else []
+    flags = {"branches": ["--backend", "dense"], "tuned": ["--anytime"]}.get(name, [])
     argv = ["sweep", "--learners", f"rules:{name}", *SMALL[:6], *flags, "--out", "out"]
     assert len(refused(argv, f"rules:{name}", *sentences)) < 600
 

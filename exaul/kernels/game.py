@@ -45,7 +45,11 @@ class ImperfectFeedback(NamedTuple):
 
 
 class RuleParams(NamedTuple):
-    """The numbers that a rule reads in one block: scalars of one copy, or arrays [B]."""
+    """The numbers that a rule reads in one block: scalars of one copy, or arrays [B].
+
+    A rule of yours reads ``eta`` and ``gamma`` (NaN without rates), ``alpha``, and the costs ``answer_cost`` of an
+    answer per unit of error and ``abstain_cost`` of an abstention (eq. 4), each in [0, 1].
+    """
 
     eta: Array  # [] > 0, learning rate; with ``imperfect``, a factor of its rates, like gamma
     gamma: Array  # [] >= 0, implicit exploration

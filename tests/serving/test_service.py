@@ -18,31 +18,17 @@ def service(tmp_path):
     made.close()
 
 
-def reopened(service, tmp_path):
-    service.close()
-    return Service(tmp_path / "state")
-
-
-def use(service, count=300, keys=("a", "b", "c")):
-    """Decisions with feedback and withdrawals; returns the shown ones that are open."""
-    still_open = []
-    for n in range(count):
-        decision = service.decide(n * 37 % 100 / 99, keys[n % len(keys)])
+def test_the_overview_is_the_same_after_a_restart(service):
+    for n in range(300):
+        decision = service.decide(n * 37 % 100 / 99, "abc"[n % 3])
         if decision.answer and n % 5 == 0:
             assert service.feedback(decision.id, n % 2) == "counted"
         elif decision.answer and n % 7 == 0:
             assert service.withdraw(decision.id) == "withdrawn"
-        elif decision.answer:
-            still_open.append(decision.id)
-    return still_open
-
-
-def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
-    use(service)
     before = service.overview()
-    again = reopened(service, tmp_path)
-    after = again.overview()
-    again.close()
+    service.close()
+    with contextlib.closing(Service(service.path)) as again:
+        after = again.overview()
     times = [row.pop("at") for row in before["latest"]]
     assert [row.pop("at") for row in after["latest"]] == pytest.approx(times, abs=1)
     assert for_json(after) == for_json(before)
@@ -51,7 +37,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
 
 
-def test_reading_does_not_change_which_keys_were_used_last(service, tmp_path, monkeypatch):
+def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
     def used():
         return [row["key"] for row in service.overview()["keys"]]
 
@@ -66,10 +52,10 @@ def test_reading_does_not_change_which_keys_were_used_last(service, tmp_path, mo
     service.feedback(ids[1], 1)
     service.feedback("unknown", 1)
     assert used() == ["b", "a", "e"]
-    again = reopened(service, tmp_path)
-    again.decide(0.5, "d")
-    overview = again.overview()
-    again.close()
+    service.close()
+    with contextlib.closing(Service(service.path)) as again:
+        again.decide(0.5, "d")
+        overview = again.overview()
     assert ([row["key"] for row in overview["keys"]], overview["total"]) == (["d", "b", "a"], 5)
 
 
@@ -106,8 +92,7 @@ def test_texts_that_wait_for_an_audit_are_kept(tmp_path, texts, audit, kept):
         assert [row["id"] for row in waiting] == (ids if audit == 1 else [])
         if audit and kept:
             assert [(row["question"], row["text"]) for row in waiting] == [
-                ("secret a?", "secret a!"),
-                ("secret b?", "secret b!"),
+                (f"secret {x}?", f"secret {x}!") for x in ids
             ]
             assert service.feedback("a", "down") == "counted"
             assert [row["id"] for row in service.audits(10)[1]] == ["b"]

@@ -47,25 +47,19 @@ def error_of(reply, status):
     return error
 
 
-NO_JSON = "", "{", b"\xff\xfe", "[" * 100_000, '{"a":' * 100_000, '{"score": ' + "9" * 5000 + "}"
-NO_SCORES = (
-    *("NaN", "Infinity", "-Infinity", "1e999", "-1e-9", "1.0000001", "9" * 400, '"0.5"', "true", "null", "[0.5]"),
-    *("[" * 900 + "]" * 900, '"\\ud800"'),
-)
+NO_JSON = "{", b"\xff\xfe", "[" * 100_000, '{"a":' * 100_000, '{"score": ' + "9" * 5000 + "}"
+NO_SCORES = "NaN", "1e999", "-1e-9", "1.0000001", "9" * 400, '"0.5"', "true", "null", "[0.5]", '"\\ud800"'
 DECIDE_ERRORS = [  # body, parameter, part of the sentence
-    *((body, None, "not JSON" if body else "missing") for body in NO_JSON),
-    *((body, None, "an object") for body in ("[]", "null", '"x"')),
+    *((body, None, "not JSON") for body in NO_JSON),
+    ("", None, "missing"),
+    ("[]", None, "an object"),
     ("{}", "score", "missing"),
     *((f'{{"score": {value}}}', "score", "a number in [0, 1]") for value in NO_SCORES),
     ('{"score": 0.5, "key": null}', "key", "a text"),
-    ('{"score": 0.5, "key": 5}', "key", "a text"),
     ('{"score": 0.5, "key": "\\ud800"}', "key", "UTF-8"),
     ('{"score": 0.5, "key": "a\\u0000"}', "key", "null character"),
     ('{"score": 0.5, "key": "' + "k" * 257 + '"}', "key", "256 characters"),
     ('{"score": 0.5, "id": ""}', "id", "1 to 256 characters"),
-    ('{"score": 0.5, "id": "' + "k" * 257 + '"}', "id", "256 characters"),
-    ('{"score": 0.5, "id": "\\udfff"}', "id", "UTF-8"),
-    ('{"score": 0.5, "id": ["a"]}', "id", "a text"),
     # a stream has its id before its decision: whoever decided on it first would know the decision, or break it
     ('{"score": 0.5, "id": "chatcmpl-1"}', "id", "chatcmpl"),
     ('{"score": 0.5, "more": 1}', "more", "unknown"),
@@ -94,19 +88,13 @@ def test_json_of_any_depth_is_a_bad_request(lasting, pair):
 FEEDBACK_ERRORS = [
     ({"id": "a"}, None, "error, thumb: one of the two"),
     ({"id": "a", "error": 1, "thumb": "up"}, None, "error, thumb: one of the two"),
-    ({"id": "a", "error": None}, None, "error, thumb: one of the two"),
     ({"error": 1}, "id", "id: missing"),
     ({"id": "", "error": 1}, "id", "1 to 256 characters"),
-    ({"id": "a", "error": 2}, "error", "a number in [0, 1]"),
     ({"id": "a", "error": "up"}, "error", "a number in [0, 1], true or false"),
     ({"id": "a", "thumb": "sideways"}, "thumb", "'up' or 'down'"),
-    ({"id": "a", "thumb": ["up"]}, "thumb", "'up' or 'down'"),
-    ({"id": "a", "error": 1, "key": "b"}, "key", "unknown"),
     ([{"id": "a", "error": 1}, {"id": "a"}], "1", "1.error, thumb: one of the two"),
     ([{"id": "a", "error": 1}, {"id": "a", "error": 2}], "1.error", "1.error: 2"),
     ([{"id": "a", "error": 1}, 1], "1", "an object"),
-    ([[]], "0", "an object"),
-    ("x", None, "an object"),
     ([{"id": "a", "error": 1}] * (MOST_FEEDBACK + 1), None, "at most 1000"),
 ]
 
@@ -128,7 +116,6 @@ MANY = {str(number): 0 for number in range(90_000)}
     ("url", "body", "part"),
     [
         ("/v1/decide", MANY, "fields: 90000 found"),
-        ("/v1/feedback", MANY, "fields: 90000 found"),
         ("/v1/feedback", [MANY], "0.fields: 90000 found"),
         ("/v1/feedback", [{str(number): 0 for number in range(16)}] * 1000, "0.id: missing"),
     ],
@@ -146,11 +133,15 @@ def test_a_body_of_many_errors_costs_no_more_than_of_one(lasting, monkeypatch, u
 @pytest.mark.parametrize(
     ("method", "url", "status"),
     [
-        *(("GET", url, 404) for url in ("/nothing", "/docs", "/v1/decide/")),
-        *(("GET", f"/v1/keys/{key}", 404) for key in ("unknown", "%00", "%ff")),
-        *(("POST", "/v1//decide", 404), ("POST", "/metrics", 405)),
-        *(("GET", "/v1/decide", 405), ("DELETE", "/v1/keys/a", 405)),
-        *(("GET", f"/v1/keys?{query}", 400) for query in ("limit=0", "limit=101", "offset=-1", "offset=x")),
+        *(
+            ("GET", url, 404)
+            for url in ("/docs", "/v1/decide/", "/v1/keys/unknown", "/v1/keys/%00", "/v1/keys/%ff")
+        ),
+        ("GET", "/v1/decide", 405),
+        *(
+            ("GET", f"/v1/keys?{query}", 400)
+            for query in ("limit=0", "limit=101", "offset=-1", f"offset={2**32 + 1}")
+        ),
     ],
 )
 def test_other_errors_have_the_same_form(lasting, method, url, status):
@@ -167,29 +158,19 @@ def test_an_id_with_another_score_or_key_is_a_conflict(client):
     assert len(entries(client)) == 1
 
 
-ADDRESSES = {  # of keys, below /v1/keys/, where another address leads to the same one
-    "a/b": ("a/b", "a%2fb"),
-    "/": ("/",),
-    "..": ("%2E%2E",),
-}
-
-
 def test_figures_of_any_key(client):
     """Each is told from all others, however many questions they have."""
-    keys = "", *ADDRESSES, "a", "a?b#c", "e", "\u00e9", "e\u0301", "k" * 256, "\U0001f600" * 256
-    keys += "a\n", "a\nb", "\n", "a\r\n", "a/b\n"
+    keys = "", "a", "/", "a/b", "a?b#c", "e", "\u00e9", "e\u0301", "\U0001f600" * 256, "a\n", "\n", "a\r\n", "a/b\n"
     for number, key in enumerate(keys, 1):
-        assert client.post("/v1/decide", json={"score": 0.5, "key": key}).status_code == 200
-        for _ in range(number - 1):
-            client.app.state.service.decide(0.5, key)
+        for _ in range(number):
+            assert client.post("/v1/decide", json={"score": 0.5, "key": key}).status_code == 200
     for number, key in enumerate(keys, 1):
-        for address in (quote(key, safe=""), *ADDRESSES.get(key, ())):
-            if address != "..":  # which a client resolves itself
-                figures = client.get(f"/v1/keys/{address}").json()
-                assert (figures["key"], figures["questions"]) == (key, number)
+        for address in {quote(key, safe=""), quote(key)}:
+            figures = client.get(f"/v1/keys/{address}").json()
+            assert (figures["key"], figures["questions"]) == (key, number)
 
 
-FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed", "wal cut off"
+FAULTS = "full", "replaced", "removed", "cut off", "wal removed"
 
 
 def break_file(client, fault):
@@ -201,9 +182,6 @@ def break_file(client, fault):
         while client.post("/v1/decide", json={"score": 0.5, "id": os.urandom(120).hex()}).is_success:
             pass  # until the last page is full
         return lambda: connection.execute("PRAGMA max_page_count = 1000000")
-    if fault == "read-only":
-        connection.execute("PRAGMA query_only = TRUE")
-        return lambda: connection.execute("PRAGMA query_only = FALSE")
     aside = path.with_name("aside")
     if fault in ("replaced", "removed"):
         path.rename(aside)
@@ -212,8 +190,6 @@ def break_file(client, fault):
         return lambda: aside.rename(path)
     if fault == "cut off":
         os.truncate(path, 0)
-    elif fault == "wal cut off":
-        os.truncate(path.with_name("state-wal"), 0)
     else:
         path.with_name("state-wal").unlink()
     return None
@@ -296,27 +272,22 @@ def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_re
 
 def test_every_status_of_the_errors_is_described(lasting):
     description = lasting.get("/openapi.json").json()
-    assert description["openapi"].startswith("3.")
-    statuses = {
-        url: {status for way in ways.values() for status in way["responses"]}
-        for url, ways in description["paths"].items()
-    }
-    for url in ("/v1/decide", "/v1/feedback", "/v1/withdraw"):
-        assert statuses[url] >= {"200", "400", "401", "403", "413", "415", "503"}
-    assert "409" in statuses["/v1/decide"]
-    assert "404" in statuses["/v1/keys/{key}"]
-    assert all("422" not in each for each in statuses.values())
+    schemas = {}  # by address, method and status
+    for url, ways in description["paths"].items():
+        for method, way in ways.items():
+            for status, reply in way["responses"].items():
+                schemas[url, method, status] = reply["content"].get("application/json", {}).get("schema")
+    expected = {"/v1/decide": "200 400 401 403 409 413 415 503 default"}
+    expected |= dict.fromkeys(("/v1/feedback", "/v1/withdraw"), "200 400 401 403 413 415 503 default")
+    for url, known in expected.items():
+        assert sorted(status for each, _, status in schemas if each == url) == known.split()
+    assert ("/v1/keys/{key}", "get", "404") in schemas
     for url, page in (("/v1/keys", "KeyPage"), ("/v1/audits", "AuditPage")):
-        content = description["paths"][url]["get"]["responses"]["200"]["content"]
-        assert content["application/json"]["schema"]["$ref"].endswith(page)
+        assert schemas[url, "get", "200"]["$ref"].endswith(page)
+    errors = [schema for (_, _, status), schema in schemas.items() if status != "200"]
+    assert errors == [{"$ref": "#/components/schemas/ErrorBody"}] * len(errors)
     error = description["components"]["schemas"]["ErrorDetail"]
     assert set(error["required"]) == {"message", "type", "param", "code"}
-    for ways in description["paths"].values():
-        for way in ways.values():
-            for status, response in way["responses"].items():
-                if status != "200":
-                    schema = response["content"]["application/json"]["schema"]
-                    assert schema == {"$ref": "#/components/schemas/ErrorBody"}
 
 
 def test_keys_come_in_pages_and_no_others_are_read(client, monkeypatch):
@@ -331,7 +302,6 @@ def test_keys_come_in_pages_and_no_others_are_read(client, monkeypatch):
     assert [each["key"] for each in page["keys"]] == ["2", "3", "4"]
     assert {each["fdr_observed"] for each in page["keys"]} == {None}  # not defined yet
     assert client.get(f"/v1/keys?offset={2**32}").json()["keys"] == []
-    assert client.get(f"/v1/keys?offset={2**32 + 1}").status_code == 400
     assert read == [["2", "3", "4"], []]
 
 

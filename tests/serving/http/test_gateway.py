@@ -110,14 +110,11 @@ def test_a_shown_stream(town, gate):
 
 
 def test_a_client_makes_no_key(town, gate):
-    """120 requests with 120 keys are refused (H5), and the others share a bound; only a named key can be chosen."""
+    """It would get a new budget of wrong answers with each (H5); only a named key can be chosen."""
     names = ["", "billing", "zażółć"]
     with gate("aci-rank") as client:
-        for number in range(120):
-            assert client.refusal(x_exaul_key=f"key {number}") == (400, "x-exaul-key")
-            client.service.feedback(client.json()["id"], "down")
-        figures = client.service.figures("")
-        assert 0 < figures["wrong"] < figures["feedback_risk_bound"] + 0.1 * figures["answers"] < 50
+        assert client.refusal(x_exaul_key="another") == (400, "x-exaul-key")
+        client.json()
         assert client.service.all_keys() == [""]
     with gate("aci-rank", key="header", keys={name: {} for name in names}) as client:
         for key in names:
@@ -135,7 +132,7 @@ def test_a_client_makes_no_key(town, gate):
 UNDECIDED = {  # the reason, and perhaps more words: the message of the reply
     "tool_calls": {"tool_calls": [{"id": "c", "type": "function", "function": {"name": SECRET}}]},
     "tool_calls with text": {"content": "let me see", "tool_calls": [{"id": "c"}, {"id": "d"}]},
-    "tool_calls of old": {"function_call": {"name": "f", "arguments": "{}"}},
+    "tool_calls of old": {"function_call": {"name": "f"}},
     "audio": {"audio": {"id": "a", "data": "AAAA"}},
     "parts": {"content": [{"type": "text", "text": SECRET}]},
     "thoughts": {"reasoning_content": SECRET},
@@ -189,19 +186,15 @@ UNSCORED = {  # changes of a choice
 
 
 @pytest.mark.parametrize(
-    ("rule", "shadow", "shown"),
-    [
-        *(("abstain", False, False), ("answer", False, True), ("error", False, False)),
-        *(("error", True, True), ("abstain", True, True)),
-    ],
+    ("rule", "shadow"), [("abstain", False), ("answer", False), ("error", False), ("error", True)]
 )
-def test_what_is_done_without_a_score(stub, gate, rule, shadow, shown, caplog):
+def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
     def unscored(asked, before):
         body = completion(f"It is {SECRET}")
         UNSCORED[asked["user"]](body["choices"][0])
         return Response(json.dumps(body), media_type="application/json")
 
-    stub.rule = unscored
+    stub.rule, shown = unscored, shadow or rule == "answer"
     with gate(without_score=rule, shadow=shadow) as client:
         for name in UNSCORED:
             status, headers, raw = client.ask(QUESTION | {"logprobs": True, "user": name})
@@ -261,24 +254,28 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
     assert set(stub.keys) == {"Bearer \xe9"}
 
 
-FIRST_QUESTIONS = [  # flags, the reply, and the line
-    ({}, completion("Paris"), ""),
-    ({}, completion("Paris", [9]), "the answers of stub-1 have none"),
-    ({"--score": "verbal", "--models": "m"}, completion("Paris"), "the answers of m have none"),
-    (
-        {"--upstream": ABSENT},
-        None,
-        f"to {ABSENT} failed (the upstream did not reply: no connection); check --upstream",
-    ),
-    ({}, error(401)(), "gateway's key); check --upstream (most addresses end in /v1) and --upstream-key-variable"),
-    ({"--models": "m"}, None, "a first question to m at URL failed (no reply within 0.3 s); check --upstream"),
+CHECK = "check --upstream (most addresses end in /v1) and --upstream-key-variable"
+FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
+    ({}, completion("Paris"), []),
+    ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),
+    ({"score": "verbal", "models": ("m",)}, completion("Paris"), ["--score verbal: the answers of m have none"]),
+    ({"upstream": ABSENT}, None, [f"to {ABSENT} failed (the upstream did not reply: no connection); {CHECK}"]),
+    ({}, error(401)(), [f"gateway's key); {CHECK}"]),
+    ({"models": ("m",)}, None, [f"a first question to m at URL failed (no reply within 0.3 s); {CHECK}"]),
 ]
 
 
-@pytest.mark.parametrize(("flags", "reply", "line"), FIRST_QUESTIONS)
-def test_a_server_that_listens_asks_its_model(stub, tmp_path, monkeypatch, capsys, caplog, flags, reply, line):
+@pytest.mark.parametrize(("flags", "reply", "lines"), FIRST_QUESTIONS)
+def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, lines):
     """One line says if the model does not answer, or its answer has no score."""
+    monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3 if reply is None else 20)
+    stub.rule = lambda asked, before: reply or StreamingResponse(drip())
+    asyncio.run(ask_models(GatewayFlags(**{"upstream": stub.url} | flags)))
+    for part, message in zip(lines, caplog.messages, strict=True):
+        assert part.replace("URL", stub.url) in message
 
+
+def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(stub, tmp_path, monkeypatch, capsys):
     async def serve(server):
         assert stub.asked == []
         server._on_started()
@@ -287,31 +284,16 @@ def test_a_server_that_listens_asks_its_model(stub, tmp_path, monkeypatch, capsy
 
     run = "exaul.serving.http.server.BoundedServer.run"
     monkeypatch.setattr(run, lambda server, sockets: asyncio.run(serve(server)))
-    stub.rule = lambda asked, before: reply or StreamingResponse(drip())
-    if reply is None:
-        monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3)
-    argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow"]
-    flags = {"--upstream": stub.url} | flags
-    assert main(argv + [word for flag in flags.items() for word in flag]) == 0
-    assert capsys.readouterr().err.count("\n") == 1  # on shadow mode
-    said = [message for message in caplog.messages if message.startswith("--score ")]
-    assert [line.replace("URL", stub.url) in message for message in said] == [True] * bool(line)
-    assert bool(stub.asked) == (stub.url in flags.values())
-    stub.asked.clear()
     log = tmp_path / "log.csv"
     log.write_text("score_p_true,error\n0.9,0\n")
-    of_log = ["--warm-start", str(log), "--log-score", "score_p_true"]
-    assert main([*argv, "--upstream", stub.url, "--score", "exact", *of_log]) == 0
+    argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow", "--upstream", stub.url]
+    assert main(argv) == 0
+    assert (len(stub.asked), capsys.readouterr().err.count("\n")) == (1, 1)  # on shadow mode
+    stub.asked.clear()
+    assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     printed = capsys.readouterr().err
-    assert f"--score was {flags.get('--score', 'logprob')} so far, and is exact now" in printed
+    assert "--score was logprob so far, and is exact now" in printed
     assert "the scores of the log are score_p_true, those of the gateway exact" in printed
-
-
-def test_a_second_model_is_asked_at_the_start_too(stub, caplog):
-    stub.rule = lambda asked, before: completion("Paris", [9])
-    asyncio.run(ask_models(GatewayFlags(upstream=stub.url, fallback="other")))
-    first, second = caplog.messages
-    assert ("stub-1 have none" in first, "other have none" in second) == (True, True)
 
 
 async def drip():
@@ -327,42 +309,36 @@ def deep():
 
 ONE = completion(f"It is {SECRET}")
 FAILURES = {  # name: reply, status, part of the message
-    **{str(status): (error(status), status, "no: [key]") for status in (400, 404, 413, 422, 500)},
-    **{str(status): (error(status), 502, "refused the gateway's key") for status in (401, 403)},
+    **{str(status): (error(status), status, "no: [key]") for status in (400, 500)},
+    "403": (error(403), 502, "refused the gateway's key"),
     "429": (error(429, **{"retry-after": "7"}), 429, "no: [key]"),
     **{
         f"wait {wait}": (error(429, **{"retry-after": wait}), 429, "no: [key]")
-        for wait in ("inf", "nan", "9" * 400, "-1", "soon", "0")
+        for wait in ("nan", "9" * 400, "-1", "soon")
     },
     "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
     "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
     "another form": (lambda: JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
     "a list": (lambda: JSONResponse([KEY], 400), 400, "status 400"),
     "redirect": (lambda: RedirectResponse(f"http://127.0.0.1:1/?{KEY}", 307), 502, "status 307"),
-    "204": (lambda: Response(status_code=204), 502, "not JSON"),
     "no JSON": (lambda: Response("{", media_type="application/json"), 502, "not JSON"),
     "deep and right": (deep, 502, "not JSON"),
     "error with 200": (lambda: JSONResponse({"error": {"message": f"no: {KEY}"}}), 502, "no: [key]"),
-    "no choices": (lambda: JSONResponse({"choices": []}), 502, "not a chat completion"),
     "two choices": (lambda: JSONResponse(ONE | {"choices": ONE["choices"] * 2}), 502, "not a chat completion"),
-    "two completions": (lambda: JSONResponse([ONE, ONE]), 502, "not a chat completion"),
-    "choice null": (lambda: JSONResponse({"choices": [None]}), 502, "not a chat completion"),
     "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
     "content 3": (lambda: JSONResponse({"choices": [{"message": {"content": 3}}]}), 502, "not a chat completion"),
     "null": (lambda: Response("null"), 502, "not a chat completion"),
     "huge": (lambda: Response(b" " * (LARGEST_REPLY + 1)), 502, "more than 16 MiB"),
     "broken": (Broken, 502, "no connection"),
-    "cut": (lambda: StreamingResponse(iter(["{"]), media_type="application/json"), 502, "not JSON"),
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
+def test_failures_of_the_endpoint(undecided, name, caplog, capfd):
     reply, expected, sentence = FAILURES[name]
     endpoint, client = undecided
     endpoint.rule = lambda asked, before: reply()
-    status, headers, raw = client.ask(QUESTION | {"stream": stream}, authorization="Bearer client")
+    status, headers, raw = client.ask(QUESTION | {"stream": True}, authorization="Bearer client")
     assert (status, headers["content-type"]) == (expected, "application/json")
     body = json.loads(raw)["error"]
     assert set(body) == {"message", "type", "param", "code"}
@@ -383,9 +359,8 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
 def test_a_key_that_an_endpoint_repeats_with_escapes(stub, gate, monkeypatch):
     monkeypatch.setenv("UPSTREAM_KEY", "sk-a/b+c&d9")
     bodies = {200: completion("no KEY"), 400: {"error": {"message": "no KEY"}}}
-    spellings = r"sk-a/b+c&d9", r"sk-a\/b+c&d9", r"sk-a/b\u002Bc\u0026d9", r"sk-a/b+c\u0026d9"
     with gate(upstream_key_variable="UPSTREAM_KEY", without_score="answer") as client:
-        for status, spelling in product(bodies, spellings):
+        for status, spelling in product(bodies, (r"sk-a/b+c&d9", r"sk-a\/b\u002Bc\u0026d9")):
             text = json.dumps(bodies[status]).replace("KEY", spelling)
             stub.rule = lambda asked, before, reply=(text, status): Response(*reply)
             replied, _, raw = client.ask(QUESTION)
@@ -402,7 +377,7 @@ ANY = st.recursive(
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 def test_any_reply(endpoints, withholder, data):
     """Anywhere in a completion is anything: the reply is valid or an error, and leaks nothing that is withheld."""
     body = part = completion(f"It is {SECRET}")
@@ -486,7 +461,7 @@ def test_models(stub, gate):
     ("request_of", "status", "part"),
     [
         *(({"path": f"/v1/{x}"}, 404, f"/v1/{x} is not gated") for x in ("embeddings", "completions", "responses")),
-        *(({"body": body}, 400, " ") for body in (b"", b"[]", b"{", b'"a"', b"\xff", b"{}")),
+        *(({"body": body}, 400, " ") for body in (b"", b"[]", b"{}")),
         ({"x_exaul_withheld": "json"}, 400, "x-exaul-withheld: "),  # without --withheld-json
     ],
 )
@@ -681,23 +656,16 @@ def test_a_client_leaves_when_its_answer_is_ready(exaul):
     ("flags", "sentence"),
     [
         ({"upstream": ""}, "upstream: missing"),
-        ({"upstream": "localhost:80"}, "upstream: 'localhost:80' found; it must be an address"),
         ({"upstream": f"http://me:{KEY}@h/v1"}, "upstream: an address with a user name"),
-        ({"upstream": "http://h:PORT"}, "is not an address"),
         ({"upstream_key_variable": KEY}, "upstream_key_variable: it must be the name"),
-        ({"upstream_key_variable": "NOT_SET"}, "variable NOT_SET is not set"),
         ({"upstream_key_variable": "BROKEN"}, "BROKEN: the key has a line break"),  # which no header can hold
         ({"upstream_timeout": 0.0}, "upstream_timeout: 0.0 found"),
         ({"abstention": " "}, "abstention: ' ' found; it must be a text"),
         ({"samples": 65}, "samples: 65 found"),
         ({"samples": 0}, "samples: 0 found"),
-        ({"score": "x"}, "score: 'x' is unknown"),
-        ({"withheld": "show"}, "withheld: 'show' is unknown"),
         ({"withheld": "json"}, "withheld_json: missing"),
         ({"withheld_json": "{"}, "withheld_json: '{' found; it must be JSON"),
-        ({"undecided": "x"}, "undecided: 'x' is unknown"),
         ({"tools": "error"}, "tools: 'error' is unknown"),
-        ({"without_score": "x"}, "without_score: 'x' is unknown"),
         ({"fallback": "@http://h/v1"}, "^fallback: "),
         ({"fallback": "large@http://"}, "^fallback: "),
         ({"fallback": "large", "fallback_key_variable": "HOME"}, "^fallback: "),

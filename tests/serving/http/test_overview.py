@@ -66,8 +66,6 @@ def test_an_overview_that_has_not_changed_is_not_sent_again(opened):
             ("repeated", False, "feedback", {"id": id, "error": 0}),
             ("withdrawn", True, "withdraw", {"id": id}),
             ("withdrawn", False, "withdraw", {"id": id}),
-            ("withdrawn", False, "feedback", {"id": id, "error": 1}),
-            ("unknown", False, "withdraw", {"id": "never"}),
         ):
             assert (outcome(path, **body), changed()) == (expected, changes)
         withheld = answered(client, answer=False, score=0)

@@ -3,9 +3,6 @@
 import contextlib
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from exaul.engine.checks import BadInput
 from exaul.serving.http import guard, server
 from exaul.serving.http.settings import LOOPBACK_HOSTS
-from tests.processes import variables
 from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
 
 CHUNKED = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
@@ -101,41 +97,30 @@ def test_a_reply_has_the_body_and_the_headers(application, port):
     assert parsed(exchange(port, request("/page")))[1]["content-security-policy"] == "default-src 'self'"
 
 
-@pytest.mark.parametrize("given", [b"abc-1._Z", b"x" * 128])
-def test_a_safe_request_id_is_repeated(application, port, given):
-    reply = exchange(port, request(headers=b"X-Request-Id: " + given + b"\r\n"))
-    assert parsed(reply)[1]["x-request-id"] == given.decode() == application.ids[0]
+SAFE_IDS = b"abc-1._Z", b"x" * 128
+OTHER_IDS = b"x" * 129, b"", b"a b", b"<script>", b"\xff", b"a\r\n Set-Cookie: x"
 
 
-@pytest.mark.parametrize("lines", [b"x" * 129, b"", b"a b", b"a\tb", b"<script>", b"\xff", b"a\r\n Set-Cookie: x"])
-def test_another_request_id_is_replaced(port, lines):
-    status, headers, _ = parsed(exchange(port, request(headers=b"X-Request-Id: " + lines + b"\r\n")))
-    assert (status, "set-cookie" in headers) == (200, False)
-    assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
+@pytest.mark.parametrize("given", SAFE_IDS + OTHER_IDS)
+def test_a_safe_request_id_is_repeated_and_another_one_replaced(application, port, given):
+    status, headers, _ = parsed(exchange(port, request(headers=b"X-Request-Id: " + given + b"\r\n")))
+    assert (status, "set-cookie" in headers, [headers["x-request-id"]]) == (200, False, application.ids)
+    expected = re.escape(given.decode()) if given in SAFE_IDS else "[0-9a-f]{32}"
+    assert re.fullmatch(expected, headers["x-request-id"])
 
 
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 MALFORMED = {
     "garbage": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
-    "random bytes": bytes(range(256)) + b"\r\n\r\n",
-    "no request": b"\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
-    "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     "both lengths": request(headers=CHUNKED + b"Content-Length: 3\r\n") + b"0\r\n\r\n" + request("/smuggled"),
     "two lengths": HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-    "negative length": HEAD + b"Content-Length: -1\r\n\r\n",
     "signed length": HEAD + b"Content-Length: +1\r\n\r\na",
-    "hexadecimal length": HEAD + b"Content-Length: 0x1\r\n\r\na",
     "digits": HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
-    "space before colon": HEAD + b"Content-Length : 1\r\n\r\na",
-    "other coding": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n",
     "hidden coding": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n",
-    "null in a header": b"GET / HTTP/1.1\r\nHost: a\r\nA: \0\r\n\r\n",
-    "no version": b"GET /\r\nHost: a\r\n\r\n",
-    "non-ascii target": b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n",
 }
-BAD_CHUNKS = b"x\r\nabc\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"f" * 30 + b"\r\n", b"3;" + b"a" * 20000
-KINDS = b"text/plain", b"application/x-www-form-urlencoded", b"application/jsonx", b""
+BAD_CHUNKS = b"x\r\nabc\r\n", b"3;" + b"a" * 20000
+KINDS = b"application/x-www-form-urlencoded", b"application/jsonx", b""
 REFUSED = {  # what is sent, and the statuses with which it may be refused
     **dict.fromkeys(MALFORMED.values(), (400, 501)),
     **{request(headers=CHUNKED) + b"2\r\nab\r\n" + each: (400, 431) for each in BAD_CHUNKS},
@@ -210,18 +195,15 @@ def test_a_failure_says_nothing_of_itself(port, caplog):
     assert "a secret" not in caplog.text.replace('ValueError("a secret")', "").replace('ValueError(f"a secret', "")
 
 
-def drops_until_closed(clients):
-    """Return how many bytes a server accepts of each client, one in .02 s, at most 200."""
-    for count in range(200):
-        try:
-            for client in clients:
-                client.sendall(b"a")
-        except ConnectionError:
-            clients.remove(client)
-            if not clients:
-                return count
-        time.sleep(0.02)
-    return 200
+def bytes_until_closed(client):
+    """Return how many bytes a server accepts of a client, one in .02 s, at most 200."""
+    count = 0
+    with contextlib.suppress(ConnectionError):
+        while count < 200:
+            client.sendall(b"a")
+            time.sleep(0.02)
+            count += 1
+    return count
 
 
 def test_slow_clients(fast, fresh):
@@ -235,8 +217,8 @@ def test_slow_clients(fast, fresh):
         bodies = [connected(port, request(body=b'{"a": 1}')[:-left]) for left in (8, 3)]
         assert again.recv(65536).startswith(b"HTTP/1.1 200")
         again.sendall(b"GET")
-        dripping = [connected(port), connected(port, request(body=bytes(1000))[:-1000])]
-        assert drops_until_closed(dripping) < 100
+        for sent in (), (request(body=bytes(1000))[:-1000],):
+            assert bytes_until_closed(connected(port, *sent)) < 100
         assert [received(client) for client in (*heads, again)] == [b""] * 5
         assert [refusal(received(client)) for client in bodies] == [408] * 2
         assert parsed(received(idle))[0] == 200
@@ -286,9 +268,9 @@ def test_disconnects(application, port):
 
 def test_requests_in_progress_are_finished_first(fresh):
     with running(fresh) as port:
-        client = connected(port, request("/hold"))
+        client, idle = connected(port, request("/hold")), connected(port)
         until(lambda: "held" in fresh.events)
-    assert parsed(received(client))[2] == b"held"
+    assert (parsed(received(client))[2], received(idle)) == (b"held", b"")
     assert fresh.events == ["start", "held", "end"]  # the lifespan is around all requests
 
 
@@ -304,48 +286,7 @@ def test_requests_that_do_not_end_are_stopped_and_incomplete_ones_do_not_delay_t
     assert (len(fresh.bodies), fresh.events[-1]) == (2, "end")
 
 
-CODE = """
-from exaul.serving.http.guard import Guard
-from exaul.serving.http.server import BoundedServer, address_of, listen
-from tests.serving.http.apps import Recorder
-import asyncio
-async def hold(body, receive, send):
-    print("held", flush=True)
-    await asyncio.sleep(.3)
-    await recorder.echo(b"held", receive, send)
-for _ in range(2):
-    recorder = Recorder()
-    recorder.hold = hold
-    listener = listen("localhost", 0)
-    started, hung_up = (lambda: print(address_of(listener), flush=True)), (lambda: print("hung up", flush=True))
-    BoundedServer(Guard(recorder, None, None), started, hung_up).run(sockets=[listener])
-    print(recorder.events, flush=True)
-"""
-
-
-def test_a_signal_ends_the_server_after_the_request():
-    with subprocess.Popen(
-        [sys.executable, "-c", CODE], env=variables(), stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                address = process.stdout.readline().strip()
-                assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
-                port = int(address.rpartition(":")[2])
-                client, idle = connected(port, request("/hold")), connected(port)
-                assert process.stdout.readline() == "held\n"
-                process.send_signal(signal.SIGHUP)  # of which the request notices nothing
-                assert process.stdout.readline() == "hung up\n"
-                process.send_signal(number)
-                assert parsed(received(client))[2] == b"held"
-                assert received(idle) == b""
-                assert process.stdout.readline() == "['start', 'end']\n"
-            assert process.wait(10) == 0
-        finally:
-            process.kill()
-
-
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "256.1.1.1", "a" * 70, "8.8.8.8", "a b"])
+@pytest.mark.parametrize("host", ["a" * 70, "8.8.8.8"])
 def test_an_unknown_host(host):
     with pytest.raises(BadInput, match=r"^host: "):
         server.listen(host, 0)

@@ -54,17 +54,13 @@ def openai_client(url, headers, kind="OpenAI"):
     return getattr(pytest.importorskip("openai"), kind)(base_url=url, api_key=MASTER_KEY, default_headers=headers)
 
 
-def of_message(message, id):
-    return message.content, message.refusal, id
-
-
 def openai_create(url, headers):
     with openai_client(url, headers) as client:
         raw = client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
     reply = raw.parse()
     assert raw.headers["x-exaul-id"] == reply.id == reply.exaul["id"]
     assert raw.headers["x-exaul-answer"] == json.dumps(reply.exaul["answer"])
-    return of_message(reply.choices[0].message, reply.id)
+    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
 
 
 def openai_async(url, headers):
@@ -73,16 +69,14 @@ def openai_async(url, headers):
             return await client.chat.completions.create(model="m", messages=MESSAGES)
 
     reply = asyncio.run(create())
-    return of_message(reply.choices[0].message, reply.id)
+    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
 
 
 def openai_stream(url, headers):
-    with (
-        openai_client(url, headers) as client,
-        client.chat.completions.stream(model="m", messages=MESSAGES) as stream,
-    ):
+    asked = {"model": "m", "messages": MESSAGES}
+    with openai_client(url, headers) as client, client.chat.completions.stream(**asked) as stream:
         reply = stream.get_final_completion()
-    return of_message(reply.choices[0].message, reply.id)
+    return reply.choices[0].message.content, reply.choices[0].message.refusal, reply.id
 
 
 def openai_parse(url, headers):
@@ -95,11 +89,6 @@ def openai_parse(url, headers):
 def langchain_model(url, headers, **more):
     library = pytest.importorskip("langchain_openai")
     return library.ChatOpenAI(base_url=url, api_key="none", model="m", default_headers=headers, **more)
-
-
-def langchain_invoke(url, headers):
-    reply = langchain_model(url, headers).invoke("Which town?")
-    return reply.content or None, reply.additional_kwargs.get("refusal"), reply.response_metadata["id"]
 
 
 def langchain_stream(url, headers):
@@ -161,13 +150,9 @@ def in_node(method, url, headers, **more):
     return reply
 
 
-def node_create(url, headers, method="create"):
-    reply = in_node(method, url, headers)
-    return reply["content"], reply.get("refusal"), reply["id"]
-
-
 def node_stream(url, headers):
-    return node_create(url, headers, "stream")
+    reply = in_node("stream", url, headers)
+    return reply["content"], reply.get("refusal"), reply["id"]
 
 
 def node_parse(url, headers):
@@ -177,7 +162,7 @@ def node_parse(url, headers):
     return reply["parsed"] and reply["parsed"]["town"], reply.get("refusal"), reply["id"]
 
 
-PLAIN = [openai_create, openai_async, openai_stream, langchain_invoke, litellm_completion, node_create, node_stream]
+PLAIN = [openai_create, openai_async, openai_stream, litellm_completion, node_stream]
 LOSING = [langchain_stream, litellm_stream]  # a refusal
 STRUCTURED = [openai_parse, langchain_structured, node_parse]
 EXPECTED = {  # form: of plain clients, of those that lose refusals, and of structured ones
@@ -234,12 +219,23 @@ def rated(running, id):
 
 
 @EACH
-def test_a_shown_answer_and_its_feedback(stub, gate, client, address):
+def test_a_shown_answer_its_feedback_and_errors(stub, gate, client, address):
+    """An error of the endpoint is tried three times, one of the gateway's own once, unless LiteLLM is between."""
     stub.rule = rule
     with gate(port=PORT) as running:
         answer, refusal, id = client(address, {})
         assert (answer, refusal) == (SECRET if client in STRUCTURED else TEXT, None)
         assert rated(running, id) == "counted"
+        for reply, status, sentence in (
+            (error(500)(), 500, "no: "),
+            ({"choices": []}, 502, "not a chat completion"),
+        ):
+            stub.rule = lambda asked, before, reply=reply: reply
+            stub.asked.clear()
+            with pytest.raises(Exception, match=sentence) as failed:
+                client(address, {})
+            assert failed.value.status_code == status
+            assert len(stub.asked) == (3 if address == PROXY or status == 500 else 1)
 
 
 @pytest.mark.parametrize("form", EXPECTED)
@@ -261,18 +257,6 @@ def test_a_withheld_answer(stub, gate, client, address, form):
             else:
                 assert isinstance(failed.value, expected)
         assert len(stub.asked) == 1
-
-
-@pytest.mark.parametrize(("status", "calls"), [(500, 3), (502, 1)])
-@EACH
-def test_errors(stub, gate, client, address, status, calls):
-    """An error of the endpoint is tried three times, one of the gateway's own once, unless LiteLLM is between."""
-    stub.rule = lambda asked, before: error(500)() if status == 500 else {"choices": []}
-    with gate(port=PORT):
-        with pytest.raises(Exception, match="no: " if status == 500 else "not a chat completion") as failed:
-            client(address, {})
-        assert failed.value.status_code == status
-        assert len(stub.asked) == (3 if address == PROXY else calls)
 
 
 def test_every_field_of_the_client_of_openai_is_allowed():

@@ -402,16 +402,12 @@ def test_any_reply(endpoints, withholder, data):
         assert SECRET not in raw
 
 
-@pytest.mark.parametrize(
-    ("address", "status", "reason"), [({"upstream": ABSENT}, 502, "no connection"), ({}, 504, "no reply in time")]
-)
-def test_an_endpoint_that_is_absent_or_drips(stub, gate, address, status, reason):
+def test_an_endpoint_that_drips(stub, gate):
     stub.rule = lambda asked, before: StreamingResponse(drip())
-    with gate(**address, upstream_timeout=0.3) as client:
-        replied, _, raw = client.ask()
-        assert (replied, json.loads(raw)["error"]["message"]) == (status, f"the upstream did not reply: {reason}")
+    with gate(upstream_timeout=0.3) as client:
+        status, _, raw = client.ask()
+        assert (status, "the upstream did not reply: no reply in time" in raw) == (504, True)
         assert client.questions() == 0
-        assert client.ask(b"", "/v1/models", "GET")[0] == (502 if address else 200)
 
 
 OF_CLIENTS = {"cookie": "a=b", "te": "trailers", "proxy_authorization": "p", "x_forwarded_for": "h", "expect": ""}
@@ -448,28 +444,11 @@ def test_models(stub, gate):
     with gate() as client:
         status, _, raw = client.ask(b"", "/v1/models", "GET")
         assert (status, json.loads(raw)["data"]) == (200, [{"id": "stub-1", "object": "model"}])
-        paths = json.loads(client.ask(b"", "/openapi.json", "GET")[2])["paths"]
-        assert {"/v1/models"} == {"/v1/models", "/v1/embeddings", "/v1/responses", "/v1/completions"} & paths.keys()
         for name in ("a/b c", "stub%2F1"):
             status, _, raw = client.ask(b"", f"/v1/models/{urllib.parse.quote(name)}", "GET")
             assert (status, json.loads(raw)) == (200, {"id": name, "object": "model"})
         for name in ("..", "a/../../chat", "%2e%2e/x"):  # other paths of the endpoint
             assert client.ask(b"", f"/v1/models/{name}", "GET")[0] == 404
-
-
-@pytest.mark.parametrize(
-    ("request_of", "status", "part"),
-    [
-        *(({"path": f"/v1/{x}"}, 404, f"/v1/{x} is not gated") for x in ("embeddings", "completions", "responses")),
-        *(({"body": body}, 400, " ") for body in (b"", b"[]", b"{}")),
-        ({"x_exaul_withheld": "json"}, 400, "x-exaul-withheld: "),  # without --withheld-json
-    ],
-)
-def test_bad_requests_are_not_passed_on(undecided, request_of, status, part):
-    endpoint, client = undecided
-    replied, _, raw = client.ask(**request_of)
-    assert (replied, part in json.loads(raw)["error"]["message"]) == (status, True)
-    assert not endpoint.asked
 
 
 def test_the_page_gets_the_conversation(town, gate):
@@ -486,9 +465,7 @@ def test_the_page_gets_the_conversation(town, gate):
         assert others == [""] * len(odd)
 
 
-@pytest.mark.parametrize(
-    ("on_error", "shadow"), [("refuse", False), ("abstain", False), ("answer", False), ("refuse", True)]
-)
+@pytest.mark.parametrize(("on_error", "shadow"), [("refuse", False), ("abstain", False), ("refuse", True)])
 def test_the_journal_cannot_be_written(town, gate, monkeypatch, on_error, shadow):
     with gate(on_error=on_error, shadow=shadow) as client:
         full = mock.Mock(side_effect=OSError(28, "no space left on device"))
@@ -565,23 +542,22 @@ def test_a_stream_that_waits_gets_comments(town, gate, monkeypatch):
         assert client.ask(QUESTION | {"stream": True})[0] == 429
 
 
-POINTS = {  # when the client leaves: what is shown, and what is said of feedback by a learner that answers, and not
-    "before the call": (False, None, None),
-    "during the call": (False, None, None),
-    "during the decision": (False, "withdrawn", "withheld"),
-    "cancelled": (False, "withdrawn", "withheld"),
-    "first byte": (True, "counted", "withheld"),
-    "last byte": (True, "counted", "withheld"),
+POINTS = {  # when the client leaves: the outcome of feedback, None if nothing is decided
+    "before the call": None,
+    "during the call": None,
+    "during the decision": "withdrawn",
+    "cancelled": "withdrawn",
+    "first byte": "counted",
+    "last byte": "counted",
 }
-CASES = [(point, learner) for point in POINTS for learner in (ANSWER, ABSTAIN)[: 2 if POINTS[point][1] else 1]]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("point", "learner"), CASES)
-def test_disconnects(town, tmp_path, monkeypatch, point, learner, stream):
+@pytest.mark.parametrize(("point", "outcome"), POINTS.items())
+def test_disconnects(town, tmp_path, monkeypatch, point, outcome, stream):
     """Before the answer is sent: nothing is sent, the endpoint need not go on, and a decision is withdrawn."""
     monkeypatch.setattr(gateway_module, "COMMENT_SECONDS", 0.02)
-    application = app(tmp_path / "state.sqlite", learner=learner)
+    application = app(tmp_path / "state.sqlite", learner=ANSWER)
     add_gateway(application, GatewayFlags(upstream=town.url))
     service = application.state.service
     decide, ids, deciding = service.decide, [], threading.Event()
@@ -619,10 +595,7 @@ def test_disconnects(town, tmp_path, monkeypatch, point, learner, stream):
             await close()
 
     asyncio.run(run())
-    shown, *outcomes = POINTS[point]
-    outcome = outcomes[learner == ABSTAIN]
-    content = IDK.encode() if learner == ABSTAIN else SECRET.encode()
-    assert (content in exchange.body) == (b"exaul" in exchange.body) == shown
+    assert (SECRET.encode() in exchange.body) == (b"exaul" in exchange.body) == (outcome == "counted")
     if outcome is None:
         assert ids == []
         until(lambda: len(town.asked) == town.cancelled)

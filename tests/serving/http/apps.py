@@ -301,10 +301,6 @@ def events(raw):
 
 def error(status, **headers):
     """A reply with an error in OpenAI's form."""
-    fields = {
-        "message": f"no: {KEY}{' and more' * 50}",
-        "type": "some_error",
-        "param": "model",
-        "code": "some_code",
-    }
-    return lambda: JSONResponse({"error": fields | {"more": 1}}, status, headers)
+    fields = {"type": "some_error", "param": "model", "code": "some_code", "more": 1}
+    fields["message"] = f"no: {KEY}{' and more' * 50}"
+    return lambda: JSONResponse({"error": fields}, status, headers)

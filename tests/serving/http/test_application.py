@@ -11,7 +11,6 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.testclient import TestClient
 
-from exaul import Abstainers
 from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
 from exaul.serving.http.server import address_of, listen
@@ -239,18 +238,6 @@ def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):
     service._ready_at -= 2  # seconds later
     service.close()
     error_of(client.get("/readyz"), 503)
-
-
-def test_the_decision_after_a_fault_is_that_without_one(client, tmp_path):
-    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
-        for n in range(20):
-            if n % 3 == 0:
-                repair = break_file(client, "removed")
-                assert client.post("/v1/decide", json={"score": n / 20}).status_code == 503
-                repair()
-            assert client.post("/v1/decide", json={"score": n / 20}).json()["probability"] == (
-                twin.decide(n / 20).probability
-            )
 
 
 def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_rest(client, monkeypatch):

@@ -34,16 +34,13 @@ def decide(client, score=1.0, **fields):
     return reply.json()
 
 
-def report(client, id, error):
-    return client.post("/v1/feedback", json={"id": id, "error": error}).json()["reason"]
-
-
 def test_counters_of_a_key_are_its_figures(client, opened):
     """All since the start of the file, which is also that of the process; each application counts its own."""
     ids = [answered(client, key="a") for _ in range(6)]
     answered(client, key="b")
-    given = [report(client, id, float(n % 4 == 0)) for n, id in enumerate([*ids[:4], ids[0], "never"])]
-    assert given == ["counted"] * 4 + ["repeated", "unknown"]
+    items = [{"id": id, "error": n % 4 == 0} for n, id in enumerate([*ids[:4], ids[0], "never"])]
+    given = client.post("/v1/feedback", json=items).json()
+    assert [reply["reason"] for reply in given] == ["counted"] * 4 + ["repeated", "unknown"]
     decide(client, score=0.25, key="a", id="again")
     decide(client, score=0.25, key="a", id="again")
     values, figures = samples(client), client.app.state.service.figures("a")
@@ -122,7 +119,7 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
         *("ExaulModelFails", "ExaulWithoutScore"),  # of the gateway
     }
     with opened(audit=0.5, **CONFIGURATION) as client:
-        report(client, answered(client, key="a"), 1)
+        client.post("/v1/feedback", json={"id": answered(client, key="a"), "error": 1})
         client.app.state.metrics.undecided.labels("a", "no_score").inc()
         values = samples(client)
     of_key = {labels[0] for labels in values if ("key", "a") in labels}

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import logging
 import re
+from functools import partial
 from itertools import product
 from unittest import mock
 
@@ -206,15 +207,15 @@ def test_no_secret_is_ever_written(opened, tmp_path, source, caplog, capfd):
     written, decide = [], next(iter(ROUTES))
     with opened(tokens=str(source), learner="aci-rank", on_error="abstain") as client:
         service = client.app.state.service
-        for secret in secrets:
-            for route in (*ROUTES, *OPEN, ("GET", "/nothing", None), ("POST", "/v1/decide", "{")):
-                written += [request(client, route, f"{kind} {secret}") for kind in ("Bearer", "Basic")]
+        routes = *ROUTES, *OPEN, ("GET", "/nothing", None), ("POST", "/v1/decide", "{")
+        for secret, route, kind in product(secrets, routes, ("Bearer", "Basic")):
+            written.append(request(client, route, f"{kind} {secret}"))
         service.decide = lambda *_: 1 / 0
         written.append(request(client, decide, f"Bearer {ALL}"))
         assert written[-1].status_code == 500
         (tmp_path / "state").unlink()
         del service.decide
-        written += [request(client, route, f"Bearer {ALL}") for route in (decide, ("GET", "/metrics", None))]
+        written.append(request(client, decide, f"Bearer {ALL}"))
         files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path != source)
     text = "".join(f"{reply.text} {reply.headers}" for reply in written) + "".join(capfd.readouterr())
     text += "".join(f"{record.getMessage()} {record.exc_text} {record.args}" for record in caplog.records)
@@ -231,16 +232,14 @@ def test_a_text_is_shown_to_those_who_audit_alone(opened, source):
         asked = {"id": "asked", "question": "a secret question", "text": "a secret answer"}
         client.app.state.service.decide(0.5, **asked)
 
-        def as_all(method, url, body=None):
-            return request(client, (method, url, body), f"Bearer {ALL}")
-
+        as_all = partial(request, client, authorization=f"Bearer {ALL}")
         for route, (scope, secret) in product((*ROUTES, *OPEN), SECRETS.items()):
             assert scope == "audit" or b"secret" not in request(client, route, f"Bearer {secret}").content
-        waiting = as_all("GET", "/v1/audits").json()["audits"][0]
+        waiting = as_all(("GET", "/v1/audits", None)).json()["audits"][0]
         assert (waiting["id"], waiting["text"]) == ("asked", "a secret answer")
-        assert "secret" in as_all("GET", "/v1/overview").text
-        verdict = as_all("POST", "/v1/audits", '{"id": "asked", "thumb": "down"}')
+        assert "secret" in as_all(("GET", "/v1/overview", None)).text
+        verdict = as_all(("POST", "/v1/audits", '{"id": "asked", "thumb": "down"}'))
         assert verdict.json() == {"accepted": True, "reason": "counted"}
-        left = as_all("GET", "/v1/audits").json()
+        left = as_all(("GET", "/v1/audits", None)).json()
         assert all(row["id"] != "asked" for row in left["audits"])
-        assert f"exaul_audits_open {left['total']:.1f}" in as_all("GET", "/metrics").text
+        assert f"exaul_audits_open {left['total']:.1f}" in as_all(("GET", "/metrics", None)).text

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -24,24 +23,15 @@ from tests.processes import output_of, python, sql
 from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
-# commits so many questions, and is killed
-KILLED = """
-import os, signal, sys
-from exaul import Abstainers
-abstainers = Abstainers(sys.argv[1], seed=int(sys.argv[2]))
-for n in range(int(sys.argv[3])):
-    abstainers.decide(n % 97 / 97, id=f"{sys.argv[2]}-{n}")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @cache
 def left_by_a_kill(seed, questions):
-    """The bytes of a file and of the one beside it."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "state"
-        python(KILLED, path, str(seed), str(questions), status=-signal.SIGKILL)
-        return path.read_bytes(), wal_of(path).read_bytes()
+    """The bytes of a file that is in use, and of the one beside it, which no kill changes."""
+    with TemporaryDirectory() as folder, Abstainers(Path(folder) / "state", seed=seed) as abstainers:
+        for n in range(questions):
+            abstainers.decide(n % 97 / 97, id=f"{seed}-{n}")
+        return abstainers.path.read_bytes(), wal_of(abstainers.path).read_bytes()
 
 
 def killed(path, seed=1, questions=100):

@@ -9,8 +9,8 @@ from exaul import Abstainers
 from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
 from exaul.serving.http.settings import SCOPES
-from tests.processes import python
-from tests.serving.http.apps import blocks
+from tests.processes import EXAUL, python, serving
+from tests.serving.http.apps import asked, blocks
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -56,6 +56,15 @@ def test_a_backup_is_a_journal_of_the_service(opened, in_folder):
     with Abstainers("backup.sqlite") as abstainers:
         assert [abstainers.entries_of(id)[0].id for id in ids] == ids
         assert abstainers.figures()["questions"] == len(ids)
+
+
+def test_a_service_is_verified_while_it_runs_and_ends_on_sigterm(tmp_path):
+    """``serving`` sends SIGTERM, and looks at the status."""
+    state = str(tmp_path / "state")
+    with serving([*EXAUL, "serve", "--state", state, "--port", "0"]) as (_, address):
+        assert asked(int(address.rpartition(":")[2]), "POST", "/v1/decide", '{"score": 1}')[0] == 200
+        assert main(["journal", "verify", state]) == 0
+    assert main(["journal", "verify", state]) == 0
 
 
 def test_one_process_at_a_time_in_kubernetes(opened):

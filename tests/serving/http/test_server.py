@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import threading
 import time
 
 import pytest
@@ -10,7 +11,17 @@ import pytest
 from exaul.engine.checks import BadInput
 from exaul.serving.http import guard, server
 from exaul.serving.http.settings import LOOPBACK_HOSTS
-from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
+from tests.serving.http.apps import (
+    OPENED,
+    Recorder,
+    connected,
+    exchange,
+    received,
+    request,
+    running,
+    serving,
+    until,
+)
 
 CHUNKED = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
 
@@ -267,9 +278,10 @@ def test_disconnects(application, port):
 
 
 def test_requests_in_progress_are_finished_first(fresh):
-    with running(fresh) as port:
+    with serving(guard.Guard(fresh, None, None)) as port:
         client, idle = connected(port, request("/hold")), connected(port)
         until(lambda: "held" in fresh.events)
+        threading.Timer(0.3, fresh.release.set).start()
     assert (parsed(received(client))[2], received(idle)) == (b"held", b"")
     assert fresh.events == ["start", "held", "end"]  # the lifespan is around all requests
 

@@ -303,4 +303,4 @@ def error(status, **headers):
     """A reply with an error in OpenAI's form."""
     fields = {"type": "some_error", "param": "model", "code": "some_code", "more": 1}
     fields["message"] = f"no: {KEY}{' and more' * 50}"
-    return lambda: JSONResponse({"error": fields}, status, headers)
+    return JSONResponse({"error": fields}, status, headers)

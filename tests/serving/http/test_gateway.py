@@ -255,7 +255,7 @@ FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
     ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),
     ({"score": "verbal", "models": ("m",)}, completion("Paris"), ["--score verbal: the answers of m have none"]),
     ({"upstream": ABSENT}, None, [f"to {ABSENT} failed (the upstream did not reply: no connection); {CHECK}"]),
-    ({}, error(401)(), [f"gateway's key); {CHECK}"]),
+    ({}, error(401), [f"gateway's key); {CHECK}"]),
     ({"models": ("m",)}, None, [f"a first question to m at URL failed (no reply within 0.3 s); {CHECK}"]),
 ]
 
@@ -297,11 +297,7 @@ async def drip():
         await asyncio.sleep(0.02)
 
 
-def deep():
-    """A completion that is right, and nested too deeply."""
-    return Response(json.dumps(completion("a"))[:-1] + ',"a":' + "[" * 3000 + "]" * 3000 + "}")
-
-
+DEEP = json.dumps(completion("a"))[:-1] + ',"a":' + "[" * 3000 + "]" * 3000 + "}"
 ONE = completion(f"It is {SECRET}")
 FAILURES = {  # name: reply, status, part of the message
     **{str(status): (error(status), status, "no: [key]") for status in (400, 500)},
@@ -312,19 +308,19 @@ FAILURES = {  # name: reply, status, part of the message
         for wait in ("nan", "9" * 400, "-1", "soon")
     },
     "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
-    "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
-    "another form": (lambda: JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
-    "a list": (lambda: JSONResponse([KEY], 400), 400, "status 400"),
-    "redirect": (lambda: RedirectResponse(f"http://127.0.0.1:1/?{KEY}", 307), 502, "status 307"),
-    "no JSON": (lambda: Response("{", media_type="application/json"), 502, "not JSON"),
-    "deep and right": (deep, 502, "not JSON"),
-    "error with 200": (lambda: JSONResponse({"error": {"message": f"no: {KEY}"}}), 502, "no: [key]"),
-    "two choices": (lambda: JSONResponse(ONE | {"choices": ONE["choices"] * 2}), 502, "not a chat completion"),
-    "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
-    "content 3": (lambda: JSONResponse({"choices": [{"message": {"content": 3}}]}), 502, "not a chat completion"),
-    "null": (lambda: Response("null"), 502, "not a chat completion"),
-    "huge": (lambda: Response(b" " * (LARGEST_REPLY + 1)), 502, "more than 16 MiB"),
-    "broken": (Broken, 502, "no connection"),
+    "html": (Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
+    "another form": (JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
+    "a list": (JSONResponse([KEY], 400), 400, "status 400"),
+    "redirect": (RedirectResponse(f"http://127.0.0.1:1/?{KEY}", 307), 502, "status 307"),
+    "no JSON": (Response("{", media_type="application/json"), 502, "not JSON"),
+    "deep and right": (Response(DEEP), 502, "not JSON"),
+    "error with 200": (JSONResponse({"error": {"message": f"no: {KEY}"}}), 502, "no: [key]"),
+    "two choices": (JSONResponse(ONE | {"choices": ONE["choices"] * 2}), 502, "not a chat completion"),
+    "no message": (JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
+    "content 3": (JSONResponse({"choices": [{"message": {"content": 3}}]}), 502, "not a chat completion"),
+    "null": (Response("null"), 502, "not a chat completion"),
+    "huge": (Response(b" " * (LARGEST_REPLY + 1)), 502, "more than 16 MiB"),
+    "broken": (Broken(), 502, "no connection"),
 }
 
 
@@ -332,7 +328,7 @@ FAILURES = {  # name: reply, status, part of the message
 def test_failures_of_the_endpoint(undecided, name, caplog, capfd):
     reply, expected, sentence = FAILURES[name]
     endpoint, client = undecided
-    endpoint.rule = lambda asked, before: reply()
+    endpoint.rule = lambda asked, before: reply
     status, headers, raw = client.ask(QUESTION | {"stream": True}, authorization="Bearer client")
     assert (status, headers["content-type"]) == (expected, "application/json")
     body = json.loads(raw)["error"]
@@ -527,7 +523,7 @@ def test_a_stream_that_waits_gets_comments(town, gate, monkeypatch):
         assert 2 <= comments <= 30  # on a busy machine it waits longer
         assert SECRET not in raw
         assert events(raw)[1]["choices"][0]["delta"]["content"] == IDK
-        town.rule = lambda asked, before: error(429)()
+        town.rule = lambda asked, before: error(429)
         status, _, raw = client.ask(QUESTION | {"stream": True})
         assert status == 200  # of the comments
         last = raw.strip().split("\n\n")[-1]

@@ -77,7 +77,7 @@ def test_a_ref_names_one_answer(town, gate, by_header):
 
 def test_a_ref_is_free_again_after_a_failure_and_refused_if_somebody_uses_it_meanwhile(town, gate):
     with gate() as client:
-        town.rule = lambda asked, before: completion("Paris") if before else error(500)()
+        town.rule = lambda asked, before: completion("Paris") if before else error(500)
         assert [client.ask(x_exaul_ref="r")[0] for _ in range(2)] == [500, 200]
         town.rule = lambda asked, before: client.service.decide(0.5, id="taken") and None
         status, _, raw = client.ask(QUESTION | {"stream": True}, x_exaul_ref="taken")
@@ -93,7 +93,7 @@ def test_the_head_of_a_reply_says_what_was_decided(town, gate):
         _, headers, raw = client.ask(QUESTION | {"stream": True})
         assert [name for name in headers if name.startswith("x-exaul")] == ["x-exaul-id"]
         assert headers["x-exaul-id"] == events(raw)[0]["exaul"]["id"]
-        town.rule = lambda asked, before: error(429)()
+        town.rule = lambda asked, before: error(429)
         _, headers, _ = client.ask(x_exaul_key="k")
         assert headers["x-exaul-id"].startswith("chatcmpl-")
         assert (headers["x-exaul-key"], "x-exaul-answer" in headers) == ("k", False)
@@ -106,7 +106,7 @@ NEVER, ALWAYS = ({"warm_start": ([0.5] * 99, [wrong] * 99)} for wrong in (1, 0))
 def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, gate, caplog, second, shown):
     """The client has the id of the answer that it sees; each model has a key and a bound of its own."""
     if second is None:
-        town.rule = lambda asked, before: error(500)() if asked["model"] == "large" else None
+        town.rule = lambda asked, before: error(500) if asked["model"] == "large" else None
     keys = {"": NEVER} | ({} if second is None else {"/fallback": second})
     with gate(learner="aci-rank", keys=keys, fallback="large") as client:
         status, headers, raw = client.ask(x_exaul_ref="theirs")
@@ -154,7 +154,7 @@ def test_a_withheld_answer_is_handed_over_to_a_program(town, other, gate, monkey
     """Three times at most, with its own key; the client reads the abstention, and a verdict is kept."""
     monkeypatch.setenv("HOOK_KEY", "a-key-of-the-program")
     monkeypatch.setattr("exaul.serving.http.handover.PAUSES", (0.0, 0.01, 0.01))
-    other.rule = lambda asked, before: error(503)() if before < failures else {"ok": True}
+    other.rule = lambda asked, before: error(503) if before < failures else {"ok": True}
     flags = {"fallback": f"{other.url}/chat/completions", "fallback_key_variable": "HOOK_KEY"}
     with gate(ABSTAIN, **flags) as client:
         _, _, raw = client.ask(x_exaul_ref="theirs")

@@ -1,6 +1,8 @@
 """What docs/operations.md says of scopes, limits, metrics and backups is so."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -58,13 +60,21 @@ def test_a_backup_is_a_journal_of_the_service(opened, in_folder):
         assert abstainers.figures()["questions"] == len(ids)
 
 
-def test_a_service_is_verified_while_it_runs_and_ends_on_sigterm(tmp_path):
-    """``serving`` sends SIGTERM, and looks at the status."""
+def test_a_service_that_is_killed_goes_on_where_it_was_and_ends_on_sigterm(tmp_path):
+    """``serving`` sends SIGTERM, and looks at the status. The file can be verified while it is in use."""
     state = str(tmp_path / "state")
-    with serving([*EXAUL, "serve", "--state", state, "--port", "0"]) as (_, address):
-        assert asked(int(address.rpartition(":")[2]), "POST", "/v1/decide", '{"score": 1}')[0] == 200
+    command = [*EXAUL, "serve", "--state", state, "--port", "0"]
+
+    def decided(address):
+        raw = asked(int(address.rpartition(":")[2]), "POST", "/v1/decide", '{"score": 1, "id": "a"}')[2]
         assert main(["journal", "verify", state]) == 0
-    assert main(["journal", "verify", state]) == 0
+        return json.loads(raw)
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        first = decided(running.stdout.readline().strip())
+        running.kill()
+    with serving(command) as (_, address):
+        assert decided(address) == first | {"repeated": True}
 
 
 def test_one_process_at_a_time_in_kubernetes(opened):

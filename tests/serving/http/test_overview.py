@@ -1,19 +1,16 @@
 """The overview: computed once for all that wait for it, and not sent again while nothing has changed."""
 
-import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-import httpx2
 import pytest
 
-from exaul.serving.http.application import app
 from tests.serving.http.apps import CONFIGURATION, answered
 
 
-def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
-    application = app(tmp_path / "state", learner="aci-rank")
-    service, computed = application.state.service, []
+def test_the_overview_is_computed_once_for_all_that_wait(client, monkeypatch):
+    service, computed = client.app.state.service, []
     overview = service.overview
 
     def slow_overview(texts):
@@ -22,15 +19,10 @@ def test_the_overview_is_computed_once_for_all_that_wait(tmp_path, monkeypatch):
         return overview(texts)
 
     monkeypatch.setattr(service, "overview", slow_overview)
-
-    async def ask_ten():
-        transport = httpx2.ASGITransport(application)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await asyncio.gather(*(client.get("/v1/overview") for _ in range(10)))
-
-    assert [reply.status_code for reply in asyncio.run(ask_ten())] == [200] * 10
+    with ThreadPoolExecutor(10) as pool:
+        replies = pool.map(lambda _: client.get("/v1/overview"), range(10))
+    assert [reply.status_code for reply in replies] == [200] * 10
     assert len(computed) == 1
-    service.close()
 
 
 def test_an_overview_that_has_not_changed_is_not_sent_again(opened):

@@ -29,6 +29,9 @@ def test_the_overview_is_the_same_after_a_restart(service):
     service.close()
     with contextlib.closing(Service(service.path)) as again:
         after = again.overview()
+        for _ in range(module.LATEST + 1):
+            again.decide(0.5, text="kept in memory")
+        assert len(again._recent_texts) == module.LATEST
     times = [row.pop("at") for row in before["latest"]]
     assert [row.pop("at") for row in after["latest"]] == pytest.approx(times, abs=1)
     assert for_json(after) == for_json(before)

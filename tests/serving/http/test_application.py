@@ -169,7 +169,7 @@ def test_figures_of_any_key(client):
             assert (figures["key"], figures["questions"]) == (key, number)
 
 
-FAULTS = "full", "replaced", "removed", "cut off", "wal removed"
+FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed"
 
 
 def break_file(client, fault):
@@ -181,6 +181,9 @@ def break_file(client, fault):
         while client.post("/v1/decide", json={"score": 0.5, "id": os.urandom(120).hex()}).is_success:
             pass  # until the last page is full
         return lambda: connection.execute("PRAGMA max_page_count = 1000000")
+    if fault == "read-only":
+        connection.execute("PRAGMA query_only = TRUE")
+        return lambda: connection.execute("PRAGMA query_only = FALSE")
     aside = path.with_name("aside")
     if fault in ("replaced", "removed"):
         path.rename(aside)

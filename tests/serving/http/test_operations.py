@@ -71,8 +71,10 @@ def test_a_service_that_is_killed_goes_on_where_it_was_and_ends_on_sigterm(tmp_p
         return json.loads(raw)
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        first = decided(running.stdout.readline().strip())
-        running.kill()
+        try:
+            first = decided(running.stdout.readline().strip())
+        finally:
+            running.kill()
     with serving(command) as (_, address):
         assert decided(address) == first | {"repeated": True}
 

@@ -48,13 +48,6 @@ def files(folder):
 
 @pytest.fixture
 def small():
-    """Three trials of 3,000 rounds."""
-    with small_scale():
-        yield
-
-
-@pytest.fixture
-def smallest():
     """Three trials of 512 rounds."""
     with small_scale(512):
         yield
@@ -158,7 +151,7 @@ def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "beyond" else n for n in NAMES])
-def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path, monkeypatch):
+def test_every_experiment_runs_and_its_claims_can_fail(name, small, tmp_path, monkeypatch):
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
@@ -293,14 +286,15 @@ def write_log(path):
 def test_beyond_runs_all_its_learners_in_every_kind_of_environment():
     paper = Paper()
     parts = beyond.parts(paper, paper.load())
-    ready = [prepare(sweep, records) for sweep, records in parts]
-    assert {source.environment_name for source in ready} == {"stochastic", *beyond.SHIFTS, *beyond.ADAPTIVE}
     assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
+    assert len(prepare(*parts[0]).learners) == len(beyond.LEARNERS)
+    ready = [prepare(replace(sweep, learners=("exaul",)), records) for sweep, records in parts]
+    assert {source.environment_name for source in ready} == {"stochastic", *beyond.SHIFTS, *beyond.ADAPTIVE}
     greedy = next(source for source in ready if source.environment_name == "adversary-omniscient:objective=regret")
     assert greedy.tunable_values[0] == 2
 
 
-def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tmp_path, monkeypatch):
+def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(small, tmp_path, monkeypatch):
     write_log(tmp_path / "some.csv")
     rows = pd.read_csv(tmp_path / "some.csv")
     logs = beyond.traces(str(tmp_path))
@@ -344,7 +338,7 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
     assert not holds(answered=0)[back]
 
 
-def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch, capsys):
+def test_beyond_takes_learners_alphas_and_a_grid(small, tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "some.csv")
     monkeypatch.setattr(beyond, "ADAPTIVE", ())
     chosen = {"learners": ("exaul-known", "aci-rank"), "alphas": (0.3,), "grid": "uniform"}
@@ -448,36 +442,24 @@ def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():
     assert (nearest["falsifiable"] == nearest["trials"]).all()
 
 
-def mean_bound(learner, horizon, arms, against="best"):
-    """The bound of the mean regret of a learner."""
-    return guarantee.regret(registry.load_object(registry.LEARNERS[learner]), against, horizon, arms, 1.0, 0.1, 1.0)
-
-
 def test_the_audit_finds_the_exponents_that_are_there():
-    rows = [
-        {
-            "environment": "some",
-            "learner": learner,
-            "horizon": horizon,
-            "arms": arms,
-            "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
-            "mean_bound": mean_bound(learner, horizon, arms),
-        }
-        for learner in ("exaul", "ew", "exp3-ix")
-        for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
-    ]
-    slopes = bounds.exponents(pd.DataFrame(rows))
-    np.testing.assert_allclose(slopes["in_horizon"], 0.4)
-    np.testing.assert_allclose(slopes["in_arms"], 0.7)
-    np.testing.assert_allclose(slopes["bound_in_horizon"], 0.5, atol=0.01)
+    sizes = [*((10**k, 1000) for k in (3, 4, 5, 6)), *((10**5, 10**k) for k in (1, 2, 4))]
+    cells = [(learner, *size) for learner in ("exaul", "ew", "exp3-ix") for size in sizes]
+    rows = pd.DataFrame(cells, columns=["learner", "horizon", "arms"])
+    of_arms = rows["arms"].where(rows["learner"] == "exp3-ix", np.log(rows["arms"]))
+    rows = rows.assign(environment="some", regret=rows["horizon"] ** 0.4 * of_arms**0.7)
+    slopes = bounds.exponents(rows.assign(mean_bound=rows["horizon"] ** 0.5))
+    for column, slope in (("in_horizon", 0.4), ("in_arms", 0.7), ("bound_in_horizon", 0.5)):
+        np.testing.assert_allclose(slopes[column], slope)
 
 
 def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
     T, H = 40_000, 300
     log = np.log(H)
     expected = {"exaul": 4 * np.sqrt(T * log), "exp3-ix": 2 * np.sqrt(2 * T * H * log), "ew": np.sqrt(T * log / 2)}
-    for learner, bound in expected.items():
-        paper, best = (mean_bound(learner, T, H, against) for against in ("paper", "best"))
+    for name, bound in expected.items():
+        learner = registry.load_object(registry.LEARNERS[name])
+        paper, best = (guarantee.regret(learner, against, T, H, 1.0, 0.1, 1.0) for against in ("paper", "best"))
         assert paper == pytest.approx(bound, rel=1e-12)
         assert best < bound
 

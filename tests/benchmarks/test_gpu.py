@@ -6,12 +6,14 @@ import pytest
 
 from benchmarks import gpu
 from exaul.engine import machine
+from tests.benchmarks.test_benchmarks import Once
 
 
 def test_every_learner_is_measured_on_every_backend_and_at_every_size(monkeypatch):
     small = {"LEARNERS": ("exaul", "aci-rank"), "COPIES": (40, 80), "ARMS": 20, "ROUNDS": 20_480}
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
+    monkeypatch.setattr(gpu.throughput, "Timer", Once)
     monkeypatch.setattr(gpu.throughput, "backends", lambda name, order: ["native", "dense"])
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
     sizes = [(row["learner"], row["copies"], row["rounds"]) for row in gpu.run(quick=False) if row["value"] > 0]
@@ -19,22 +21,17 @@ def test_every_learner_is_measured_on_every_backend_and_at_every_size(monkeypatc
     assert [row["learner"] for row in gpu.run(quick=True)] == ["exaul"]
 
 
-PROGRAM = """HloModule jit_simulate_chunk
-
-%inner (p: (s32[], f64[8])) -> (s32[], f64[8]) {
+PROGRAM = """%inner (p: (s32[], f64[8])) -> (s32[], f64[8]) {
   %wrapped = f64[8]{0} fusion(%x), kind=kLoop, calls=%computation
   ROOT %tuple.1 = (s32[], f64[8]{0}) tuple(%i, %wrapped)
 }
-
 %outer (p: (s32[], f64[8])) -> (s32[], f64[8]) {
   %copy.1 = f64[8]{0} copy(%x)
   ROOT %while.1 = (s32[]) while(%t), condition=%c, body=%inner, backend_config={"known_trip_count":{"n":"16"}}
 }
-
 %called (x: f64[8]) -> f64[8] {
   ROOT %sort.1 = f64[8]{0} sort(%x), dimensions={0}
 }
-
 ENTRY %main.2 (x: f64[8]) -> f64[8] {
   %call.1 = f64[8]{0} call(%x), to_apply=%called
   %while.2 = (s32[], f64[8]{0}) while(%t), condition=%c, body=%outer, backend_config={"known_trip_count":{"n":"3"}}
@@ -44,11 +41,8 @@ ENTRY %main.2 (x: f64[8]) -> f64[8] {
 """
 
 
-def test_loops_count_once_a_turn():
+def test_loops_count_once_a_turn_and_one_of_unknown_length_is_no_number():
     assert gpu.count_launches(PROGRAM) == 1 + 3 * (1 + 16) + 1
-
-
-def test_a_loop_of_unknown_length_is_no_number():
     with pytest.raises(ValueError, match="unknown length"):
         gpu.count_launches(PROGRAM.replace("known_trip_count", "count"))
 

@@ -282,7 +282,6 @@ CONVERTED = [  # tool; endings; rows, those of each file, or a text; flags; then
     ("langfuse", "jsonl parquet", OBSERVATIONS, "", "t0 t1", [LIKELY, THIRD], [1, 0]),
     ("langfuse", "jsonl", IN_METADATA, "--score-name sure", "o1", 0.25, [0]),
     ("langfuse", "jsonl", TWICE, NAMED, "o1", 0.9, [0]),  # of equal times the last in the files counts
-    ("langfuse", "jsonl", TWICE[::-1], NAMED, "o1", 0.9, [1]),
     ("langfuse", "jsonl", STARS, f"{NAMED} --down 1 2.0", "o1 o2 o3 o4 o5", 0.5, [1, 1, 0, 0, 0]),
     ("langfuse", "jsonl", NEUTRAL, f"{NAMED} --down -1", "o1 o2 o3", 0.5, [1, 0, 0]),
     ("langfuse", "jsonl", HUGE, f"{NAMED} --down 2 3 4 5", "o1 o2 o3 o4 o5", 0.5, [0, 1, 1, 1, 1]),
@@ -433,7 +432,6 @@ BAD = {  # by tool: rows, flags and what is said
         (STARS, NAMED, "down: missing; it must be those of the values 1, 2, 3, 4, 5 that mean wrong"),
         (STARS, f"{NAMED} --down 6", "down: ('6',) found; it must be of the values 1, 2, 3, 4, 5"),
         (ZERO, f"{NAMED} --thumb-name x", "values -1, 0 that"),  # 0 may be neutral
-        (NEUTRAL, NAMED, "values -1, 0, 1 that"),
     ],
     "phoenix": [
         ([{"annotator_kind": "HUMAN"}], "", "x.jsonl: no column span_id; call reset_index() before"),
@@ -445,7 +443,6 @@ BAD = {  # by tool: rows, flags and what is said
         ([trace("t") | {"assessments": "[oops"}], "", "row 1: assessments is '[oops'; it must be a list of"),
     ],
     "open-webui": [
-        (RATINGS, "", "no output is a chat completion with logprobs"),
         ([{"data": {}}], "", "no column meta, so it has no feedback of Open WebUI; the log has"),
     ],
     "table": [

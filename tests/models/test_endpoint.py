@@ -43,12 +43,8 @@ def with_endpoint(stub, path, use=lambda endpoint: endpoint.ask(request()), **mo
 
 
 def test_a_call_is_all_of_its_request():
-    keys = {
-        key_of(url, body)
-        for url in ("a", "b")
-        for body in (request(), request(seed=1), request("bye"), request(temperature=1.0))
-    }
-    assert len(keys) == 8
+    keys = {key_of(url, body) for url in "ab" for body in (request(), request(seed=1), request("bye"))}
+    assert len(keys | {key_of("a", request(), 1)}) == 7
 
 
 def after(count, response):

@@ -29,12 +29,8 @@ def completion(text, logprobs=None, finish="stop", top=(), **more):
         {"token": word, "bytes": list(word.encode()), "logprob": x, "top_logprobs": list(top) if n == 0 else []}
         for n, (word, x) in enumerate(zip(words, each, strict=True))
     ]
-    choice = {
-        "index": 0,
-        "finish_reason": finish,
-        "message": {"role": "assistant", "content": text},
-        "logprobs": {"content": content},
-    }
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "finish_reason": finish, "message": message, "logprobs": {"content": content}}
     usage = {"prompt_tokens": 10, "completion_tokens": len(words), "total_tokens": 10 + len(words)}
     about = {"id": "x", "object": "chat.completion", "created": 0, "model": "stub-1", "system_fingerprint": "fp"}
     return about | {"choices": [choice], "usage": usage} | more

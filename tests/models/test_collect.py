@@ -146,6 +146,7 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, collect):
 
 REFUSAL = completion("No.")
 REFUSAL["choices"][0]["message"]["refusal"] = "I must not"
+CUT = completion("4 and so", finish="length")
 UNREADABLE = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
 JUDGED = r"is {0} plus {0}\?.*Reference answers".format
 TOO_LONG, BROKEN = JSONResponse({"error": {"message": "too long"}}, 400), JSONResponse({"error": "no"}, 500)
@@ -156,11 +157,7 @@ INCOMPLETE = {  # replies, flags, and what is printed of them
         ["10 of 12 questions answered, 9", "  status 500: 1", "  status 400: 1", "  unreadable verdicts: 1"],
     ),
     "an empty answer has no score": (
-        {
-            r"is 2 plus 2\?": completion(""),
-            r"is 7 plus 7\?": REFUSAL,
-            r"is 5 plus 5\?": completion("4 and so", finish="length"),
-        },
+        {r"is 2 plus 2\?": completion(""), r"is 7 plus 7\?": REFUSAL, r"is 5 plus 5\?": CUT},
         "",
         ["11 with all", "  answers cut at max_tokens: 1", "  empty answers: 1", "  refusals: 1"],
     ),
@@ -169,8 +166,7 @@ INCOMPLETE = {  # replies, flags, and what is printed of them
         PRICED,
         [
             "11 of 12 questions answered, 10 with all scores and an error",
-            "  unreadable reply: 1",
-            "  answers without logprob: 1",
+            *("  unreadable reply: 1", "  answers without logprob: 1"),
             "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp",
         ],
     ),
@@ -367,10 +363,8 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     titles = "score  defects  at 0.1  error rate  rows  right above wrong  distinct scores  ties at 1"
     head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
     assert head == titles.split("  ")
-    assert [line[:2] + line[4:5] for line in lines] == [
-        ["score_logprob", "50.0%", "1.000"],
-        ["score_of_a_long_name", "0.0%", "0.500"],
-    ]
+    told = [["score_logprob", "50.0%", "1.000"], ["score_of_a_long_name", "0.0%", "0.500"]]
+    assert [line[:2] + line[4:5] for line in lines] == told
     assert "score_logprob answers most:\n  exaul sweep --logs" in printed
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["inspection.csv"]
 
@@ -447,11 +441,8 @@ def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, s
 def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
     """It knows a capital, and says so in a sentence; not the rest. Asked again, it costs nothing."""
     (tmp_path / "plain.txt").write_text("{question}")
-    rows = {
-        "What is the capital of Japan?": ["The capital of Japan is Tokyo"],
-        "Which number am I thinking of?": ["8241"],
-    }
-    path = write_rows(tmp_path / "q.jsonl", [{"question": q, "answers": a} for q, a in rows.items()])
+    capital = {"question": "What is the capital of Japan?", "answers": ["The capital of Japan is Tokyo"]}
+    path = write_rows(tmp_path / "q.jsonl", [capital, {"question": "What number is it?", "answers": ["8241"]}])
     how = f"--endpoint {small_model} --prompt answer={tmp_path / 'plain.txt'} --score logprob p-true exact {more} "
     how += f"--samples 1 --judge {'both' if more else 'exact'} --max-tokens 12 --concurrent 2 --timeout 300 "
     how += shlex.join(["--extra", json.dumps({"stop": ["\n"]} | ({} if more else {"max_tokens": 12}))])

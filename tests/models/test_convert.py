@@ -23,22 +23,12 @@ from tests.processes import output_of, refusal_of
 
 NAMED = "--score-name confidence"
 
-CHOICE = {
-    "doc_id": 0,
-    "resps": [[["-0.109", "False"]], [["-0.551", "True"]], [["-0.707", "False"]]],
-    "filtered_resps": [["-0.109", "False"], ["-0.551", "True"], ["-0.707", "False"]],
-    "filter": "none",
-    "acc": 1.0,
-    "acc_norm": 0.0,
-}
+CHOICE = {"doc_id": 0, "filter": "none", "acc": 1.0, "acc_norm": 0.0}
+CHOICE |= {"resps": [[["-0.109", "False"]], [["-0.551", "True"]], [["-0.707", "False"]]]}
+CHOICE |= {"filtered_resps": [["-0.109", "False"], ["-0.551", "True"], ["-0.707", "False"]]}
 CHOICES = [CHOICE, CHOICE | {"doc_id": 1, "acc": 0.0}]
-TEXT = {
-    "doc_id": 7,
-    "resps": [["Paris", "the Paris.", "Lyon"]],
-    "filtered_resps": ["Paris"],
-    "filter": "strict-match",
-    "exact_match": 1.0,
-}
+TEXT = {"doc_id": 7, "resps": [["Paris", "the Paris.", "Lyon"]], "filtered_resps": ["Paris"]}
+TEXT |= {"filter": "strict-match", "exact_match": 1.0}
 
 
 def sample(id, epoch, answer, value, logprobs=None, **scores):
@@ -173,20 +163,15 @@ def trace(id, *assessments, **fields):
     return row | {"assessments": list(assessments)} | fields
 
 
+OVERRIDDEN = [
+    assessment("thumb", True, at="12:00:00.000Z", valid=False),
+    assessment("thumb", False, at="11:00:00.000Z", overrides="a-1"),
+]
+EXPECTED = {"assessment_name": "expected", "expectation": {"value": "x"}, "source": {"source_type": "HUMAN"}}
+NO_FEEDBACK = assessment("thumb", False, "LLM_JUDGE", "12:00:00.000Z"), EXPECTED
 TRACES = [
-    trace(
-        "tr-1",
-        assessment("confidence", 0.9, "CODE"),
-        assessment("thumb", True, at="12:00:00.000Z", valid=False),
-        assessment("thumb", False, at="11:00:00.000Z", overrides="a-1"),
-    ),
-    trace(
-        "tr-2",
-        assessment("confidence", 0.4, "CODE"),
-        assessment("thumb", True),
-        assessment("thumb", False, "LLM_JUDGE", "12:00:00.000Z"),
-        {"assessment_name": "expected", "expectation": {"value": "x"}, "source": {"source_type": "HUMAN"}},
-    ),
+    trace("tr-1", assessment("confidence", 0.9, "CODE"), *OVERRIDDEN),
+    trace("tr-2", assessment("confidence", 0.4, "CODE"), assessment("thumb", True), *NO_FEEDBACK),
     trace("tr-3", assessment("confidence", 0.5, "CODE")),
 ]
 YES_OR_NO = [
@@ -202,14 +187,10 @@ LOGGED = [row["trace_id"] for row in AUTOLOGGED]
 def rating(message, value, model="m", at=1785578400, score=None, chat="c", others=(), **fields):
     """A row of Open WebUI's export; a filter added ``confidence`` to the message."""
     messages = dict(others) | {message: {"role": "assistant", "content": "x", "confidence": score}}
-    return {
-        "type": "rating",
-        "data": {"rating": value, "model_id": model, "details": {"rating": 7}},
-        "meta": {"chat_id": chat, "message_id": message},
-        "snapshot": {"chat": {"chat": {"history": {"messages": messages}}}},
-        "created_at": 1785578400,
-        "updated_at": at,
-    } | fields
+    row = {"type": "rating", "created_at": 1785578400, "updated_at": at}
+    row |= {"data": {"rating": value, "model_id": model, "details": {"rating": 7}}}
+    row |= {"meta": {"chat_id": chat, "message_id": message}}
+    return row | {"snapshot": {"chat": {"chat": {"history": {"messages": messages}}}}} | fields
 
 
 RATINGS = [

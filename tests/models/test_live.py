@@ -43,17 +43,10 @@ def texts(tmp_path):
 def dialogue(stub, pool, texts, tmp_path):
     """Dialogues over the questions or the texts into a folder: the lines of the transcript, and the result."""
     where = {"adversary": {"questions": (str(pool),)}, "user": {"contexts": (str(texts),), "judge": "llm"}}
-    fields = {
-        "endpoint": stub.url,
-        "model": "m",
-        "price": (1.0, 1.0),
-        "progress": "quiet",
-        "retries": 0,
-        "arms": 20,
-    }
+    fields = {"model": "m", "price": (1.0, 1.0), "progress": "quiet", "retries": 0, "arms": 20}
 
     def run(out="out", kind="adversary", **more):
-        found = LiveJob(Live(kind=kind, out=str(tmp_path / out), **where[kind] | fields | more))
+        found = LiveJob(Live(kind=kind, out=str(tmp_path / out), endpoint=stub.url, **where[kind] | fields | more))
         found.run()
         lines = (tmp_path / out / "transcript.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines], found
@@ -200,12 +193,8 @@ def test_a_user_asks_about_one_text_and_then_another(stub, dialogue):
         assert [one["role"] for one in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
         assert all(one["content"] == IDK for one in messages[3::2])
     answering = [body["messages"] for body in stub.asked if "Question: What is said in turn 3?" in str(body)]
-    assert [one["content"] for one in answering[0][:-1]] == [
-        "What is said in turn 1?",
-        IDK,
-        "What is said in turn 2?",
-        IDK,
-    ]
+    said = ["What is said in turn 1?", IDK, "What is said in turn 2?", IDK]
+    assert [one["content"] for one in answering[0][:-1]] == said
 
 
 @pytest.mark.usefixtures("constant_learners")
@@ -226,12 +215,8 @@ def test_the_users_shift(stub, dialogue):
 
 def test_a_text_that_is_refused_is_left_out(stub, dialogue):
     """The dialogue goes on with the others."""
-    ask = asking(lambda turn: "What is said?")
-    stub.rule = lambda body, before: (
-        JSONResponse({"error": "too long"}, 400)
-        if TEXTS[2] in body["messages"][0]["content"]
-        else ask(body, before)
-    )
+    asked, refused = asking(lambda turn: "What is said?"), JSONResponse({"error": "too long"}, 400)
+    stub.rule = lambda body, before: refused if TEXTS[2] in body["messages"][0]["content"] else asked(body, before)
     lines, found = dialogue(kind="user", horizon=8, turns=1)
     assert {line["topic"].partition(",")[0] for line in lines} == {f"text {n}" for n in (1, 2, 4, 5)}
     assert found.manifest["left out"]["status 400"] >= 1

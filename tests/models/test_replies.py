@@ -38,12 +38,7 @@ def edited(body, path, value):
 
 TOKENS = [  # a text, the tokens of which it is made, and the answer with the numbers of its tokens
     # reasoning, surrounding white space and the end token do not count
-    (
-        "<think>ab</think>c</think>\n\nab",
-        ["<think>", "ab", "</think>c</think>", "\n\n", "a", "b", ""],
-        "ab",
-        [4, 5],
-    ),
+    ("<think>ab</think>c</think>\nab", ["<think>", "ab", "</think>c</think>", "\n", "a", "b", ""], "ab", [4, 5]),
     ("Paris", ["<think>", "hm", "</think>", "\n", "Par", "is", ""], "Paris", [4, 5]),  # cut out by the server
     ("Paris", ["<|channel|>", "final", "<|message|>", "Paris", "<|return|>"], "Paris", [3]),
     ("The Seine", ["\u2581The", "\u2581Se", "ine"], "The Seine", [0, 1, 2]),
@@ -170,15 +165,10 @@ def random_edits(chance, body):
     return bytes(raw)
 
 
-@pytest.mark.parametrize(
-    ("command", "many"),
-    [
-        ("collect", 50),
-        ("live", 20),
-        pytest.param("collect", 10_000, marks=pytest.mark.slow),
-        pytest.param("live", 1_000, marks=pytest.mark.slow),  # a minute; 10,000 took twelve, and passed
-    ],
-)
+SLOW = [pytest.param(*each, marks=pytest.mark.slow) for each in (("collect", 10_000), ("live", 1_000))]  # a minute
+
+
+@pytest.mark.parametrize(("command", "many"), [("collect", 50), ("live", 20), *SLOW])
 def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, sums):
     """Replies depend on requests alone, so a second run writes the same; each question is in the log or counted."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

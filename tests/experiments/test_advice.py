@@ -14,14 +14,9 @@ from tests.experiments.scale import small_scale
 def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
     """The tables of one trace with these results on its second half; the threshold has an FDR of 0."""
     spread = {"answered_in_order": answered, "fdr_in_order": fdr, "records": records, "answerable": answerable}
-    half = {"source": "a, first half", "alpha": 0.1, "learner": advice.ACI_RANK, "advised": advised}
-    rows = [
-        {"source": "a", "alpha": 0.1, "learner": advice.ACI_RANK, "advised": 0} | spread,
-        {"source": "a", "alpha": 0.1, "learner": advice.THRESHOLD, "advised": 0}
-        | spread
-        | {"fdr_in_order": 0.0, "answered_in_order": 0.2},
-        half | spread,
-    ]
+    alike = {"source": "a", "alpha": 0.1, "learner": advice.ACI_RANK, "advised": 0} | spread
+    threshold = {"learner": advice.THRESHOLD, "fdr_in_order": 0.0, "answered_in_order": 0.2}
+    rows = [alike, alike | threshold, alike | {"source": "a, first half", "advised": advised}]
     trials = [
         {"source": name, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for name in ("a", "a, first half")
     ]

@@ -166,9 +166,8 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, small, tmp_path, mo
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(feedback, "LEARNERS", ("exaul",))  # beside aci-rank, with a reserve
     monkeypatch.setattr(bounds, "ENVIRONMENTS", {"stochastic": 0, "always-wrong": 1})
-    monkeypatch.setattr(
-        bounds, "HORIZONS", (100_000,)
-    )  # longer than of adaptive ones, which run with 10 arms alone
+    # longer than of adaptive ones, which run with 10 arms alone
+    monkeypatch.setattr(bounds, "HORIZONS", (100_000,))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     tables = Runner(Paper()).tables(name)
     save_tables(tables, tmp_path / name)
@@ -201,18 +200,14 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, small, tmp_path, mo
         assert not any(turned[claim] for claim in about)
 
 
-def judged(name, runner):
-    """The claims of an experiment, and which of them each impostor breaks."""
-    tables = runner.tables(name)
-    return find_experiment(name).judge(tables), runner.broken_claims(name, tables)
-
-
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != "single-shift"]
 
 
 @pytest.mark.parametrize("name", ["single-shift", *SLOW])
 def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
-    claims, broken = judged(name, Runner(Paper()))
+    runner = Runner(Paper())
+    tables = runner.tables(name)
+    claims, broken = find_experiment(name).judge(tables), runner.broken_claims(name, tables)
     of_exaul = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.sentence) for claim in claims]
     held = broken[broken["holds"].to_numpy() & np.array(of_exaul)]
     fell = held.drop(columns=["claim", "holds"])
@@ -284,10 +279,9 @@ def test_the_regret_over_that_of_ew_is_of_the_longest_horizon():
 def write_log(path):
     """A log of two models, whose second score is often missing."""
     rng = np.random.default_rng(0)
-    rows = pd.DataFrame({"score_a": rng.random(5000), "model": ["m", "n"] * 2500, "dataset": "d"})
-    rows["score_b"] = np.where(rng.random(5000) < 0.3, np.nan, rng.random(5000))
-    rows["correct"] = (rng.random(5000) < 0.5 + rows["score_a"] / 2).astype(int)
-    rows.to_csv(path, index=False)
+    a, b = rng.random((2, 5000))
+    rows = pd.DataFrame({"score_a": a, "score_b": np.where(b < 0.3, np.nan, b), "model": ["m", "n"] * 2500})
+    rows.assign(dataset="d", correct=(rng.random(5000) < 0.5 + a / 2).astype(int)).to_csv(path, index=False)
 
 
 def test_beyond_runs_all_its_learners_in_every_kind_of_environment():
@@ -388,21 +382,20 @@ def test_the_other_score_is_a_column_of_the_log(tmp_path):
     assert len(second.scores) + second.dropped == len(first.scores)  # the second score is often missing
 
 
-@pytest.mark.parametrize("relation", ["<=", ">"])
-def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
+def test_a_broken_regression_limit_fails_the_run_and_is_no_claim():
     """A claim that does not hold is a result, and other records say nothing about a limit."""
     default, other = ({**asdict(x), "alphas": list(x.alphas)} for x in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
     assert has_default_records(default)
     assert not has_default_records(other)
-    limit = Verdict("limit", 1.0, relation, 1.0, kind=REGRESSION)
-    claims = {"some": [Verdict("claim", 2.0, "<=", 1.0), Verdict("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
-    table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (default, other))
-    holds = int(limit.holds)
-    assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
-    assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
-    assert has_failed(table) is not limit.holds
-    assert not has_failed(elsewhere)
-    assert list(elsewhere["holds"]) == ["false", "false", "default records"]
+    broken = [Verdict(kind, 2.0, "<=", 1.0, kind=kind) for kind in (CLAIM, CHECK, REGRESSION)]
+    kept = [*broken[:2], broken[2]._replace(limit=2.0)]
+    for verdicts, holds in ((broken, 0), (kept, 1)):
+        table, elsewhere = (claims_table({"some": verdicts}, {}, x) for x in (default, other))
+        assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
+        assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
+        assert has_failed(table) == (holds == 0)
+        assert not has_failed(elsewhere)
+        assert list(elsewhere["holds"]) == ["false", "false", "default records"]
     lemma = {"some": [Verdict(LEMMA, 1, "<=", 0, kind=CHECK)]}
     assert has_failed(claims_table(lemma, {}, other))
 

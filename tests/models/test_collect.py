@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from exaul.commands.main import main
 from exaul.kernels.metrics import separation
@@ -199,7 +199,6 @@ def test_what_failed_is_asked_again_and_nothing_else(stub, collect):
 SILENT = completion("Paris") | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
 AGREE = """needs; reasoning models return none (try --extra '{"reasoning_effort": "none"}', or --score agree)"""
 NO_LOGPROBS = by_pattern({"'logprobs'": SILENT})
-MOVED = by_pattern({"": Response("", 308, {"location": "http://elsewhere/v1"})})
 UNKNOWN = by_pattern({"'w'": TOO_LONG})
 NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
 
@@ -208,7 +207,6 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
     ("flags", "rule", "asked", "sentence"),
     [
         (f"--endpoint {ABSENT}", USUAL, 0, "m cannot be asked (no connection; is a server listening there?)"),
-        ("", MOVED, 1, "m cannot be asked (status 308: it redirects to http://elsewhere/v1)"),
         ("", NO_KEY, 1, "m cannot be asked (status 401: Bad key)"),
         # before anything is paid, also where it is the judge's that are needed
         ("", NO_LOGPROBS, 1, f"m: returned no usable logprobs of its text, which logprob {AGREE}"),
@@ -217,7 +215,6 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("--budget 1", USUAL, 0, "budget: given, but the price of m is not known"),
         ("--score std", USUAL, 0, "score: 'std' is unknown; it must be logprob, p-true"),
         ("--score exact exact", USUAL, 0, "score: exact, exact found; each needs a column of its own"),
-        ("--score ''", USUAL, 0, "score: '' is unknown"),
         ("--score https://h/?key=1", USUAL, 0, "score: an address with a user name, query"),
         ("--score my_scores:plain", USUAL, 0, "score: my_scores:plain is no asynchronous function"),
         ("--score no_such_module:f", USUAL, 0, "score: 'no_such_module:f' cannot be imported"),

@@ -72,7 +72,6 @@ def packed(raw, coding="gzip"):
 
 PARIS = json.dumps(completion("Paris")).encode()
 NO_COMPLETION = "unreadable reply", "it is not a chat completion", 1
-TOO_LARGE = "unreadable reply", "it has more than 16 MiB", 1
 ESCAPED = r"\x1b[31m\n\u2028."
 FAILURES = [  # a response, the failure and what is told of it, and the number of calls if two more are allowed
     (lambda: error(429, "slow down", **{"retry-after": "0"}), "status 429", "slow down", 3),
@@ -87,8 +86,7 @@ FAILURES = [  # a response, the failure and what is told of it, and the number o
     (lambda: JSONResponse({"error": {"message": [1]}}, 418), "status 418", '{"error":{"message":[1]}}', 1),
     (lambda: packed(b"not packed"), *NO_COMPLETION),
     (lambda: packed(gzip.compress(gzip.compress(PARIS)), "gzip, gzip"), *NO_COMPLETION),
-    (lambda: packed(gzip.compress(b" " * (LARGEST_REPLY + 1), 9)), *TOO_LARGE),
-    (lambda: Response(b" " * (LARGEST_REPLY + 1)), *TOO_LARGE),
+    (lambda: packed(gzip.compress(b" " * (LARGEST_REPLY + 1), 9)), "unreadable reply", "more than 16 MiB", 1),
 ]
 
 

@@ -39,11 +39,8 @@ def test_a_negation_is_no_match():
     assert not contains("anything", ["the"])
 
 
-def test_a_prompt_is_filled_once():
+def test_a_prompt_is_filled_once_and_names_what_it_is_filled_with():
     assert fill("{a} {b} {x: 1}", a="{b}", b=2) == "{b} 2 {x: 1}"
-
-
-def test_every_prompt_names_what_it_is_filled_with():
     for role, text in read_prompts({}).items():
         assert [name for name in ROLES[role] if f"{{{name}}}" not in text] == []
 

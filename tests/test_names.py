@@ -62,19 +62,3 @@ def test_only_arguments_that_are_taken_are_documented() -> None:
                 taken = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
                 assert documented <= taken, (path, node.name)
                 assert not re.search(r"^ *\w+: not read\b", given, re.MULTILINE), (path, node.name)
-
-
-def test_every_form_of_definition_is_seen() -> None:
-    """Names that are only read are those of other modules."""
-    source = """
-class A:
-    field: int
-    def f(self, parameter, *, keyword):
-        self.attribute = local = read
-        for outer, (inner, _) in parameter:
-            self.total += other.read.read
-        return [x for x in keyword if (walrus := x)]
-"""
-    found = {"field", "self", "parameter", "keyword", "attribute", "local", "outer", "inner", "_"}
-    classes, variables = names(ast.parse(source))
-    assert (classes, set(variables)) == (["A"], found | {"total", "x", "walrus"})

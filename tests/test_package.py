@@ -114,12 +114,9 @@ def test_the_metadata_say_what_the_project_is(wheel):
         fields = email.message_from_bytes(archive.read(f"{NAME}.dist-info/METADATA"))
         scripts = archive.read(f"{NAME}.dist-info/entry_points.txt").decode()
     assert (fields["Name"], fields["Version"]) == ("exaul", exaul.__version__)
-    assert (fields["Author"], fields["Author-email"]) == ("The exaul developers", None)
-    assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.11")
-    assert fields["Summary"] == PROJECT["description"]
-    assert fields.get_all("Project-URL") is None  # there is no public address
-    assert set(fields["Keywords"].split(",")) == set(PROJECT["keywords"])
-    assert set(fields.get_all("Classifier")) == set(PROJECT["classifiers"])  # hatchling refuses unknown ones
+    assert (fields["Author"], fields["License-Expression"]) == ("The exaul developers", "Apache-2.0")
+    assert fields["Requires-Python"] == ">=3.11"
+    assert fields["Author-email"] is fields.get_all("Project-URL") is None  # there is no public address
     assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     required = [each for each in fields.get_all("Requires-Dist") if "extra ==" not in each]
     assert len(required) == len(PROJECT["dependencies"])
@@ -203,17 +200,6 @@ class Environment:
         assert "same decisions: yes" in self.run("exaul", "journal", "verify", state)
 
 
-def other_package(name, folder):
-    """Return the wheel of somebody else's package."""
-    source = folder / f"{name}-source"
-    (source / name).mkdir(parents=True)
-    (source / name / "__init__.py").write_text("OWNER = 'somebody else'\n")
-    backend = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-    (source / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "7.0"\n\n{backend}')
-    build(source, folder, "-t", "wheel")
-    return next(folder.glob(f"{name}-7.0-*.whl"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_the_wheel_runs_where_it_is_installed(version, wheel, tmp_path):
@@ -226,11 +212,8 @@ def test_the_wheel_runs_where_it_is_installed(version, wheel, tmp_path):
     assert float(environment.run("python", "-c", code)) == Abstainer(seed=1).decide(0.9, id="x").probability
     environment.install("fastapi", "uvicorn", "prometheus-client", "httpx2")
     environment.check_serve("small.sqlite")
-    environment.install(f"{wheel}[serve]", *(other_package(name, tmp_path) for name in LINKS))
-    owners = "import engine, kernels, exaul; print(engine.OWNER, kernels.OWNER, exaul.__file__)"
-    printed = environment.run("python", "-c", owners)
-    assert printed.count("somebody else") == 2
-    assert str(tmp_path / "env") in printed
+    environment.install(f"{wheel}[serve]")
+    assert str(tmp_path / "env") in environment.run("python", "-c", "import exaul; print(exaul.__file__)")
     flags = ["--trials", "2", "--horizon", "500", "--arms", "20", "--out", "results"]
     assert "aci-rank" in environment.run("exaul", "sweep", *flags)
     assert (tmp_path / "results" / "manifest.json").exists()

@@ -39,40 +39,21 @@ def test_each_public_name_is_in_the_reference():
     assert set(re.findall(r"^::: exaul\.(\w+)$", pages, re.MULTILINE)) == set(exaul.__all__)
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("R_t <= 5 + 2 sqrt(t)", True),
-        ("e^{-eta M}", True),
-        ("a_t", True),
-        ("s e", True),
-        ("w_k ~ exp(-eta L_k)", True),
-        ("alpha", False),
-        ("exaul-known", False),
-        ("--delay d", False),
-        ("where(condition, x, y)", False),
-        ("tests/kernels/test_proofs.py", False),
-        ("kernels <- engine <- serving, llm <- commands", False),
-        ('log = "x"', False),
-    ],
-)
-def test_equations_are_told_from_other_code(code, expected):
-    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
-    assert bool(equations.is_equation(code)) == expected
+EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)"]
+OTHERS = ["alpha", "exaul-known", "--delay d", "where(condition, x, y)", "tests/kernels/test_proofs.py"]
+OTHERS += ["kernels <- engine <- serving, llm <- commands", 'log = "x"']
+LATEX = {
+    "R_{t+1} <= sqrt(2 ln H / T)": r"R_{t+1}\le \sqrt{2\ \ln \ H/T}",
+    "(1 - p0 k)^-(n - W)": "(1-p_0k)^{-(n-W)}",
+    "min(3e-6, 1/t)": r"\min (3 \cdot 10^{-6},1/t)",
+    "z   if round t was answered": r"z\quad \text{if}\ \text{round}\ t\ \text{was}\ \text{answered}",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "latex"),
-    [
-        ("R_{t+1} <= sqrt(2 ln H / T)", r"R_{t+1}\le \sqrt{2\ \ln \ H/T}"),
-        ("(1 - p0 k)^-(n - W)", "(1-p_0k)^{-(n-W)}"),
-        ("min(3e-6, 1/t)", r"\min (3 \cdot 10^{-6},1/t)"),
-        ("z   if round t was answered", r"z\quad \text{if}\ \text{round}\ t\ \text{was}\ \text{answered}"),
-    ],
-)
-def test_equations_are_translated(text, latex):
+def test_equations_are_told_from_other_code_and_translated():
     equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
-    assert equations.to_latex(text) == latex
+    assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
+    assert {text: equations.to_latex(text) for text in LATEX} == LATEX
 
 
 class Links(HTMLParser):

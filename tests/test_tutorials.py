@@ -20,11 +20,6 @@ LARGEST = 300_000  # bytes of a notebook
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def joined(text):
-    """Return a text that a notebook may store as a list of lines."""
-    return text if isinstance(text, str) else "".join(text)
-
-
 def cells_of(path):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
@@ -33,9 +28,9 @@ def printed(cells):
     """Return for each cell with code what it printed or returned as text; images count only as such."""
     return [
         [
-            (output["name"], joined(output["text"]))
+            (output["name"], "".join(output["text"]))
             if "text" in output
-            else "image" * ("image/png" in output["data"]) or joined(output["data"]["text/plain"])
+            else "image" * ("image/png" in output["data"]) or "".join(output["data"]["text/plain"])
             for output in cell["outputs"]
         ]
         for cell in cells
@@ -56,7 +51,7 @@ def test_a_notebook_is_small_and_was_executed_once_without_warnings_or_traces_of
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     kinds = {(output["output_type"], output.get("name")) for cell in code for output in cell["outputs"]}
     assert kinds <= {("stream", "stdout"), ("execute_result", None), ("display_data", None)}
-    texts = [joined(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     assert list(broken_links(path, "\n".join(texts))) == []
 
 

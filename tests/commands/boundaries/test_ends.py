@@ -14,7 +14,7 @@ import pytest
 
 from exaul import BadInput, Sweep
 from exaul.commands import terminal
-from exaul.commands.main import COMMAND_MODULES, main
+from exaul.commands.main import main
 from exaul.engine import simulation
 from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
@@ -38,17 +38,13 @@ def test_a_module_that_ends_the_process(capsys, refused):
     assert "ended the process" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_gone_ends_it_quietly():
+def test_an_output_that_cannot_be_written():
+    """A reader that has gone ends it quietly. A full device is one line, also at the exit, which flushes again."""
     read, write = os.pipe()
     os.close(read)
-    done = process(["profiles"], stdout=write)
-    os.close(write)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_full_device_is_one_line():
-    """Also at the exit of the process, which flushes again what could not be written."""
-    with open("/dev/full", "w") as full:
+    with open(write, "w") as gone, open("/dev/full", "w") as full:
+        done = process(["profiles"], stdout=gone)
+        assert (done.returncode, done.stderr) == (141, b"")
         done = process(["profiles"], stdout=full)
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
     assert b"No space left on device" in done.stderr
@@ -67,16 +63,8 @@ def test_terminals_without_the_characters():
     assert Path("out/risk-coverage.csv").exists()
 
 
-def test_a_defect_has_a_status_of_its_own(capsys):
-    """Status 1 means a failed check only."""
-    with pytest.raises(SystemExit) as end:
-        terminal.entry(mock.Mock(side_effect=AssertionError("defect")))
-    assert end.value.code == terminal.BUG_STATUS == 70
-    assert "AssertionError: defect" in capsys.readouterr().err
-
-
 def test_escape_codes_and_line_breaks_do_not_reach_the_terminal(capsys):
-    """Those of columns' names, and of any text that is printed."""
+    """Those of columns' names, and of any text that is printed, as of a defect, which has a status of its own."""
     rows = [{"score_\x1b[2J": i / 9, "score_\n\r\x9b": i / 9, "error": i % 2} for i in range(9)]
     Path("log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert main(["inspect", "log.jsonl"]) == 0
@@ -85,27 +73,29 @@ def test_escape_codes_and_line_breaks_do_not_reach_the_terminal(capsys):
     assert r"\x1b[31m\u202e\r\x07 and this" in printed
     assert all(line.isprintable() for line in printed.split("\n"))
     assert sum(r"score_\n\r\x9b" in line for line in printed.split("\n")) >= 1
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         terminal.entry(mock.Mock(side_effect=AssertionError("\x1b[31m")))
+    assert end.value.code == terminal.BUG_STATUS == 70
     assert r"AssertionError: \x1b[31m" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("called", "path", "uv", "command"),
-    [
-        ("/bin/exaul", "/bin/exaul", False, "exaul"),
-        ("/bin/exaul", "/bin/exaul", True, "uv run exaul"),
-        (".venv/bin/exaul", None, False, ".venv/bin/exaul"),
-        ("/clone/exaul/__main__.py", None, True, "uv run python -m exaul"),
-        ("mine.py", None, False, "exaul"),
-    ],
-)
-def test_advice_names_the_command_as_it_was_typed(called, path, uv, command, monkeypatch):
+CALLS = {  # by its path, whether that is what the shell finds, and whether by uv
+    ("/bin/exaul", True, False): "exaul",
+    ("/bin/exaul", True, True): "uv run exaul",
+    (".venv/bin/exaul", False, False): ".venv/bin/exaul",
+    ("/clone/exaul/__main__.py", False, True): "uv run python -m exaul",
+    ("mine.py", False, False): "exaul",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_advice_names_the_command_as_it_was_typed(call, monkeypatch):
+    called, is_on_path, by_uv = call
     monkeypatch.setattr(sys, "argv", [called])
-    monkeypatch.setattr("shutil.which", lambda name: path)
-    if uv:
+    monkeypatch.setattr("shutil.which", lambda name: called if is_on_path else None)
+    if by_uv:
         monkeypatch.setenv("UV", "/bin/uv")
-    assert resume_advice("my out") == f"continue with: {command} sweep --resume 'my out'"
+    assert resume_advice("my out") == f"continue with: {CALLS[call]} sweep --resume 'my out'"
 
 
 @pytest.mark.parametrize(("name", "value"), [("DISABLE_JIT", "1"), ("NUM_THREADS", "0"), ("NUM_THREADS", "x")])
@@ -115,25 +105,20 @@ def test_settings_of_numba_that_exaul_cannot_run_with(name, value, monkeypatch):
         importlib.reload(simulation)
 
 
-# or they have a test of their own
-WITHOUT_A_NEW_FOLDER = (
-    *("audits", "collect", "convert", "figures", "journal", "live", "plan", "profiles", "score", "serve", "verify"),
-)
+RESUMABLE = "sweep", "rerun"  # what is finished is kept
 
 
-@pytest.mark.parametrize("name", [name for name in COMMAND_MODULES if name.split()[0] not in WITHOUT_A_NEW_FOLDER])
-def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys, few_figures):
+@pytest.mark.parametrize("argv", [["sweep", *SMALL], ["inspect", "log.csv"], ["merge", "one"], ["rerun", "one"]])
+def test_terminated_it_leaves_no_hidden_folder(argv, monkeypatch, capsys, few_figures):
     """The signal may come at any point while results are written."""
-    if name in ("merge", "rerun"):
+    if argv[1] == "one":
         assert main(["sweep", *SMALL, "--shard", "1/1", "--out", "one"]) == 0
     monkeypatch.setattr(figures, "save", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
-    argv = {"sweep": SMALL, "inspect": ["log.csv"], "merge": ["one"], "rerun": ["one"]}[name]
-    assert main([name, *argv, "--out", "out"]) == 143
+    assert main([*argv, "--out", "a/out"]) == 143
     assert "interrupted" in capsys.readouterr().err
-    assert not list(Path.cwd().rglob(".exaul*"))
-    left = {path.name for path in Path("out").iterdir()} if Path("out").exists() else set()
-    assert left <= {"manifest.json", "batches", "curves.csv"}
-    assert name in ("sweep", "rerun") or not left
+    left = {path.relative_to("a").as_posix().partition("/batches/")[0] for path in Path("a").rglob("*")}
+    assert left == ({"out", "out/manifest.json", "out/batches"} if argv[0] in RESUMABLE else set())
+    assert Path("a").exists() == (argv[0] in RESUMABLE)
 
 
 def test_configurations_in_python_are_checked_too():

@@ -49,6 +49,11 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     assert text.splitlines()[1] not in titles
 
 
+def rates(**values):
+    """A row of a table with rates, which are empty if not given."""
+    return dict.fromkeys(RATE_COLUMNS, np.nan) | values
+
+
 def lightness(style):
     return np.dot(to_rgb(style["color"]), [0.299, 0.587, 0.114])
 
@@ -67,14 +72,7 @@ def test_learners_and_target_differ_also_in_grey():
 
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows = [
-        {
-            **dict.fromkeys(RATE_COLUMNS, np.nan),
-            "learner": learner,
-            "alpha": alpha,
-            "answerable": 0.5,
-            "of_answerable": share,
-            "fdr": fdr,
-        }
+        rates(learner=learner, alpha=alpha, answerable=0.5, of_answerable=share, fdr=fdr)
         for learner in ("exaul", "aci-rank")
         for alpha in (0.1, 0.2)
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
@@ -94,8 +92,8 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
     """At the first lambda; traces beyond the most are counted; those of which little can be answered come last."""
     rows = [
-        {**dict.fromkeys(RATE_COLUMNS, np.nan), "trace": f"t{n:02}", "learner": name, "alpha": 0.1, "lambda": lam}
-        | {"answered": n / lam, "fdr_within_01": int(name == "ew"), "answerable": 0.5 if n >= 30 else 0.04}
+        rates(trace=f"t{n:02}", learner=name, alpha=0.1, answered=n / lam, fdr_within_01=int(name == "ew"))
+        | {"lambda": lam, "answerable": 0.5 if n >= 30 else 0.04}
         for n in range(figures.MAPPED + 2)
         for name in ("exaul", "ew")
         for lam in (100, 200)
@@ -125,9 +123,8 @@ def test_ticks_are_at_the_lambdas_that_were_swept():
 
 def test_what_was_asked_names_its_cell():
     kinds = [f"{kind}_{x}" for kind in ("hard", "overconfident", "underconfident") for x in ("mean", "q05", "q95")]
-    row = dict.fromkeys(RATE_COLUMNS, np.nan) | dict.fromkeys(kinds, 0.5)
-    row |= {"learner": "exaul", "environment": "e"}
-    one = files.Table([row | {"alpha": 0.1, "lambda": 5.0, "t": t} for t in (100, 200)])
+    row = rates(learner="exaul", environment="e", alpha=0.1, **dict.fromkeys(kinds, 0.5))
+    one = files.Table([row | {"lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
     assert "$\\alpha$ = 10%, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
     assert "the first $\\alpha$ = 10%, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
@@ -164,13 +161,6 @@ def test_what_cannot_be_drawn(refused, few_figures):
     refused(["figures", "log.csv"], "log.csv/manifest.json: ")
 
 
-def dots_of(axes):
-    """The dots by name, and the one in the ring."""
-    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
-    (ringed,) = [dots.pop(label) for label in [*dots] if label.startswith("_")]
-    return dots, ringed
-
-
 def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(monkeypatch):
     """With a ring where a learner is advised, and all learners in the legend that any panel has."""
     game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "always-abstain")}
@@ -178,14 +168,9 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     answerable = {"a": 0.1, "b": 0.9, "c": 0.5}
     tables = [files.stack([x.assign(source=name) for name in answerable]) for x in (result.trials, result.curves)]
     trials, curves = (x[(x["source"] != "b") | (x["learner"] != "no-abstention")] for x in tables)
-    columns = dict.fromkeys(RATE_COLUMNS, np.nan) | {
-        "fdr": 0.1,
-        "answered": 0.5,
-        "of_answerable": 1,
-        "fdr_within_01": 1,
-    }
+    row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1)
     rows = [
-        columns | {"trace": name, "learner": "aci-rank", "alpha": alpha, "answerable": share, "advised": advised}
+        row | {"trace": name, "alpha": alpha, "answerable": share, "advised": advised}
         for name, share in answerable.items()
         for alpha, advised in ((0.1, "none"), (0.2, "aci-rank" if name == "c" else "none"))
     ]
@@ -196,6 +181,13 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
     named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
     assert sorted(named) == ["aci-rank", "no-abstention", "target $\\alpha$"]
+
+
+def dots_of(axes):
+    """The dots by name, and the one in the ring."""
+    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    (ringed,) = [dots.pop(label) for label in [*dots] if label.startswith("_")]
+    return dots, ringed
 
 
 def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
@@ -225,10 +217,11 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         np.testing.assert_allclose(next(spreads), rows["fdr"].quantile([0.05, 0.95]))
     learners = [*of_learners]
     assert {*learners} - {*dots} == {"always-abstain"}
-    for name, bounded in (
-        ("risk", {"always-abstain", "aci-rank", "aci-rank-from-log"}),
-        ("regret", {"exaul", "exp3-ix", "ew"}),
-    ):
+    with_bounds = {
+        "risk": {"always-abstain", "aci-rank", "aci-rank-from-log"},
+        "regret": {"exaul", "exp3-ix", "ew"},
+    }
+    for name, bounded in with_bounds.items():
         (axes,) = drawn[name].axes
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "symlog")
         assert axes.get_legend_handles_labels()[1] == learners

@@ -4,22 +4,17 @@ import json
 import os
 import stat
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from exaul.commands.main import main
-from exaul.engine.results import figures
-from experiments.__main__ import main as experiments
 from tests.commands.boundaries.helpers import SMALL
-from tests.experiments.scale import small_scale
 
 LONG = "x" * 300
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
+def test_names_that_are_too_long_or_have_a_line_break_and_links_in_a_circle(refused):
+    for argv in (
         ["sweep", "--logs", f"{LONG}.csv", *SMALL],
         ["sweep", "--logs", f"{LONG}.csv:a=b", *SMALL],
         ["sweep", *SMALL, "--out", LONG],
@@ -29,12 +24,12 @@ LONG = "x" * 300
         ["inspect", LONG],
         ["rerun", LONG],
         ["merge", LONG, "--out", "out"],
-        ["inspect", "a\nb\x1b[31m.csv"],
-    ],
-    ids=range(10),
-)
-def test_names_that_are_too_long_or_have_a_line_break(argv, refused):
-    refused(argv, LONG[:100] if LONG in str(argv) else "a\\nb\\x1b[31m.csv: no such file")
+    ):
+        refused(argv, LONG[:100])
+    refused(["inspect", "a\nb\x1b[31m.csv"], "a\\nb\\x1b[31m.csv: no such file")
+    Path("loop").symlink_to("loop")
+    refused(["sweep", *SMALL, "--out", "loop"], "loop cannot be")
+    refused(["inspect", "loop"], "loop: unreadable")
 
 
 def test_a_link_leads_to_the_folder(few_figures):
@@ -50,20 +45,6 @@ def test_a_link_leads_to_the_folder(few_figures):
         assert link.is_symlink()
         assert any(real.glob("*.csv"))
         assert not any(real.glob(".*"))
-
-
-def test_experiments_write_through_a_link():
-    Path("real").mkdir()
-    Path("link").symlink_to("real")
-    with small_scale():
-        assert experiments(["scores", "--out", "link"]) in (0, 1)  # whether the limits hold
-    assert Path("real/index.html").exists()
-
-
-def test_links_in_a_circle(refused):
-    Path("loop").symlink_to("loop")
-    refused(["sweep", *SMALL, "--out", "loop"], "loop cannot be")
-    refused(["inspect", "loop"], "loop: unreadable")
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o002])
@@ -89,13 +70,14 @@ def test_a_folder_of_another_user(few_figures, capsys):
     for folder in (Path.cwd(), *Path.cwd().parents[:3]):
         folder.chmod(0o755)
     Path("shut").mkdir(mode=0o700)
-    commands = [
+    for argv in (
         ["sweep", "--resume", "one"],
         ["sweep", *SMALL, "--out", "two"],
         ["inspect", "log.csv", "--out", "x"],
-    ]
-    commands += [["sweep", *SMALL, "--out", "shut/two"], ["sweep", "--resume", "shut"], ["inspect", "shut/log.csv"]]
-    for argv in commands:
+        ["sweep", *SMALL, "--out", "shut/two"],
+        ["sweep", "--resume", "shut"],
+        ["inspect", "shut/log.csv"],
+    ):
         os.seteuid(65534)
         try:
             status = main(argv)
@@ -106,9 +88,3 @@ def test_a_folder_of_another_user(few_figures, capsys):
         assert err.count("\n") == 1
         assert "Permission denied" in err or "cannot be written" in err
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["log.csv", "look", "one", "shut"]
-
-
-def test_nothing_is_left_where_writing_fails(refused, monkeypatch):
-    """The new folder, its new parents and files that were already moved are removed."""
-    monkeypatch.setattr(figures, "save", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    refused(["inspect", "log.csv", "--out", "a/b/c"], "No space left on device")

@@ -1,7 +1,10 @@
-"""Numbers beyond all bounds, and logs in every format."""
+"""Logs of any name and in every format, and numbers beyond all bounds."""
 
+import csv
 import gzip
+import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -10,12 +13,88 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from exaul import run
 from exaul.commands.main import main
 from exaul.engine import machine
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
-from tests.commands.boundaries.helpers import ROWS, SMALL
+from tests.commands.boundaries.helpers import ROWS, SMALL, process
+from tests.experiments.scale import small_scale
 from tests.processes import python
+
+NAMES = {
+    "NA.csv": "NA",
+    "1.csv": "1",
+    "a$b.csv": "a$b",
+    "c$\\frac.csv": "c$\\frac",
+    "x.json.csv": "x.json",
+    "gpt-4.0.csv": "gpt-4.0",
+    "new\nline.csv": "new\\nline",
+    "'=quoted.csv": "'=quoted",
+    "=cmd.csv": "=cmd",
+    "@sum.csv": "@sum",
+}
+
+
+def test_logs_of_any_names_are_swept_drawn_and_read_back(few_figures):
+    """Names may look like numbers or empty cells in CSV, like mathematics in a figure, or like formulas."""
+    Path("logs").mkdir()
+    for file, name in NAMES.items():
+        Path("logs", file).write_text(ROWS)
+        assert load_log(f"logs/{file}", Layout()).name == name
+    assert main(["sweep", "--logs", "logs", "--least", "1", *SMALL, "--out", "out"]) == 0
+    assert main(["figures", "out"]) == 0
+    assert set(files.load(Path("out/trials.csv"))["source"]) == {*NAMES.values()}
+    with open("out/trials.csv", newline="") as stream:
+        cells = {cell for row in csv.DictReader(stream) for cell in row.values()}
+    assert not any(cell[:1] in "=+@\t\r" for cell in cells if cell)
+
+
+def test_escaped_text_is_read_back():
+    names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan", *NAMES.values()]
+    files.save(files.Table({"source": names, "fdr": range(len(names))}), Path("t.csv"))
+    cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
+    assert not any(cell[:1] in tuple("=+-@\t\r") for cell in cells if cell)
+    found = files.load(Path("t.csv"))["source"].fillna("").tolist()
+    assert found == names
+
+
+def test_a_name_that_is_not_utf_8_is_refused_at_once(refused):
+    name = os.fsdecode(b"bad\xff.csv")
+    Path(name).write_text(ROWS)
+    refused(["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8")
+    refused(["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
+    refused(["inspect", name], "log: ", "must be UTF-8")
+
+
+def test_logs_of_one_name_get_distinct_names(few_figures):
+    for folder, error in (("a", "0"), ("b", "1")):
+        Path(folder).mkdir()
+        Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
+    for second, name in (("b", "log -> log (2)"), ("a", "log -> log")):
+        argv = ["sweep", *SMALL, "--environment", "single-shift", "--logs", "a/log.csv", f"{second}/log.csv"]
+        assert main([*argv, "--out", f"with {second}"]) == 0
+        assert set(files.load(Path(f"with {second}/trials.csv"))["source"]) == {name}
+
+
+def test_experiments_run_both_directions_of_logs_that_differ(monkeypatch):
+    """Data that figures share is identified by content, not by name."""
+    from experiments import run as running
+    from experiments.paper import Paper
+
+    names = "a/log.csv", "b/log.csv"
+    for name, rows in zip(names, (ROWS, "score,error\n0.5,1\n0.9,1\n0.2,1\n"), strict=True):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(rows)
+    runs = []
+    monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
+    runner = running.Runner(Paper(logs=names))
+    with small_scale(256):
+        trials = runner.tables("single-shift").trials
+    first, second = (one.name for one in runner.records)
+    assert first != second
+    assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
+    assert len(runs) == 2
 
 
 def write(name, text):
@@ -55,9 +134,7 @@ SCALED = f"{NUMBER} (exaul convert table%s reads such scores)\n"
     ("name", "text", "words"),
     [
         *(("x.jsonl", f'{{"score": 0.5, "error": {"9" * digits}}}\n', ["row 1: "]) for digits in (400, 5000)),
-        # a row of JSON lines is a line
-        *(("x.jsonl", f"{GOOD}\n\n{bad}\n", ["row 4: "]) for bad in ('{"score": 7, "error": 1}', "{", "[1]")),
-        ("x.csv", "score,error\n0.5,1\n7,1\n", ["row 2: "]),
+        ("x.jsonl", f'{GOOD}\n\n{{"score": 7, "error": 1}}\n', ["row 4: "]),  # a row of JSON lines is a line
         ("x.json", f'[{GOOD}, {{"score": 2, "error": 0}}]', ["row 2: score is '2'; it must"]),
         ("x.json", '[{"score": 0.5}, 3]', ["row 2: not a JSON object; each row must be one"]),
         ("x.json", '[{"score": 0.5, "score": 1}]', ["x.json: not JSON (2 columns are named 'score'"]),
@@ -65,18 +142,36 @@ SCALED = f"{NUMBER} (exaul convert table%s reads such scores)\n"
         ("x.json", "[]", ["x.json: empty"]),
         ("x.csv", "score,error\n,0\n", ["row 1: score is empty; it must be in [0, 1] (use --drop-missing to"]),
         # Python would read 0_1 as 1
-        *(("x.csv", f"score,error\n{row}\n", ["row 1: ", NUMBER]) for row in ("0_1,1", "0.2_5,1", "0.5,0_1")),
+        *(("x.csv", f"score,error\n{row}\n", ["row 1: ", NUMBER]) for row in ("0.2_5,1", "0.5,0_1")),
         # a score on another scale gets a hint
         ("x.csv", "score,error\n7,0\n", ["score is '7'", SCALED % " --scale 0:10"]),
         ("x.csv", "score,error\n85,0\n", ["score is '85'", SCALED % " --scale 0:100"]),
         ("x.csv", "score,error\n5%,0\n", ["score is '5%'", SCALED % ""]),
         ("x.csv", "score,error\n300,0\n", ["score is '300'", f"{NUMBER}\n"]),
     ],
-    ids=range(19),
+    ids=range(15),
 )
 def test_the_row_of_what_is_no_number_is_named(name, text, words, refused):
     write(name, text)
     refused(["inspect", name], name, *words)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "utf-8"])
+def test_logs_in_other_encodings_and_cut_archives(encoding, refused):
+    """Others are fuzzed by test_fuzz.test_edited_logs, and flags by test_ten_thousand_command_lines."""
+    packed = gzip.compress("score,error,ö\n0.5,1,ä\n".encode(encoding))
+    for end in [*range(0, len(packed), 7), *([] if encoding == "utf-8" else [len(packed)])]:
+        Path("log.csv.gz").write_bytes(packed[:end])
+        refused(["sweep", "--logs", "log.csv.gz"], "log.csv.gz: ")
+
+
+@pytest.mark.slow
+def test_a_log_of_a_million_rows():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random(10**6), rng.random(10**6) < 0.3])
+    np.savetxt("million.csv", rows, "%.6g", ",", header="score,error", comments="")
+    argv = ["sweep", "--logs", "million.csv", "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
+    assert process(argv, timeout=120).returncode == 0
 
 
 def test_numbers_beyond_all_bounds(refused):

@@ -85,15 +85,26 @@ def wheel(released):
     return released / f"{NAME}-py3-none-any.whl"
 
 
-def test_the_wheel_has_the_package_and_nothing_else(wheel):
+def test_the_wheel_has_the_package_and_nothing_else_and_says_what_it_is(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         links = [each.filename for each in archive.infolist() if (each.external_attr >> 16) & 0o170000 == 0o120000]
+        info = f"{NAME}.dist-info"
+        fields = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+        scripts = archive.read(f"{info}/entry_points.txt").decode()
     assert links == []
-    info = f"{NAME}.dist-info"
     records = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
     assert names == {path.as_posix() for path in files() if path.parts[0] == "exaul"} | records
     assert names >= set(DATA)
+    assert (fields["Name"], fields["Version"]) == ("exaul", exaul.__version__)
+    assert (fields["Author"], fields["License-Expression"]) == ("The exaul developers", "Apache-2.0")
+    assert fields["Requires-Python"] == ">=3.11"
+    assert fields["Author-email"] is fields.get_all("Project-URL") is None  # there is no public address
+    assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    required = [each for each in fields.get_all("Requires-Dist") if "extra ==" not in each]
+    assert len(required) == len(PROJECT["dependencies"])
+    assert fields.get_payload().startswith("# exaul")
+    assert "exaul = exaul.commands.main:entry" in scripts
 
 
 def test_the_source_distribution_has_the_checkout_and_builds_the_same_wheel(released, wheel, tmp_path):
@@ -107,21 +118,6 @@ def test_the_source_distribution_has_the_checkout_and_builds_the_same_wheel(rele
 
     build(tmp_path / NAME, tmp_path / "again", "-t", "wheel")
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
-
-
-def test_the_metadata_say_what_the_project_is(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        fields = email.message_from_bytes(archive.read(f"{NAME}.dist-info/METADATA"))
-        scripts = archive.read(f"{NAME}.dist-info/entry_points.txt").decode()
-    assert (fields["Name"], fields["Version"]) == ("exaul", exaul.__version__)
-    assert (fields["Author"], fields["License-Expression"]) == ("The exaul developers", "Apache-2.0")
-    assert fields["Requires-Python"] == ">=3.11"
-    assert fields["Author-email"] is fields.get_all("Project-URL") is None  # there is no public address
-    assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
-    required = [each for each in fields.get_all("Requires-Dist") if "extra ==" not in each]
-    assert len(required) == len(PROJECT["dependencies"])
-    assert fields.get_payload().startswith("# exaul")
-    assert "exaul = exaul.commands.main:entry" in scripts
 
 
 def test_the_citation_is_of_this_version():

@@ -145,8 +145,6 @@ BAD = {  # flags: how the line begins
     "--coverage 0": "--coverage: ",
     "--slack 0": "--slack: ",
     "--slack 0.99": "--slack: ",
-    "--horizon 0": "--horizon: ",
-    "--arms 1": "--arms: ",
     "--delta nan": "--delta: ",
     "--audit 0": "--audit: ",
     "--audit 0.1 --feedback-rate 0.5": "--feedback-rate: ",

@@ -15,12 +15,18 @@ from tests.processes import output_of
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
 
 
-@pytest.mark.parametrize("flags", ["--precision float64", "--precision float32", "--delay 5 --feedback-rate 0.5"])
-def test_a_sound_backend_is_certified(flags, capsys):
+PROFILE = {*LEARNING, "aci-rank", "aci-rank-from-log"}
+LATE = "--delay 5 --feedback-rate 0.5 --learners exaul aci-rank"
+
+
+@pytest.mark.parametrize(
+    ("flags", "learners"),
+    [("--precision float64", PROFILE), ("--precision float32", PROFILE), (LATE, {"exaul", "aci-rank"})],
+)
+def test_a_sound_backend_is_certified(flags, learners, capsys):
     lines = output_of(["verify", *SMALL, *flags.split()], capsys).splitlines()
     assert lines[-1] == "certified: yes"
-    names = {line.split()[0] for line in lines[3 : lines.index("", 3)]}
-    assert names == {*LEARNING, "aci-rank", "aci-rank-from-log"}
+    assert {line.split()[0] for line in lines[3 : lines.index("", 3)]} == learners
 
 
 @pytest.mark.parametrize("precision", verify.TOLERANCE)

@@ -22,17 +22,6 @@ from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
-@pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
-def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
-    same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
-    columns = "rise_mean", "rise_q05", "rise_q95"
-    curves = files.Table([same | {"t": t} | dict.fromkeys(columns, t / 2) for t in (horizon // 2, horizon)])
-    figure = figures.over_time(curves, "rise", "rise")
-    (axes,) = [axes for axes in figure.axes if axes.lines]
-    assert axes.get_xlabel() == label
-    assert axes.get_xlim() == (0, end)
-
-
 def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
@@ -59,7 +48,10 @@ def lightness(style):
 
 
 def test_learners_and_target_differ_also_in_grey():
-    """Each has its own marker; two with the same line differ in lightness; the target has a line of its own."""
+    """Each has its own marker; two with the same line differ in lightness; the target has a line of its own.
+
+    A learner has one color and marker, whatever else is drawn; its rates are shades.
+    """
     each = [(name, style) for style, name, _ in figures.styled_lines(files.Table({"learner": list(LEARNERS)}))]
     assert len({style["marker"] for _, style in each}) == len(LEARNERS)
     target = figures.TARGET_STYLE
@@ -68,6 +60,11 @@ def test_learners_and_target_differ_also_in_grey():
         assert not same or abs(lightness(style) - lightness(second)) > 0.15, (name, other)
     assert all(style["linestyle"] != target["linestyle"] for _, style in each)
     assert lightness(target) < min(lightness(style) for _, style in each) - 0.1
+    names = ["mine:a", "ew, eta x 1", "ew, eta x 4"]
+    _, first, second = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
+    assert first == next(figures.styled_lines(files.Table({"learner": ["ew"]})))[0]
+    assert lightness(second) > lightness(first) + 0.15
+    assert second["marker"] == first["marker"]
 
 
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
@@ -109,8 +106,8 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 
-def test_ticks_are_at_the_lambdas_that_were_swept():
-    """At most so many; from 0 on, the axis is not logarithmic."""
+def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_in_thousands():
+    """At most so many ticks; from 0 on, the axis is not logarithmic. A row of panels has the alphas in order."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
     (axes,) = figures.against(files.Table(rows), "lambda", "fdr").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
@@ -119,6 +116,15 @@ def test_ticks_are_at_the_lambdas_that_were_swept():
     (axes,) = figures.against(files.Table(many), "lambda", "fdr").axes
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
     assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS - 1, "linear")
+    rise = dict.fromkeys(("rise_mean", "rise_q05", "rise_q95"), 9.0)
+    for horizon, label, end in ((200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)):
+        curves = files.Table([rows[0] | rise | {"t": t} for t in (horizon // 2, horizon)])
+        (axes,) = [axes for axes in figures.over_time(curves, "rise", "rise").axes if axes.lines]
+        assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
+    panels = files.Table({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
+    figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
+    assert [axes.get_title()[-1] for axes in figure.axes] == [*"999555"]
+    assert figure.axes[0].get_gridspec().ncols == 3
 
 
 def test_what_was_asked_names_its_cell():
@@ -227,22 +233,6 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         assert axes.get_legend_handles_labels()[1] == learners
         named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].rstrip(")")
         assert {*named.split(", ")} == {*learners} - bounded
-
-
-def test_a_learner_has_one_color_and_marker_in_all_figures():
-    """Whatever else is drawn; its rates are shades."""
-    names = ["mine:a", "ew, eta x 1", "ew, eta x 4"]
-    _, first, second = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
-    assert [first] == [style for style, _, _ in figures.styled_lines(files.Table({"learner": ["ew"]}))]
-    assert lightness(second) > lightness(first) + 0.15
-    assert second["marker"] == first["marker"]
-
-
-def test_a_row_of_panels_has_the_alphas_in_order():
-    cells = files.Table({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
-    figure, _ = figures.panel_grid(cells, "y", ["alpha", "lambda"])
-    assert [axes.get_title()[-1] for axes in figure.axes] == [*"999555"]
-    assert figure.axes[0].get_gridspec().ncols == 3
 
 
 def test_reliability_is_of_groups_of_as_many_rows():

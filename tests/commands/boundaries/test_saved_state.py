@@ -167,7 +167,7 @@ def halfway(begun):
     return begun[1]
 
 
-def test_a_file_that_is_no_batch_is_named(halfway, refused):
+def test_a_file_that_is_no_batch_or_another_one_is_named(halfway, capsys, refused):
     """Numbers are not as exaul writes them, or of no trials or source of this sweep; or the ending is another."""
     names = ["0-6-8.npz", "0-0000006-0000_008.npz", "now-0-0-11.npz", "0-0000090-0000099.npz"]
     names += ["0-0000011-0000003.npz", "1-0000006-0000008.npz", "0-0000006-0000008.npz.bak", "0-0000006-0000008"]
@@ -175,9 +175,6 @@ def test_a_file_that_is_no_batch_is_named(halfway, refused):
         Path("out/batches", name).touch()
         refused(RESUME, f"out/batches/{name}: no batch of this sweep; remove it")
         Path("out/batches", name).unlink()
-
-
-def test_a_batch_under_another_name_is_refused(halfway, capsys, refused):
     first, second = (Path("out/batches", f"0-{name}.npz") for name in ("0000000-0000002", "0000003-0000005"))
     for other in ("0-0000006-0000008", "now-0-0000006-0000008"):
         shutil.copy(first, f"out/batches/{other}.npz")

@@ -68,14 +68,15 @@ def folder(in_folder):
 
 
 def once(monkeypatch, module, name):
-    """Of all widths, the first computes; the others print what it has computed."""
+    """Of all widths, the first computes; the others print what it has computed. Return the list of that."""
     compute, found = getattr(module, name), []
     monkeypatch.setattr(module, name, lambda *given: (found or found.append(compute(*given)) or found)[0])
+    return found
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, folder, monkeypatch, capsys):
-    once(monkeypatch, engine_run, "finish")
+    results = once(monkeypatch, engine_run, "finish")
     once(monkeypatch, verify, "certify_all")
     printed = {}
     for width in (None, 40, 61, 80, 100, 137, 1000):
@@ -84,6 +85,7 @@ def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, folder, mon
         printed[width] = re.sub(r"[\d.]+ [GM]iB", "1 GiB", output_of(COMMANDS[name], capsys))  # memory varies
         if width is not None:
             assert too_long(printed[width], width) == []
+            assert [result for result in results if too_long(result.summary(width), width)] == []
     assert printed[None] == printed[1000]
     left_out = "a wider terminal, or a pipe, also"
     assert (left_out in printed[40]) == (name not in ("inspect", "dry run"))

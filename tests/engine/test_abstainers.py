@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -54,38 +54,30 @@ def replay_in_memory(path, **start):
         return {key: alone[key].figures() for key in journal.all_keys()}
 
 
-def simulated(path, rounds, start=0, **more):
-    """Use three keys, a tenth of whose answers are withdrawn; return the decisions and the sums of all keys."""
-    rng, decisions = np.random.default_rng(start), []
-    with Abstainers(path, **(SMALL if start == 0 else {}), **more) as abstainers:
-        for n in range(rounds):
-            decision, error = abstainers.decide(float(rng.random()), key=f"k{n % 3}"), float(rng.random() < 0.1)
-            decisions.append(decision)
-            if decision.audit and n % 7:  # some audits have no result
-                abstainers.feedback(decision.id, error)
-            if rng.random() < 0.1:
-                abstainers.withdraw(decision.id)
-        each = [abstainers.figures(key) for key in abstainers.all_keys()]
-        return decisions, {name: sum(one[name] for one in each) for name in each[0]}, abstainers.fdr_limit()
-
-
 def test_one_limit_for_all_keys_adds_their_counts():
-    """Also after restarts; the limits of the keys are larger."""
-    audited = 0
+    """Also after restarts; the limits of the keys are larger. A tenth of the answers is withdrawn."""
+    audited, rng = 0, np.random.default_rng(0)
     for start in range(4):
-        decisions, sums, limit = simulated(
-            "state", 700, start, **({"learner": "answers", "audit": 0.3} if start == 0 else {})
+        with Abstainers("state", learner="answers", audit=0.3, **SMALL) as abstainers:
+            for n in range(700):
+                decision, error = abstainers.decide(float(rng.random()), key=f"k{n % 3}"), float(rng.random() < 0.1)
+                audited += decision.audit
+                if decision.audit and n % 7:  # some audits have no result
+                    abstainers.feedback(decision.id, error)
+                if rng.random() < 0.1:
+                    abstainers.withdraw(decision.id)
+            each = [abstainers.figures(key) for key in abstainers.all_keys()]
+            limit = abstainers.fdr_limit()
+        wrong, observed, answers, withdrawn = (
+            sum(figures[name] for figures in each) for name in ("wrong", "observed", "answers", "withdrawn")
         )
-        audited += sum(decision.audit for decision in decisions)
-        found = sums["wrong"] + audited - sums["observed"]
-        remaining = sums["answers"] - sums["withdrawn"]
-        assert sums["withdrawn"] > 40 * (start + 1)
-        assert limit == fdr_limit(found, sums["answers"], remaining, 0.3, (0.0, 0.0), 0.05)
+        assert withdrawn > 40 * (start + 1)
+        found, remaining = wrong + audited - observed, answers - withdrawn
+        assert limit == fdr_limit(found, answers, remaining, 0.3, (0.0, 0.0), 0.05)
+        assert all(limit < figures["fdr_limit"] < 1 for figures in each)
     with Abstainers("state") as abstainers:
         assert abstainers.fdr_limit() == limit == abstainers.fdr_limit()
-        assert all(limit < abstainers.figures(key)["fdr_limit"] < 1 for key in abstainers.all_keys())
-        id = abstainers.decide(0.9).id
-        abstainers.withdraw(id)
+        abstainers.withdraw(abstainers.decide(0.9).id)
         assert abstainers.fdr_limit() >= limit
     assert main(["journal", "verify", "state"]) == 0
 
@@ -136,13 +128,12 @@ def test_on_a_full_disk_nothing_is_given_out_and_no_snapshot_is_needed(monkeypat
             while len(figures) < 10_000:
                 figures.append([abstainers.figures(f"k{key}") for key in range(3)])
                 abstainers.decide(0.9, key=f"k{len(figures) % 3}", id="x" * 100 + str(len(figures)))
-        before = [abstainers.figures(f"k{key}") for key in range(3)]
-        assert before == figures[-1]
+        assert [abstainers.figures(f"k{key}") for key in range(3)] == figures[-1]
         assert len(figures) > 10
     with Abstainers("state") as abstainers:
-        assert [abstainers.figures(f"k{key}") for key in range(3)] == before
+        assert [abstainers.figures(f"k{key}") for key in range(3)] == figures[-1]
         abstainers.decide(0.9, key="k0")
-        assert abstainers.figures("k0")["questions"] == before[0]["questions"] + 1
+        assert abstainers.figures("k0")["questions"] == figures[-1][0]["questions"] + 1
     assert main(["journal", "verify", "state"]) == 0
 
 
@@ -156,11 +147,8 @@ def test_threads_lose_nothing():
                 decision = abstainers.decide(float(rng.random()), key=f"k{seed % 3}")
                 told.append((decision.id, abstainers.feedback(decision.id, float(rng.random()))))
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
         figures = [abstainers.figures(key) for key in abstainers.all_keys()]
     assert sum(one["questions"] for one in figures) == len({id for id, _ in told}) == 1600
     assert sum(one["observed"] for one in figures) == sum(what == "counted" for _, what in told)

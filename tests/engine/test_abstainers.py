@@ -20,7 +20,7 @@ from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
 from exaul.serving.wal import UnreadableJournal
-from tests.processes import python
+from tests.processes import python, sql
 
 SMALL = {"seed": 5}
 pytestmark = pytest.mark.usefixtures("constant_learners", "in_folder")
@@ -95,15 +95,7 @@ def test_a_file_is_refused_with_one_sentence():
     used("state")
     with pytest.raises(BadInput, match=r"alpha: 0\.2 found; .* was begun with 0\.1"):
         Abstainers("state", alpha=0.2)
-    with Abstainers("state"), pytest.raises(BadInput, match="is in use by this process"):
-        Abstainers("state")
-    with sqlite3.connect("state") as file:
-        file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    with pytest.raises(BadInput, match="version '99' found; it must be 6"):
-        Abstainers("state")
-    with sqlite3.connect("other") as file:
-        file.execute("CREATE TABLE t (x)")
-    file.close()
+    sql("other", "CREATE TABLE t (x)")
     before = os.listdir(), Path("other").read_bytes()
     with pytest.raises(BadInput, match="not a journal; it must be a file of Abstainers"):
         Abstainers("other")
@@ -238,9 +230,7 @@ def test_one_process_uses_a_file_whatever_its_name(tmp_path, link):
         link(path, other) if link else path.rename(other)
         (tmp_path / "state.lock").unlink(missing_ok=True)
         if link is os.symlink:
-            with sqlite3.connect(path) as file:
-                file.execute("SELECT count(*) FROM journal")
-            file.close()
+            sql(path, "SELECT count(*) FROM journal")
         with pytest.raises(BadInput, match="is in use by this process"):
             Abstainers(other)
         assert "is in use by another process" in python(code, status=1).stderr.splitlines()[-1]

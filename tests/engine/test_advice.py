@@ -4,17 +4,14 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from exaul import Sweep, merge, run
-from exaul.engine.logs.files import load
+from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
 from exaul.kernels.game import LOG_ARMS, log_grid
 from exaul.kernels.metrics import answerable
 from tests import reference
-from tests.games import save_log
 
 pytestmark = pytest.mark.usefixtures("few_figures")
 SMALL = {"trials": 2, "horizon": 300, "learners": ("exaul",)}
@@ -30,9 +27,8 @@ def made_up(rows, wrong=0.15, seed=0, name="log"):
     """A log in which right answers score above wrong ones."""
     rng = np.random.default_rng(seed)
     errors = rng.random(rows) < wrong
-    return Records(
-        name, np.where(errors, rng.beta(3, 2, rows), rng.beta(8, 1, rows)), errors.astype(float), 0, None
-    )
+    scores = np.where(errors, rng.beta(3, 2, rows), rng.beta(8, 1, rows))
+    return Records(name, scores, errors.astype(float), 0, None)
 
 
 def rows_of(table, alpha=0.1):
@@ -225,22 +221,10 @@ def test_an_adaptive_environment_has_no_advice(in_folder):
     assert not Path("out/advice.csv").exists()
 
 
-def test_the_file_and_a_merge_have_the_advice_of_the_whole(in_folder):
-    sweep = {**SMALL, "logs": save_log(made_up(300), "log.csv"), "alphas": (0.1,)}
-    whole = run(Sweep(**sweep, out="whole"))
-    assert load(Path("whole/advice.csv")).equals(whole.advice)
-    for i in (1, 2):
-        run(Sweep(**sweep, shard=f"{i}/2", out=f"{i}"))
-    merged = merge(["1", "2"])
-    for name in ("trials", "curves", "advice"):
-        pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name), check_exact=True)
-    assert advice.describe(whole.advice) in merged.summary()
-
-
 def test_with_imperfect_feedback_it_promises_nothing():
     """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
-    result = run(Sweep(trials=1, horizon=300, arms=20, alphas=(0.1,), learners=("aci-rank",), delay=20))
-    assert "at alpha = 0.1: use aci-rank" in result.summary()
-    for late in (result, run(Sweep(**SMALL, delay=20), [made_up(300)])):
-        assert "rated at once and correctly, unlike this sweep" in late.summary()
-    assert "unlike" not in run(Sweep(**SMALL), [made_up(300)]).summary()
+    sweep, log = SMALL | {"learners": ("aci-rank",), "alphas": (0.1,)}, made_up(2_000)
+    late, at_once = (run(Sweep(**sweep, delay=delay), [log]).summary() for delay in (20, 0))
+    assert "at alpha = 0.1: use aci-rank" in late
+    assert "rated at once and correctly, unlike this sweep" in late
+    assert "unlike" not in at_once

@@ -238,20 +238,6 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, s
     assert files_in("out") == files_in("whole")
 
 
-def test_a_manifest_is_run_again_to_the_same_bits(capsys, few_figures):
-    run(Sweep(**GAME, environment="gradual-shift", learners=("exaul",), out="one"))
-    manifest = Path("one/manifest.json")
-    assert main(["rerun", str(manifest), "--out", "two"]) == 0
-    assert files_in("two") == files_in("one")
-    about = json.loads(manifest.read_text())
-    assert about["code"].keys() == {"exaul"}
-    about["versions"]["numpy"] = "1.0"
-    manifest.write_text(json.dumps(about))
-    assert main(["rerun", str(manifest), "--out", "three"]) == 2
-    assert "versions: numpy is" in capsys.readouterr().err
-    assert not Path("three").exists()
-
-
 def test_the_code_that_simulates_is_hashed(monkeypatch):
     hashed = []
     monkeypatch.setattr(

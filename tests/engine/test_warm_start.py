@@ -56,19 +56,12 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(case):
 
 
 def test_an_adaptive_environment_starts_from_the_log():
-    log, records = records_of(1500, seed=1, right=0.8), records_of(3000)
-    start = {"warm_start": save_log(log, "log.csv")}
-    risks = {}
-    for name, more in {"cold": {}, "warm": start}.items():
-        sweep = Sweep(
-            environment="always-wrong", learners=("aci-rank",), trials=2, horizon=2000, alphas=(0.1,), **more
-        )
-        row = run(sweep, [records]).trials.iloc[0]
-        risks[name] = row["answered"]
-        share = prepare(sweep, [records]).learners[0].start[0].share[0]
-        assert row["fdr_risk"] <= 40 * share + 0.9 + (2000 - row["answered"]) / 200
-    # 40 s wrong answers end the share s
-    assert risks["warm"] > 1.5 * risks["cold"]
+    """40 s wrong answers end the share s. ``tests/conftest.py`` compares the risk with its bound."""
+    path = save_log(records_of(1500, seed=1, right=0.8), "log.csv")
+    sweep = {"environment": "always-wrong", "learners": "aci-rank", "trials": 2, "horizon": 2000, "alphas": 0.1}
+    warm, cold = (run(Sweep(**sweep, warm_start=x), [records_of(3000)]).trials for x in (path, None))
+    assert (warm["answered"] > 1.5 * cold["answered"]).all()
+    assert warm["risk_bound"].notna().all()
 
 
 @pytest.mark.parametrize("environment", ["replay", "stochastic", "single-shift"])
@@ -154,15 +147,14 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
     capsys.readouterr()
     assert main(["rerun", "out/manifest.json", "--out", "changed"]) == 2
     assert capsys.readouterr().err.startswith("exaul: rerun: sources: 1: warm_start: ")
+    assert not Path("changed").exists()
 
 
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "starts silent, because no threshold"),
     "one right row": ([0.5], [0], "starts by answering 30.0%"),
     "one wrong row": ([0.5], [1], "say little); exaul inspect LOG says which alpha"),
-    "one score": ([0.5] * 50, [0] * 49 + [1], "starts by answering 100.0%"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
-    "all wrong": ([0.1, 0.4, 0.8, 0.9] * 20, [1] * 80, "starts silent"),
     "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows start at 30% at most)"),
     "few rows, less": ([0.1, 0.2], [1, 0], "(LOG: 2 rows, 50.0% wrong; fewer than 30 rows say little)"),
     "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 25."),

@@ -189,15 +189,13 @@ def test_traces_run_on_workers_which_read_them_for_each_run(in_folder):
         pd.testing.assert_frame_equal(result.traces, other.traces, check_exact=True)
 
 
-def test_an_executor_that_cannot_be_used_is_refused(in_folder):
+def test_an_executor_that_cannot_be_used_is_refused():
     sweep = Sweep(**SMALL)
     with (
         ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor,
         pytest.raises(BadInput, match="executor: its workers are forked, which JAX does not survive"),
     ):
         run(sweep, executor=executor, batches=2)
-    run(Sweep(**SMALL, out="done"))
-    assert resume("done", executor=Inline()) is None
     with pytest.raises(BadInput, match="records: given together with an executor"):
         run(sweep, [], executor=Inline(), batches=2)
 

@@ -72,10 +72,6 @@ def stop_at(owner, name, sweep, out, first=lambda *arguments: None, **fields):
             run(Sweep(**sweep, out=out), **fields)
 
 
-def stop_at_first_save(sweep, out):
-    stop_at(SweepFolder, "save_state", sweep, out, first=SweepFolder.save_state, save_every=0)
-
-
 LATE = {"feedback_rate": 0.3, "delay": 300}
 
 
@@ -93,7 +89,6 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
     """A batch with a saved state is not cut anew: the free memory may be another when a sweep is resumed."""
     sweep = GAME | LONG | {"environment": environment} | more
     run(Sweep(**sweep, out="whole"))
-    stop_at_first_save(sweep, "parts")
     save, stops, sizes, real = SweepFolder.save_state, [], set(), sweeps.simulate_batch
 
     def saved(self, *arguments):
@@ -107,8 +102,9 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
 
     monkeypatch.setattr(SweepFolder, "save_state", saved)
     monkeypatch.setattr(sweeps, "simulate_batch", simulate)
-    with pytest.raises(BadInput, match="not empty"):
-        run(Sweep(**sweep, out="parts"))
+    for error, words in ((Stop, None), (BadInput, "not empty")):
+        with pytest.raises(error, match=words):
+            run(Sweep(**sweep, out="parts"), save_every=0)
     for _ in range(100):
         assert len(list(Path("parts").glob("batches/now-*.npz"))) == 1
         try:
@@ -298,7 +294,7 @@ def test_threads_of_another_machine_do_not_matter(monkeypatch, small_chunks, few
     """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out="whole"))
-    stop_at_first_save(sweep, "parts")
+    stop_at(SweepFolder, "save_state", sweep, "parts", first=SweepFolder.save_state, save_every=0)
     monkeypatch.setattr("exaul.kernels.native.backend.processor_count", lambda: 3)
     resume("parts")
     assert files_in("parts")[0] == files_in("whole")[0]

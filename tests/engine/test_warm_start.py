@@ -23,8 +23,7 @@ pytestmark = pytest.mark.usefixtures("few_figures", "in_folder")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "log.csv"
 LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}
-RARE = {"feedback_rate": 0.1, "delay": 300}
-CASES = {"at once": {}, "late": LATE, "rare": RARE}
+CASES = {"at once": {}, "late": LATE}
 
 
 def simulated(records, feedback, backend, **more):

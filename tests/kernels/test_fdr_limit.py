@@ -53,6 +53,7 @@ def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips,
 
 @given(share=st.floats(0.001, 0.999), error=st.floats(0, 1))
 @example(share=0.3, error=0.5)
+@example(share=0.3, error=1.0)
 def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, error):
     """Convexity of the logarithm of the mean of exp(-l a e) in e; an equality for e of 0 and 1."""
     factors = mixture(share, TRUE)
@@ -70,6 +71,7 @@ def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, g
     assert np.isfinite(factors).all()
     assert (factors.found_wrong > 0).all()
     assert ((factors.wrong > factors.right) & (factors.right >= 0)).all()
+    assert given_flips[0] or not factors.right.any()  # then right answers change nothing
 
 
 @settings(max_examples=300)
@@ -95,12 +97,6 @@ def test_the_limit_is_where_the_mixture_is_one_over_delta(share, given_flips, de
         assert log_mean(N, min(limit + gap, answers), answers, share, given_flips) >= edge
     if limit > gap:  # a smaller one is
         assert log_mean(N, limit - gap, answers, share, given_flips) <= edge
-
-
-def test_without_flips_right_answers_change_nothing():
-    limits = {wrong_limit(30, n, 0.05, TRUE, 0.05) for n in (2000, 10**5, 10**7)}
-    assert max(limits) - min(limits) < 1e-6
-    assert min(limits) > 30 / 0.05
 
 
 def exceeded(share, delta, horizon=8000):
@@ -144,39 +140,12 @@ def test_impostors_are_exceeded_at_some_time():
     assert exceeding(0.05, 8000, np.array(limits)) > 0.2
 
 
-def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games():
-    """The mean martingale is computed after each answer, at the true W. The impostor ignores the flips.
-
-    With probability .05 or less per game, more than 40 of 500 games would happen in one of 500 runs.
-    """
-    rng, games, rounds, share, given_flips = np.random.default_rng(0), 500, 2000, 0.3, (0.02, 0.3)
-    above = np.zeros(2)
-    n = np.arange(1, rounds + 1)
-    for _ in range(games):
-        wrong = rng.random(rounds) < 0.3
-        found_wrong = (rng.random(rounds) < share) & (rng.random(rounds) < np.where(wrong, 0.7, 0.02))
-        N, W = np.cumsum(found_wrong), np.cumsum(wrong)
-        for index, assumed in enumerate((given_flips, TRUE)):
-            factors = mixture(share, assumed)
-            logs = np.outer(n - W, factors.right) + np.outer(W, factors.wrong) - np.outer(N, factors.found_wrong)
-            above[index] += bool((np.exp(logs).mean(1) >= 20).any())
-    assert above[0] <= 40
-    assert above[1] > 100
-
-
 @pytest.mark.parametrize(("answers", "expected"), [(1000, 0.277), (10_000, 0.124), (100_000, 0.093)])
 def test_the_mean_limit_of_a_judge_who_sees_one_answer_in_twenty(answers, expected):
     """At an FDR of .08, by the exact distribution of N; the expected numbers are means of 300 games."""
     found_wrong = np.arange(binom.ppf(1 - 1e-9, answers, 0.004) + 1)
     limits = [fdr_limit(N, answers, answers, 0.05, TRUE, 0.05) for N in found_wrong]
     assert binom.pmf(found_wrong, answers, 0.004) @ limits == pytest.approx(expected, rel=0.03)
-
-
-def test_the_limit_approaches_the_fdr():
-    for given_flips in (TRUE, (0.05, 0.2)):
-        share, answers = 0.1, 10**7
-        found_wrong = share * answers * (0.92 * given_flips[0] + 0.08 * (1 - given_flips[1]))
-        assert 0.08 < fdr_limit(found_wrong, answers, answers, share, given_flips, 0.05) < 0.083
 
 
 def test_edges():

@@ -104,10 +104,7 @@ def test_an_object_that_is_not_static_is_named():
         check_learner((Unregistered(), ()))
 
 
-def test_full_feedback_is_allowed_to_read_all_errors():
-    assert LEARNERS["ew"].feedback == "full"
-    check_learner("ew")
+def test_errors_without_an_answer_are_kept_from_an_object_unless_its_feedback_is_full():
     learner, params = exaul.make("ew", testing.ARMS, alpha=testing.ALPHA, horizon=testing.HORIZON)
     check_learner((learner, params))
-    bandit = learner.definition._replace(feedback="bandit")  # then errors without an answer are kept from it
-    check_learner((replace(learner, definition=bandit), params))
+    check_learner((replace(learner, definition=learner.definition._replace(feedback="bandit")), params))

@@ -40,9 +40,7 @@ LOOPS = [  # of these, one learner of each rule: learners of one rule share its 
     for name, backend in PAIRS
     if name == next(other for other, learner in LEARNERS.items() if learner.rule is LEARNERS[name].rule)
 ]
-WEIGHTED = [  # learners with weights, whose sums are rounded
-    name for name, learner in LEARNERS.items() if has_weights(learner)
-]
+WEIGHTED = [name for name, learner in LEARNERS.items() if has_weights(learner)]  # whose sums are rounded
 LEARNING = [  # the paper's learners that learn
     name for name in registry.PAPER_LEARNERS if LEARNERS[name].feedback not in ("none", "hindsight")
 ]
@@ -151,13 +149,11 @@ def save_log(records, path):
     return str(path)
 
 
-def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
+def stream_of(pools, horizon, trials, environment="stochastic"):
     """The stream of some trials, by number from 0, in an oblivious environment."""
     values, numbers = OBLIVIOUS[environment], np.arange(trials)
-    records = make_streams(
-        values.choose_pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
-    )
-    return TrialRecords(records, seed, numbers)
+    streamed = numbers if values.shuffled else numbers[:1]
+    return TrialRecords(make_streams(values.choose_pool, values.shuffled, pools, horizon, 0, streamed), 0, numbers)
 
 
 def first_of(rule, arms, copies, best=0, alphas=None, log=None):

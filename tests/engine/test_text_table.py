@@ -2,16 +2,13 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exaul.engine.results.text_table import COMMAND, columns_of, format_table, wrap
 
 WIDTHS = st.integers(40, 200)
-CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
-    "ab 语言模型"
-)  # the last take two cells each
+CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 语言模型")  # these take two cells each
 NAMES = st.text(CHARACTERS, max_size=70)
 LONG = "a" + "语" * 60  # a word that is broken, or cut, between characters
 NUMBERS = st.floats(-1e6, 1e6).map("{:.3f}".format)
@@ -88,12 +85,10 @@ def test_wide_characters_take_two_cells():
 @example(LONG, 40)
 @example(LONG, 41)
 def test_explanations_keep_their_words(text, width):
-    wrapped = wrap(text, width)
-    assert wrap(text, None).split("\n") == [line for line in wrap(text, None).split("\n") if line.isprintable()]
-    for line in wrapped.split("\n"):
-        assert cells(line) <= width or line.startswith(COMMAND)
-    kept = "".join(wrap(text, None).split())
-    assert "".join(wrapped.split()) == kept
+    wrapped, whole = wrap(text, width), wrap(text, None)
+    assert all(line.isprintable() for line in whole.split("\n"))
+    assert all(cells(line) <= width or line.startswith(COMMAND) for line in wrapped.split("\n"))
+    assert "".join(wrapped.split()) == "".join(whole.split())
 
 
 def test_a_command_stays_whole():
@@ -101,14 +96,7 @@ def test_a_command_stays_whole():
     assert wrap(f"look at each with:\n{command}", 40) == f"look at each with:\n{command}"
 
 
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([0.05, 0.1, 0.2], ["0.05", "0.10", "0.20"]),
-        ([3, 20], ["3", "20"]),
-        ([0.123456, 0.5], ["0.1235", "0.5000"]),
-        ([1e-5, 0.5], ["1e-05", "0.5"]),
-    ],
-)
-def test_decimals(values, texts):
-    assert columns_of([{"alpha": value} for value in values]) == {"alpha": texts}
+def test_decimals():
+    values = [0.05, 0.1, 0.2], [3, 20], [0.123456, 0.5], [1e-5, 0.5]
+    texts = [["0.05", "0.10", "0.20"], ["3", "20"], ["0.1235", "0.5000"], ["1e-05", "0.5"]]
+    assert [columns_of([{"alpha": x} for x in each])["alpha"] for each in values] == texts

@@ -9,27 +9,21 @@ import pytest
 
 import exaul
 from exaul import Sweep, run
-from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, LEARNERS
 from exaul.kernels import play, uniforms
 from exaul.kernels.game import BLOCK
-from tests.games import save_log
+from tests.games import records_of, save_log
 
-NAMES = [name for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
+CASES = [(name, 70, False) for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
+# one of each rule, for each is compiled
+CASES += [(x, *size) for x in ("exaul", "exp3-ix", "aci-rank") for size in ((2, False), (32, False), (70, True))]
 T, ARMS, ALPHA = 700, 70, 0.2
-
-
-def records(seed=0, rounds=T):
-    """Scores and errors of a log."""
-    rng = np.random.default_rng(seed)
-    scores = np.where(rng.random(rounds) < 0.3, rng.integers(0, 6, rounds) / 5, rng.beta(4, 1, rounds))
-    return scores, (rng.random(rounds) > scores).astype(np.float64)
 
 
 def game(name="exaul", **more):
     """A learner and its numbers, and the cuts and errors of a log."""
-    (scores, errors), fields = records(), {"alpha": ALPHA, "horizon": T} | more
-    return *exaul.make(name, ARMS, **fields), exaul.cuts(exaul.grid("uniform", ARMS), scores), errors
+    log, fields = records_of(T), {"alpha": ALPHA, "horizon": T} | more
+    return *exaul.make(name, ARMS, **fields), exaul.cuts(exaul.grid("uniform", ARMS), log.scores), log.errors
 
 
 def drawn(trials):
@@ -38,52 +32,26 @@ def drawn(trials):
     return uniforms.uniform(keys.decision, t // BLOCK, t % BLOCK).T
 
 
-@pytest.mark.parametrize(
-    ("name", "arms", "anytime"),
-    [(name, ARMS, False) for name in NAMES]
-    # one of each rule, for each is compiled
-    + [(x, *size) for x in ("exaul", "exp3-ix", "aci-rank") for size in ((2, False), (32, False), (ARMS, True))],
-)
+@pytest.mark.parametrize(("name", "arms", "anytime"), CASES)
 def test_a_game_is_that_of_a_sweep(name, arms, anytime):
     """With the rates for a known horizon, and for an unknown one; the last block is not full."""
-    scores, errors = records()
+    log = records_of(T)
     learner, params = exaul.make(name, arms, alpha=ALPHA, horizon=T, anytime=anytime)
     if name in ("exaul", "exaul-known", "ew", "exp3-ix"):
         assert np.shape(params.eta) == ((3,) if anytime else ())
         assert not anytime or np.ptp(params.eta) > 0
-    cuts = exaul.cuts(exaul.grid("uniform", arms), scores)
+    cuts, errors = exaul.cuts(exaul.grid("uniform", arms), log.scores), log.errors
     games = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
     answers = np.asarray(games(params, cuts, errors, drawn(4)))
     numbers = {"alphas": (ALPHA,), "arms": arms, "trials": 4, "checkpoints": T}
     sweep = Sweep(environment="replay", learners=(name,), anytime=anytime, **numbers)
-    result = run(sweep, [Records("log", scores, errors, 0, None)])
+    result = run(sweep, [log])
     np.testing.assert_array_equal(answers.sum(axis=1), result.trials["answered"])
     curves, t = result.curves, np.arange(1, T + 1)
     np.testing.assert_allclose(curves["inefficiency_mean"] * t, np.cumsum(~answers, axis=1).mean(axis=0))
     regrets = np.asarray(jax.vmap(lambda x: exaul.regret(learner, params, cuts, errors, x))(answers))
     np.testing.assert_allclose(regrets[:, -1], result.trials["regret"], atol=1e-9)
     np.testing.assert_allclose(regrets.mean(axis=0) / t, curves["regret_per_round_mean"], atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "anytime"),
-    [("exaul", False), ("exaul", True), ("exaul-known", False), ("exp3-ix", False), ("aci-rank", False)],
-)
-def test_any_number_is_an_axis(name, anytime):
-    """``vmap`` over rates, also falling ones, targets, records and draws is a loop of single games, to the bit."""
-    learner, params, *_ = game(name, anytime=anytime)
-    rate = "step" if name == "aci-rank" else "eta"
-    scales, alphas = np.array([0.5, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
-    axes = jax.tree.map(lambda x: None, params)._replace(alpha=0, **{rate: 0})
-    batched = params._replace(alpha=alphas, **{rate: np.multiply.outer(scales, getattr(params, rate))})
-    logs = [records(seed) for seed in range(4)]
-    cuts = np.stack([exaul.cuts(exaul.grid("logit", ARMS), scores) for scores, _ in logs])
-    errors, u = np.stack([errors for _, errors in logs]), drawn(4)
-    play = partial(exaul.play, learner)
-    answers = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
-    for i, alpha in enumerate(alphas):
-        single = params._replace(alpha=alpha, **{rate: getattr(batched, rate)[i]})
-        np.testing.assert_array_equal(answers[i], jax.jit(play)(single, cuts[i], errors[i], u[i]))
 
 
 def test_nothing_underflows_at_any_rate():
@@ -101,14 +69,13 @@ def test_nothing_underflows_at_any_rate():
 
 
 def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
-    past, (scores, errors) = records(1, 900), records()
-    grid = exaul.grid("log", 514, past[0])
-    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
+    past, log = records_of(900, seed=1), records_of(T)
+    grid = exaul.grid("log", 514, past.scores)
+    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=(past.scores, past.errors))
     assert params.state.share not in (0.0, 0.3)
-    answers = exaul.play(learner, params, exaul.cuts(grid, scores), errors, drawn(1)[0])
-    log = save_log(Records("past", *past, 0, None), tmp_path / "log.csv")
-    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=log)
-    result = run(sweep, [Records("log", scores, errors, 0, None)])
+    answers = exaul.play(learner, params, exaul.cuts(grid, log.scores), log.errors, drawn(1)[0])
+    numbers = {"alphas": (ALPHA,), "trials": 1, "warm_start": save_log(past, tmp_path / "log.csv")}
+    result = run(Sweep(environment="replay", learners=("aci-rank",), **numbers), [log])
     assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
 
 
@@ -117,5 +84,5 @@ def test_one_program_for_all_numbers():
     play = jax.jit(chex.assert_max_traces(lambda *arguments: exaul.play(*arguments), n=1), static_argnums=0)
     for alpha in (0.1, 0.2, 0.3):
         play(*game(alpha=alpha), drawn(1)[0])
-    grid, (scores, _) = exaul.grid("logit", ARMS), records()
+    grid, scores = exaul.grid("logit", ARMS), records_of(T).scores
     np.testing.assert_array_equal(jax.jit(exaul.cuts)(grid, scores), exaul.cuts(grid, scores))  # traced, too

@@ -12,11 +12,10 @@ import pytest
 import exaul
 from exaul import Sweep, run
 from exaul.engine import registry
-from exaul.engine.logs.log import Records
 from exaul.kernels.learners import exaul as exaul_module
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.play import Decision
-from tests.games import ENVIRONMENTS, LEARNERS
+from tests.games import ENVIRONMENTS, LEARNERS, records_of
 from tests.kernels.test_testing import Share
 
 T, ARMS, TRIALS, ALPHA = 600, 40, 3, 0.2
@@ -65,25 +64,23 @@ PLAYED = [  # an environment and a learner: each program compiles for seconds
 
 
 def logs(count, rows=500):
-    """Scores and errors of some logs, the second harder."""
-    rng = np.random.default_rng(0)
-    scores = [
-        np.where(rng.random(rows) < 0.3, rng.integers(0, 6, rows) / 5, rng.beta(4, 1, rows)) for _ in range(count)
-    ]
-    errors = [(rng.random(rows) > f ** (0.3 + i)).astype(np.float64) for i, f in enumerate(scores)]
-    return scores, errors
+    """Some logs, the second harder."""
+    return [records_of(rows, seed=i, right=0.3 - 0.2 * i, name=f"log {i}") for i in range(count)]
+
+
+def environment_of(name, records, **more):
+    """An environment on some logs, and its pool."""
+    columns = ([getattr(log, x) for log in records] for x in ("scores", "errors"))
+    return exaul.environment(name, *columns, exaul.grid("uniform", ARMS), horizon=T, **more)
 
 
 @pytest.mark.parametrize(("name", "definition"), PLAYED)
 def test_games_are_the_trials_of_a_sweep(name, definition):
     """``tests/kernels/test_rows.py`` plays every learner."""
-    scores, errors = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500)
-    tunables = TUNED.get(name, {})
-    game, pool = exaul.environment(
-        name, scores, errors, exaul.grid("uniform", ARMS), horizon=T, seed=7, tunables=tunables
-    )
+    records, tunables = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500), TUNED.get(name, {})
+    game, pool = environment_of(name, records, seed=7, tunables=tunables)
     if tunables.get("groups") == "score":
-        bins = (len(np.unique(np.minimum(f * 10, 9).astype(int))) for f in scores)
+        bins = (len(np.unique(np.minimum(log.scores * 10, 9).astype(int))) for log in records)
         assert len(pool.records.group_sizes) == sum(bins) > 2
     learner, params = exaul.make(definition, ARMS, alpha=ALPHA, horizon=T)
 
@@ -95,7 +92,6 @@ def test_games_are_the_trials_of_a_sweep(name, definition):
     answered, wrong, regret = jax.jit(jax.vmap(play))(exaul.keys(7, TRIALS))
     values = [f"{key}={value}" for key, value in tunables.items()]
     numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": T, "seed": 7}
-    records = [Records(f"log {i}", *x, 0, None) for i, x in enumerate(zip(scores, errors, strict=True))]
     trials = run(Sweep(environment=name, learners=(definition,), tunables=values, **numbers), records).trials
     np.testing.assert_array_equal(answered, trials["answered"])
     assert ((answered > 0) & (answered < T)).all()
@@ -105,20 +101,21 @@ def test_games_are_the_trials_of_a_sweep(name, definition):
 
 @pytest.mark.parametrize("name", ["replay", "adversary-history"])
 def test_any_number_is_an_axis(name):
-    """``vmap`` over keys, and rates that fall or tunables, is a loop of single games; so is ``shard_map``."""
-    records, fall = logs(ENVIRONMENTS[name].sources, T), name == "replay"
-    game, pool = exaul.environment(name, *records, exaul.grid("uniform", ARMS), horizon=T)
+    """``vmap`` over keys and falling rates and targets, or tunables, loops over games; so does ``shard_map``."""
+    (game, pool), fall = environment_of(name, logs(ENVIRONMENTS[name].sources, T)), name == "replay"
     learner, params = exaul.make("exaul" if fall else "aci-rank", ARMS, alpha=ALPHA, horizon=T, anytime=fall)
 
     def play(key, number):
         if fall:
-            return exaul.play_in(learner, params._replace(eta=number), game, pool, key, T)
+            return exaul.play_in(learner, params._replace(eta=number[0], alpha=number[1]), game, pool, key, T)
         index = [x.name for x in game.environment.tunables].index("temperature")
         asked = pool._replace(tunables=jax.numpy.asarray(pool.tunables).at[index].set(number))
         answers, cuts, wrong = exaul.play_in(learner, params, game, asked, key, T)
         return answers, cuts, exaul.regret(learner, params, cuts, wrong, answers)
 
-    numbers = np.multiply.outer([0.5, 2.0, 2.0], params.eta) if fall else np.array([0.1, 1.0, 1.0])
+    numbers = np.array([0.1, 1.0, 1.0])
+    if fall:
+        numbers = np.multiply.outer(numbers, params.eta), np.array([ALPHA, ALPHA, 0.4])
     inputs = exaul.keys(0, [5, 5, 9]), numbers
     mesh, axis = jax.sharding.Mesh(jax.devices(), ("x",)), jax.sharding.PartitionSpec("x")
     together = jax.jit(jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=axis, out_specs=axis))(*inputs)
@@ -131,26 +128,21 @@ def test_any_number_is_an_axis(name):
 
 
 def test_a_grid_of_quantiles_may_be_traced():
-    scores = logs(1)[0][0]
-    for arms in (2, 10, 700):
-        grid = jax.jit(partial(exaul.grid, "quantile", arms))(scores)
-        np.testing.assert_array_equal(grid, exaul.grid("quantile", arms, scores))
+    scores = logs(1)[0].scores
+    grid = jax.jit(partial(exaul.grid, "quantile", 700))(scores)
+    np.testing.assert_array_equal(grid, exaul.grid("quantile", 700, scores))
 
 
 def test_an_object_is_run_under_its_name(monkeypatch):
-    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
-    sys.modules["__main__"].again = mine
+    """Also one of a program of one file, which has it in ``__main__``; one of a module is named by the module."""
+    monkeypatch.setitem(sys.modules, "__main__", main := types.ModuleType("__main__"))
+    main.again, main.mine = mine, (alone := mine._replace(rate="step"))
     sweep = Sweep(learners=["ew", exaul_module.exaul, mine], **SMALL)
     assert sweep.learners == ("ew", "exaul", f"{__name__}:mine")
     assert Sweep(learners=mine).learners == (f"{__name__}:mine",)
     trials = run(sweep).trials
     by_learner = [trials[trials["learner"] == name]["loss"].tolist() for name in sweep.learners]
     assert by_learner[1] == by_learner[2] != by_learner[0]
-
-
-def test_a_program_of_one_file_has_its_learner_in_main(monkeypatch):
-    alone = mine._replace(rate="step")
-    monkeypatch.setattr(sys.modules["__main__"], "mine", alone, raising=False)
     assert Sweep(learners=[alone]).learners == ("__main__:mine",)
     assert registry.resolve("learners", "__main__:mine", registry.LEARNERS, (type(mine),)) is alone
 

@@ -1,7 +1,5 @@
 """A sweep is resolved once: names become learners with their backends, and an environment with its values."""
 
-import json
-
 import pytest
 
 from exaul import BadInput, Sweep, run
@@ -44,10 +42,10 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
         assert (learner.backend_name == where) == taken
 
 
-@pytest.mark.parametrize("case", ADAPTIVE_CASES)
-def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(name):
     for where in (None, *BACKENDS):
-        sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
+        sweep = Sweep(environment=name, learners=ADAPTIVE_LEARNERS, backend=where, **SMALL)
         if where in (None, *STEPWISE_BACKENDS):
             assert all(hasattr(learner.backend.make(9), "decide") for learner in prepare(sweep).learners)
         else:
@@ -56,13 +54,11 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
 
 
 @pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
-def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_path):
-    sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
-    result = run(sweep)
-    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+def test_the_manifest_has_the_backend_of_each_learner(environment, more):
+    sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more)
     (prepared,) = prepare(sweep).learners
     learners = [{"learner": LEARNING[0], "backend": prepared.backend_name, "feedback": "bandit"}]
-    assert about["sources"][0]["learners"] == result.manifest["sources"][0]["learners"] == learners
+    assert run(sweep).manifest["sources"][0]["learners"] == learners
 
 
 @pytest.mark.parametrize("name", [name for name, x in ADAPTIVE.items() if x.tunables])
@@ -79,18 +75,13 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
 
 
 def test_a_value_changes_the_results_and_is_named_in_the_tables():
-    given = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}
-    usual, default, trusted = (
-        run(Sweep(**given, tunables=case)) for case in ((), ("chance=0.7",), ("chance=0.1",))
-    )
-    for table in ("trials", "curves", "asked"):
-        names = [set(getattr(x, table)["environment"]) for x in (usual, default, trusted)]
-        assert names == [
-            {"adversary-omniscient"},
-            {"adversary-omniscient:chance=0.7"},
-            {"adversary-omniscient:chance=0.1"},
-        ]
-    bare = [x.trials.drop(columns="environment") for x in (usual, default, trusted)]
+    given, name = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}, "adversary-omniscient"
+    bare = []
+    for values in ((), ("chance=0.7",), ("chance=0.1",)):
+        result = run(Sweep(**given, tunables=values))
+        for table in (result.trials, result.curves, result.asked):
+            assert set(table["environment"]) == {":".join([name, *values])}
+        bare.append(result.trials.drop(columns="environment"))
     assert bare[0].equals(bare[1])
     assert not bare[0].equals(bare[2])
 

@@ -1,7 +1,5 @@
 """The contracts that every learner, environment and backend keeps, over the registries."""
 
-from itertools import cycle
-
 import jax
 import numpy as np
 import pytest
@@ -15,15 +13,7 @@ from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.aci_rank import AciRankState
 from exaul.kernels.learners.learner import block_rates
 from tests import games, reference
-from tests.games import (
-    ADAPTIVE,
-    ADAPTIVE_CASES,
-    ADAPTIVE_LEARNERS,
-    ENVIRONMENT_CASES,
-    LEARNERS,
-    LEARNING,
-    OBLIVIOUS,
-)
+from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, ENVIRONMENT_CASES, LEARNERS, LEARNING
 from tests.kernels.test_learners import FIXED
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
@@ -57,26 +47,17 @@ def test_information_barrier(name, backend):
     rounds, copies, arms = 1_400, 3, 100
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
-    grid = GRIDS["uniform"](arms, ())
-    alpha, lam = np.full(copies, 0.2), np.full(copies, 20.0)
-    rates = block_rates(learner, rounds, arms, True, None, None)
+    cuts = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
+    numbers = block_rates(learner, rounds, arms, True, None, None), np.full(copies, 0.2), np.full(copies, 20.0)
 
     def simulated(errors):
-        cuts = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
         loop = backend_of(learner, backend, "float64")
-        return games.simulate(learner.rule, loop, arms, 12, cuts, errors, uniforms, rates, alpha, lam)
+        return games.simulate(learner.rule, loop, arms, 12, cuts, errors, uniforms, *numbers)
 
     state, decisions = simulated(errors)
     assert name == "no-abstention" or not decisions.all()
     flipped = simulated(np.where(decisions, errors, 1 - errors))
     jax.tree.map(np.testing.assert_array_equal, (state, decisions), flipped)
-
-
-def rows(result, **values):
-    table = result.trials
-    for name, value in values.items():
-        table = table[table[name] == value]
-    return table.reset_index(drop=True)
 
 
 def check_bounds(result):
@@ -90,7 +71,7 @@ def check_bounds(result):
 def learners_of(case, backend, is_full):
     """Choose learners: all of a backend, or one; in an adaptive environment one of each type of rule, or one."""
     learners = [name for name, on in games.LOOPS if on == backend]
-    if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE:
+    if case in ADAPTIVE_CASES:
         learners = games.of_each_rule([name for name in learners if name in ADAPTIVE_LEARNERS])
         return learners if is_full else LEARNING[:1]
     return learners if is_full else learners[:1]
@@ -108,18 +89,15 @@ def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, backend, trials,
 
     In all of these Lemma 1 holds.
     """
-    flag = (
-        None if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE else backend
-    )  # which may not simulate adaptive environments
+    flag = None if case in ADAPTIVE_CASES else backend  # which may not simulate adaptive environments
     settings = ENVIRONMENT_CASES[case] | {"backend": flag, "learners": learners_of(case, backend, is_full)}
     alone = sweep(**settings, alphas=[0.1], trials=trials)
     monkeypatch.setattr(schedule, "CHUNK", BLOCK * 70)
     lam = SMALL["horizon"] ** 0.5
     crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=40, checkpoints=100)
     check_bounds(crowd)
-    table = rows(crowd, alpha=0.1, **{"lambda": lam})
-    table = table[table["trial"] < trials].reset_index(drop=True)
-    assert alone.trials.equals(table)
+    table = crowd.trials.query("alpha == 0.1 and `lambda` == @lam and trial < @trials")
+    assert alone.trials.equals(table.reset_index(drop=True))
 
 
 def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
@@ -169,9 +147,7 @@ def test_memory_does_not_grow_with_the_horizon():
 
 @pytest.mark.parametrize(
     ("environment", "backend"),
-    games.pytest_params(
-        [("stochastic", "dense"), ("stochastic", "rows"), ("stochastic", "blocks"), ("adversary-history", "rows")]
-    ),
+    games.pytest_params([*(("stochastic", x) for x in ("dense", "rows", "blocks")), ("adversary-history", "rows")]),
 )
 def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, monkeypatch):
     """Alphas, lambdas, rates, seeds and chunks share the program of a learner and an environment."""
@@ -183,12 +159,9 @@ def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, mon
     sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **fields)
 
 
-@pytest.mark.parametrize(("case", "grid"), [*zip(OBLIVIOUS, cycle(GRIDS), strict=False), (TELLING, "uniform")])
-def test_lemma_1_holds_on_every_grid_and_for_every_learner(case, grid):
-    """With all learners in oblivious environments, and one of each rule in an adaptive one."""
-    learners = games.of_each_rule(ADAPTIVE_LEARNERS) if case == TELLING else ()
-    fields = ENVIRONMENT_CASES[case] | {"grid": grid, "learners": learners}
-    check_bounds(sweep(**fields, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
+@pytest.mark.parametrize("grid", GRIDS)
+def test_lemma_1_holds_on_every_grid_and_for_every_learner(grid):
+    check_bounds(sweep(environment="gradual-shift", grid=grid, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
 
 
 def test_figures_of_a_trial_are_the_references(tmp_path):
@@ -203,7 +176,7 @@ def test_figures_of_a_trial_are_the_references(tmp_path):
         arm = {"no-abstention": 0, "always-abstain": 10, "best-fixed": best}[name]
         decisions = [not reference.abstains(grid, f)[arm] for f in scores]
         expected = reference.metrics(decisions, grid, scores, errors, 0.4, 2.0)
-        for _, row in rows(result, learner=name).iterrows():
+        for _, row in result.trials[result.trials["learner"] == name].iterrows():
             for figure, value in (expected if row["answered"] else expected | {"fdr": np.nan}).items():
                 assert row[figure] == pytest.approx(value, abs=1e-9, nan_ok=True), figure
             assert row["best_threshold"] == grid[best]

@@ -22,11 +22,6 @@ def test_what_is_on_a_device_is_counted_for_it(monkeypatch):
     assert batch.bound_resources(ready, 7).device > 3 * 8 * GAME["arms"] * 7
 
 
-def tables(**fields):
-    result = run(Sweep(**GAME | fields))
-    return result.trials.to_csv(), result.curves.to_csv()
-
-
 def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
     """JAX on this machine stands for it; the chunks are of one span."""
     fields = GAME | {"environment": "gradual-shift", "learners": ("aci-rank", "best-fixed"), "horizon": 1500}
@@ -45,7 +40,7 @@ def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(mon
     for limit in (10**9, 0):
         monkeypatch.setattr(machine, "MAPS", limit)
         for horizon in (200, 600):
-            tables(backend="dense", learners=["exaul"], horizon=horizon, checkpoints=("1",))
+            run(Sweep(**GAME | {"backend": "dense", "learners": ["exaul"], "horizon": horizon, "checkpoints": 1}))
             sizes.append(rounds.simulate_chunk._cache_size())
     assert sizes[1] == sizes[0] + 1
     assert sizes[-1] == 1

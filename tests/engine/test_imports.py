@@ -12,9 +12,9 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.commands.main import COMMAND_MODULES
-from exaul.engine import registry
+from exaul.engine import machine, registry
 from tests.models.test_scores import scored
-from tests.processes import ROOT, python
+from tests.processes import ROOT, python, variables
 
 PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.serving.http": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
@@ -28,8 +28,8 @@ PACKAGES = {  # what each may import; a part of a package comes before it
     "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
 }
 WRAPPERS = {  # the only files that import a library
-    "pandas": {"exaul/engine/logs/files.py"},
-    "matplotlib": {"exaul/engine/results/figures.py"},
+    "pandas": "exaul/engine/logs/files.py",
+    "matplotlib": "exaul/engine/results/figures.py",
 }
 HEAVY = ("jax", "jaxlib", "pandas", "matplotlib", "scipy", "numba", "optax", "chex")
 
@@ -41,8 +41,8 @@ def package_of(name):
 
 def files(package):
     """The files of a package that belong to no other entry of PACKAGES."""
-    path = ROOT / package.replace(".", "/")
-    return [file for file in sorted(path.rglob("*.py")) if package_of(module_of(file)) == package]
+    paths = sorted((ROOT / package.replace(".", "/")).rglob("*.py"))
+    return [path for path in paths if package_of(module_of(path)) == package]
 
 
 def module_of(path):
@@ -68,8 +68,7 @@ def imports(path):
 
 def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
-    texts = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
-    texts += registry.BACKENDS.values()
+    texts = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values(), *registry.BACKENDS.values()]
     commands = [f"exaul.commands.{module}" for module, _ in COMMAND_MODULES.values()]
     return {"exaul.engine.registry": [text.split(":")[0] for text in texts], "exaul.commands.main": commands}
 
@@ -92,20 +91,18 @@ def test_imports_run_one_way(package):
             assert name.split(".")[0] not in ("engine", "kernels"), f"{path} imports {name} through a link"
 
 
-def test_the_simulation_imports_no_tables():
-    paths = [path for name, path in FILES.items() if name.startswith("exaul.engine.simulation")]
-    assert not [x for path in paths for x in imports(path) if x.startswith("exaul.engine.results")]
-
-
-def test_a_sweep_is_data():
-    """The configuration imports no code that simulates."""
+def test_a_sweep_is_data_and_the_simulation_imports_no_tables():
+    """The configuration reaches no code that simulates."""
     reached, waiting = set(), ["exaul.engine.sweep"]
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
             waiting += [x for x in imports(FILES[name]) if x in FILES]
-    assert not [name for name in reached if name.startswith("exaul.engine.simulation")]
+    simulation = {name for name in FILES if name.startswith("exaul.engine.simulation")}
+    assert not reached & simulation
+    imported = {x for name in simulation for x in imports(FILES[name])}
+    assert not [x for x in imported if x.startswith("exaul.engine.results")]
 
 
 def test_no_imports_run_in_a_circle():
@@ -116,12 +113,11 @@ def test_no_imports_run_in_a_circle():
     graphlib.TopologicalSorter(graph).prepare()  # CycleError has the circle
 
 
-@pytest.mark.parametrize("library", WRAPPERS)
-def test_one_file_imports_a_library(library):
-    for package in (*(x for x in PACKAGES if x.startswith("exaul.")), "experiments"):
-        for path in files(package):
-            if any(name.split(".")[0] == library for name in imports(path)):
-                assert path.relative_to(ROOT).as_posix() in WRAPPERS[library]
+def test_one_file_imports_a_library():
+    for name, path in FILES.items():
+        if name.startswith(("exaul", "experiments")):
+            for library in WRAPPERS.keys() & {x.split(".")[0] for x in imports(path)}:
+                assert path.relative_to(ROOT).as_posix() == WRAPPERS[library]
 
 
 @pytest.mark.parametrize("table", [registry.LEARNERS, registry.ENVIRONMENTS], ids=["learners", "environments"])
@@ -180,34 +176,49 @@ raise SystemExit(status)
 """
 
 
-def swept(tmp_path, out, first="", **variables):
+def swept(tmp_path, out, first=""):
     """The modules that a sweep has imported, stopped and resumed in a process of its own, and its tables."""
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    env |= {"PYTHONPATH": str(ROOT), **variables}
-    process = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env, status=None)
-    if process.returncode:
-        return process.stderr, None
+    process = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env | {"PYTHONPATH": str(ROOT)})
     tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]
     manifest = json.loads((tmp_path / out / "manifest.json").read_text())
     return json.loads(process.stdout.splitlines()[-1]), (tables, manifest["device"], manifest["versions"])
 
 
 def test_a_sweep_on_a_cpu_needs_no_jax(tmp_path):
-    """It is the sweep of a process that has JAX; what asks for devices is asked of JAX."""
+    """It is the sweep of a process that has JAX."""
     modules, without = swept(tmp_path, "without")
-    more, of_cpu = swept(tmp_path, "cpu", JAX_PLATFORMS="cpu")
-    assert not {"jax", "jaxlib", "chex", "optax"} & {*modules, *more}
+    assert not {"jax", "jaxlib", "chex", "optax"} & modules.keys()
     more, has_jax = swept(tmp_path, "with", first="import jax")
     assert "jax" in more
-    assert without == of_cpu == has_jax
-    more, _ = swept(tmp_path, "two", XLA_FLAGS="--xla_force_host_platform_device_count=2")
-    assert "jax" in more
-    sentence, _ = swept(tmp_path, "gpu", JAX_PLATFORMS="no-such")
-    assert sentence.startswith("exaul: JAX_PLATFORMS: 'no-such' found; JAX finds no such device here")
+    assert without == has_jax
     # the links ``engine`` and ``kernels`` are on the path; by them, a file would be imported under two names
     assert not {name.split(".")[0] for name in modules} & {"engine", "kernels"}
     paths = [os.path.realpath(file) for name, file in modules.items() if file and name.split(".")[0] == "exaul"]
     assert len(set(paths)) == len(paths) > 40
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_cpu"),
+    [
+        ("JAX_PLATFORMS", "cpu", True),
+        ("JAX_PLATFORMS", "cuda,cpu", False),
+        ("XLA_FLAGS", "--xla_force_host_platform_device_count=2", False),
+    ],
+)
+def test_what_asks_for_devices_is_asked_of_jax(variable, value, is_cpu, monkeypatch):
+    for name in ("JAX_PLATFORMS", "XLA_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert not machine.is_one_cpu()  # JAX is imported here
+    monkeypatch.delitem(sys.modules, "jax")
+    assert machine.is_one_cpu() == is_cpu
+
+
+def test_a_platform_that_jax_does_not_find_is_refused():
+    program = "from exaul.commands.main import main; raise SystemExit(main(['sweep']))"
+    error = python(program, env=variables(JAX_PLATFORMS="no-such"), status=2).stderr
+    assert error.startswith("exaul: JAX_PLATFORMS: 'no-such' found; JAX finds no such device here")
 
 
 def worked_examples():

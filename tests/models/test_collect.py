@@ -364,6 +364,8 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     assert [line[:2] + line[4:5] for line in lines] == told
     assert "score_logprob answers most:\n  exaul sweep --logs" in printed
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["inspection.csv"]
+    rows[["score_logprob", "error"]].to_csv(tmp_path / "log.csv", index=False)
+    assert "right answers score above wrong ones in 100% of pairs" in output_of(argv[:-2], capsys)
 
 
 @pytest.mark.usefixtures("few_figures")

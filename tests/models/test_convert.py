@@ -429,6 +429,7 @@ BAD = {  # by tool: rows, flags and what is said
         (CELLS, "--score c --correct no", "x.csv, row 1: no is empty; --drop-missing leaves out such rows"),
         (CELLS, "--score c --correct no --drop-missing", "x.csv: no row has both a score and a label"),
         (CELLS, "--score d --correct ok", f"row 1: d is '7'; it must be a number from 0 to 1 ({SCALED}"),
+        (CELLS, "--score d --scale 0:5 --correct ok", "row 1: d is '7'; it must be a number from 0 to 5\n"),
         (CELLS, "--score d --scale 0:10 --correct ok", "row 2: d is 'NA'; it must be a number from 0 to 10\n"),
         (CELLS, "--score c --error d", "row 1: d is '7'; it must be 0 or 1, true or false, yes or no"),
         (CELLS, "--score c --equal d z", "x.csv: no column z; the log has c, d, ok, no"),

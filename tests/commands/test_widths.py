@@ -50,16 +50,16 @@ def too_long(text, width):
 
 @pytest.fixture
 def folder(in_folder):
-    """Logs and learners whose names are hostile; of ``logs``, ``inspect`` tells in long sentences."""
+    """Logs and learners whose names are hostile; ``inspect`` tells of their defects in long sentences."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"score": rng.random(400), "error": rng.integers(0, 2, 400)})
-    table.to_csv(f"{LOG}.csv", index=False)
-    scores = {f"score_{x}": np.sort(rng.random(400)) for x in ("a", "of_a_name" * 5, "语言", "d", "e")}
-    pd.DataFrame(scores | {"error": rng.integers(0, 2, 400)}).to_csv("scores.csv", index=False)
     table.loc[300:, "error"] = 1
     table["model"] = np.repeat(["m" * 80, "语言模型 " * 6, "a,b", "c"], 100)
     Path("logs").mkdir()
-    table.to_csv("logs/log.csv", index=False)
+    for path in (f"{LOG}.csv", "logs/log.csv"):
+        table.to_csv(path, index=False)
+    scores = {f"score_{x}": np.sort(rng.random(400)) for x in ("a", "of_a_name" * 5, "语言", "d", "e")}
+    pd.DataFrame(scores | {"error": np.arange(400) % 2}).to_csv("scores.csv", index=False)  # none reaches alpha
     Path(f"{MODULE}.py").write_text("from exaul.kernels.learners.exaul import exaul as exaul_with_decay\n")
     Path("学习者.py").write_text("from exaul.kernels.learners.ew import ew\n")
     yield

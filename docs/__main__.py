@@ -4,6 +4,7 @@
 hour.
 """
 
+import atexit
 import json
 import os
 import subprocess
@@ -98,6 +99,7 @@ def main(arguments: list[str]) -> None:
         (PAGES / "docs" / "tutorials" / f"{notebook.stem}.md").write_text(text, encoding="utf-8")
     for page in PAGES.rglob("*.md"):  # on the site, a notebook is a page
         page.write_text(page.read_text(encoding="utf-8").replace(".ipynb)", ".md)"), encoding="utf-8")
+    atexit.register((PAGES.parent / "site" / "sitemap.xml").unlink, missing_ok=True)  # empty: no address is known
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 
 

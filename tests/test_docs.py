@@ -8,7 +8,7 @@ import pytest
 from tests.engine.test_imports import by_name, imports, module_of
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")), *DOCS]
 EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
     "exaul/kernels/learners/hedged.py",

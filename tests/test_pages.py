@@ -27,13 +27,12 @@ LONG = "run exaul sweep\n|adversary-history --horizon|exaul verify --trials|regr
 NOT_RUN = {  # why a command, program or output is not run, or not compared: a part of it
     "these tests": "uv run pytest",
     "a server; tests/serving/http/test_five_minutes.py": "exaul serve|curl -s|import OpenAI",
-    "a journal; tests/serving/http/test_operations.py": "backup.sqlite",
     "a model, or exports of other tools; tests/models": "http://127.0.0.1:8000|convert langfuse|feedback 'thumb'",
     "hours; tests/experiments, tests/benchmarks": "experiments|-m benchmarks",
     "changes the installation; tests/test_package.py": "pip install numpy|pip install --no-deps",
     "a cluster; tests/engine/test_executors.py": "--extra ray|--extra dask|ProcessPoolExecutor",
     "a GPU": "git clone|--extra cuda12",
-    "words, or a file": "sweep > source|# tokens: scopes",
+    "words, or a file": "sweep > source|# tokens: scopes|exaul-backup",
     "an error; tests/engine/test_data.py": "row 2: score is",
     "where rounding decides; tests/commands/test_verify.py": "certified: no",
 }

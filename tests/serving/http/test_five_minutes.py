@@ -40,7 +40,7 @@ def test_five_minutes(small_model, tmp_path, in_folder):  # noqa: F811
             reply = asked(ask, address)
             described = json.loads("{" + blocks(PAGE, "Five minutes", "json")[0] + "}")["exaul"]
             decision = reply["exaul"]
-            assert decision.keys() == described.keys()
+            assert list(decision) == list(described)
             shown = reply["choices"][0]["message"]["content"] != "I don't know."
             assert shown == decision["answer"]
             outcome = asked(rate.replace(described["id"], decision["id"]), address)

@@ -1,9 +1,10 @@
-"""What docs/operations.md says of scopes, limits, metrics and backups is so."""
+"""What docs/operations.md says of scopes, limits, metrics and backups, and reference/http.md of routes, is so."""
 
 import json
 import re
+import shlex
 import subprocess
-from pathlib import Path
+import sys
 
 import yaml
 
@@ -11,10 +12,13 @@ from exaul import Abstainers
 from exaul.commands.main import main
 from exaul.serving.http import guard, server, upstream
 from exaul.serving.http.settings import SCOPES
-from tests.processes import EXAUL, python, serving
+from tests.models.stub import completion
+from tests.processes import EXAUL, ROOT, serving, variables
 from tests.serving.http.apps import asked, blocks
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE, HTTP_PAGE = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("operations.md", "reference/http.md")
+)
 
 
 def column(header):
@@ -47,15 +51,22 @@ def test_metrics(opened):
     assert named == {name for name in exported if not name.endswith("_created")}
 
 
-def test_a_backup_is_a_journal_of_the_service(opened, in_folder):
-    (copy,) = re.findall(r'sqlite3 state\.sqlite "(.*?)"', blocks(PAGE, "Backup", "sh")[0])
-    code = f"import sqlite3; sqlite3.connect('state.sqlite', isolation_level=None).execute({copy!r})"
-    with opened("state.sqlite", learner="aci-rank") as client:
+def test_a_backup_is_a_journal_of_the_service(opened, tmp_path):
+    (script,) = blocks(PAGE, "Backup", "bash")
+    places = {"/opt/exaul/bin/python": sys.executable, "/opt/exaul/bin/exaul": shlex.join(EXAUL)}
+    for place, here in (places | {"/var/lib/exaul": tmp_path, "/var/backups/exaul": tmp_path / "copies"}).items():
+        assert place in script
+        script = script.replace(place, str(here))
+    (tmp_path / "copies").mkdir()
+    with opened("state.sqlite", learner="aci-rank", audit=0.5) as client:
         ids = [client.post("/v1/decide", json={"score": 0.5}).json()["id"] for _ in range(50)]
-        python(code)
+        done = subprocess.run(["sh", "-c", script], env=variables(), capture_output=True, text=True, check=True)
+        assert "same decisions: yes" in done.stdout
         assert client.post("/v1/decide", json={"score": 0.5}).status_code == 200
-    assert main(["journal", "verify", "backup.sqlite"]) == 0
-    with Abstainers("backup.sqlite") as abstainers:
+    journal, texts = sorted((tmp_path / "copies").iterdir())
+    assert texts.name == f"{journal.name}.texts"
+    assert {path.stat().st_mode & 0o077 for path in (journal, texts)} == {0}
+    with Abstainers(journal) as abstainers:
         assert [abstainers.entries_of(id)[0].id for id in ids] == ids
         assert abstainers.figures()["questions"] == len(ids)
 
@@ -79,10 +90,45 @@ def test_a_service_that_is_killed_goes_on_where_it_was_and_ends_on_sigterm(tmp_p
         assert decided(address) == first | {"repeated": True}
 
 
+def shape(value):
+    """The names of a value in JSON in their order, without its texts and numbers."""
+    if isinstance(value, dict):
+        return [(name, shape(each)) for name, each in value.items()]
+    return [shape(each) for each in value] if isinstance(value, list) else isinstance(value, bool)
+
+
+def test_routes(gate, stub):
+    """Each route is in the table, and each request of the page gets a reply with the names of that below it."""
+    stub.rule = lambda asked, before: completion("Paris.")
+    table = HTTP_PAGE.partition("\n\nA request")[0]
+    with gate(audit=1.0) as client:
+        paths = json.loads(client.ask(b"", "/openapi.json", "GET")[2])["paths"]
+        described = {re.sub(r"{(\w+).*?}", lambda found: found[1].upper(), path) for path in paths}
+        assert set(re.findall(r"`(?:GET |POST )?(/\S*)`", table)) == described | {"/", "/openapi.json"}
+        shown = re.findall(r"^```sh\n(.*?)```\n\n```json\n(.*?)```", HTTP_PAGE, re.DOTALL | re.MULTILINE)
+        assert len(shown) == 12
+        for command, text in shown:
+            words = shlex.split(command)
+            body, method = (words[-1].encode(), "POST") if "-d" in words else (b"", "GET")
+            sent = client.ask(body, words[2].removeprefix("http://127.0.0.1:8321"), method)
+            reply, expected = json.loads(sent[2]), json.loads(text)
+            if "latest" in expected:  # which the page shows with other routes
+                expected |= {name: reply[name] for name in ("keys", "latest")}
+            assert shape(reply) == shape(expected), command
+            assert reply == expected or not re.search("accepted|status|param", text)
+
+
+def test_each_start_has_audits():
+    starts = re.findall(r"^(?:ExecStart=.*\n.*|CMD .*| +args: .*)$", PAGE, re.MULTILINE)
+    assert [re.sub(r"\W+", " ", start).count("audit 0 02") for start in starts] == [1, 1, 1]
+
+
 def test_one_process_at_a_time_in_kubernetes(opened):
     deployment = yaml.safe_load(blocks(PAGE, "Kubernetes", "yaml")[0])["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["template"]["spec"]
+    (service,) = (yaml.safe_load(text)["spec"] for text in blocks(PAGE, "Kubernetes", "yaml")[1:])
+    assert service["selector"] == deployment["selector"]["matchLabels"]
     assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS
     with opened() as client:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

@@ -10,6 +10,7 @@ import numpy as np
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
+from exaul.engine.results.trials import with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,
@@ -134,7 +135,7 @@ def _draw_alphas(tables: Tables) -> Figures:
 
 
 def _draw_lambdas(tables: Tables) -> Figures:
-    curves = figures.with_answered(tables.rows("curves", {"learner": "exaul"}))
+    curves = with_answered(tables.rows("curves", {"learner": "exaul"}))
     return {
         "fdr": figures.over_time(curves, "fdr", figures.FDR, lines="lambda"),
         "answered": figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),

@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
@@ -21,7 +22,8 @@ from matplotlib.transforms import Bbox
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import abridge, shared_start, with_rates
+from exaul.engine.results.text_table import abridge, as_label, first_names, plain, rounded, shared_start, with_rates
+from exaul.engine.results.trials import traces_by_answerable, with_answered
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 
@@ -52,7 +54,6 @@ TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle":
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS = 3  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that, the last one lists the omitted ones
-_LISTED = 8  # most names in this list
 _NAMED = 9  # most dots of a panel with a name beside each; beyond that, or in several rows, there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
@@ -69,13 +70,14 @@ OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``l
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
     "lambda": "weight of the FDR $\\lambda$",
-    "eta_scale": "learning rate $\\eta$ / the learner's own",
+    "eta_scale": "$\\eta$ and $\\gamma$ / the learner's own",
     "gamma_scale": "exploration $\\gamma$ / the learner's own",
     "step": "step (1/40 unless set)",
     "horizon": "rounds $T$",
     "arms": "arms $H$",
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
+BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound of a trial, with probability 1 - delta"}
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
 
@@ -90,22 +92,21 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
     curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
+    ends = curves.groupby([*_PANEL, "learner"])[["t", "regret_bound"]].transform("max")
+    curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
+    bounds, horizons = trials["regret_bound"], trials["horizon"]
+    trials = trials.assign(regret_bound=bounds.mask(bounds >= horizons, np.inf))
     for name, (curve, label, bound, linear) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound, linear=linear)
-    for swept in (swept for swept in SWEPT if swept in trials and trials[swept].nunique() > 1):
+    by_source = trials.groupby("source")
+    for swept in (swept for swept in SWEPT if swept in trials and by_source[swept].nunique().max() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
         played = played.assign(answered=1 - played["inefficiency"])
         for column in (column for column in AT_HORIZON if played[column].notna().any()):
             bound = "regret_bound" if column == "regret" else ""
             drawn[f"{column}-by-{swept.replace('_', '-')}"] = against(played, swept, column, bound=bound)
     return drawn
-
-
-def with_answered(curves: Table) -> Table:
-    """Return ``curves.csv`` with the share answered, which is 1 minus the inefficiency."""
-    mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
-    return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
 
 
 def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
@@ -118,6 +119,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - trials.groupby([*_PANEL, "learner"])["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     margin = max(0.15 * (high - low), 0.03)
+    ring = ""
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
         best = advised.get((rows["source"].iloc[0], alpha))
@@ -126,17 +128,18 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none"}
+                hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none", "clip_on": False}
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
                 dots[plain(name)] = fdr, answered
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
-                    axes.plot(fdr, answered, "ok", markersize=12, markerfacecolor="none", markeredgewidth=0.8)
+                    axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markeredgewidth": 0.8})
+                    ring = "; ring: advised"
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
         in_percent(axes.xaxis, axes.yaxis)
         if named:
             _name_dots(axes, dots)
-    note = "mark: mean over trials; line: 5% to 95% of trials; dashed: target; ring: advised"
+    note = f"mark: mean over trials; line: 5% to 95% of trials; dashed: target{ring}"
     add_legend(figure, [] if named else panels, note)
     return figure
 
@@ -185,7 +188,8 @@ def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and PDF, without a time stamp."""
-    with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
+    # a logarithmic axis may span all floats; some publishers refuse fonts of Type 3, the default
+    with np.errstate(over="ignore"), rc_context({"pdf.fonttype": 42}):
         figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
         figure.set_layout_engine("none")  # keep the layout of the PNG: laying out again would be slow
         figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
@@ -220,7 +224,7 @@ def over_time(
     unit, rounds = (1, "round $t$") if log else _rounds(curves)
     drawn = curves[curves[f"{curve}_mean"].notna()]
     late = drawn[drawn["t"] > horizon * 0.03]  # the noise of the first rounds would set the scale
-    tops = (late[column].max() for column in (f"{curve}_q95", dotted) if column)
+    tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
     top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
@@ -231,8 +235,8 @@ def over_time(
                 continue
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
-            _band(axes, t, line, curve, style, label=_named(lines, name), markevery=spacing)
-            if dotted and line[dotted].notna().all():
+            _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
+            if dotted and np.isfinite(line[dotted]).all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.0)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
@@ -247,14 +251,18 @@ def over_time(
             in_percent(axes.yaxis)
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
     note = _lines_note(panels) + "".join(f"; {plain(name)} shows nothing" for name in silent)
-    if dotted:
-        names, is_missing = drawn["learner"].str.partition(", ")[0], drawn[dotted].isna()
-        names = names.where(is_missing.groupby(names).transform("all"), drawn["learner"])  # one name for all rates
-        none = f" (none for {plain(', '.join(names[is_missing].unique()))})" if is_missing.any() else ""
-        kind = "limit on any sequence" if dotted == "risk_bound" else "bound of a trial, with probability 1 - delta"
-        note += f"; dotted: {kind}{none}"
-    add_legend(figure, panels, note)
+    add_legend(figure, panels, f"{note}; dotted: {_bound_note(drawn, dotted)}" if dotted else note)
     return figure
+
+
+def _bound_note(rows: Table, bound: str) -> str:
+    """Return what a dotted bound is, which learners have none, and which one above T."""
+    note, names = BOUNDS.get(bound, "mean of its bound"), rows["learner"].str.partition(", ")[0]
+    reasons = {" (none for {})": rows[bound].isna(), "; bound above $T$: {}": rows[bound] == np.inf}
+    for reason, holds in reasons.items():
+        listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
+        note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
+    return note
 
 
 def _rounds(table: Table) -> tuple[int, str]:
@@ -280,7 +288,7 @@ def asked_figure(table: Table) -> Figure:
     reference = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
     prefix = "the first " * (len(first) < len(table))
-    cell = f"{prefix}{_named('alpha', alpha)}, {prefix}{_named('lambda', lam)}"
+    cell = f"{prefix}{as_label('alpha', alpha)}, {prefix}{as_label('lambda', lam)}"
     add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {_lines_note(panels)}")
     return figure
 
@@ -301,8 +309,9 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
             if bound:
                 dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0, "marker": "_"}
-                axes.plot(means.index, by_value[bound].mean(), **dots)
-                largest = np.fmax(largest, line[bound].max())
+                bounds = by_value[bound].mean().replace(np.inf, np.nan)
+                axes.plot(bounds.index, bounds, **dots)
+                largest = np.fmax(largest, bounds.max())
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
@@ -315,7 +324,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         else:
             axes.set_ylim(0, 1.04 * largest)
             in_percent(axes.yaxis)
-    add_legend(figure, panels, _lines_note(panels) + "; dotted, with bars: mean of its bound" * bool(bound))
+    dotted = f"; dotted, with bars: {_bound_note(table, bound)}" if bound else ""
+    add_legend(figure, panels, _lines_note(panels) + dotted)
     return figure
 
 
@@ -330,7 +340,7 @@ def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
             chosen.append(n)
     shown = values[np.sort(chosen)]
     axes.set_xscale("log" if is_log else "linear")
-    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else _short(value) for value in shown])
+    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else rounded(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -348,8 +358,8 @@ def traces_by_learner(table: Table) -> Figure:
 
     A field has the share answered in percent, and is darker the larger it is; the first column is what a threshold
     can answer. A field has a mark in its corner where the FDR is above alpha by more than a tolerance
-    (``fdr_within_01``), and a pale number where no threshold can hold alpha and answer a share FEASIBLE. At most
-    ``MAPPED`` traces are drawn, in the order of ``traces_by_answerable``.
+    (``fdr_within_01``), and a pale number, unshaded, where a threshold that holds alpha answers less than a share
+    FEASIBLE. At most ``MAPPED`` traces are drawn, in the order of ``traces_by_answerable``.
     """
     table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
     best = table.drop_duplicates(["trace", "alpha"]).dropna(subset="answerable")  # unknown between two sources
@@ -366,26 +376,23 @@ def traces_by_learner(table: Table) -> Figure:
         columns = ["answered", "fdr_within_01", "feasible"]
         fields = rows.pivot_table(index="trace", columns="learner", values=columns)
         answered, held, feasible = (fields[x].reindex(shown)[learners].to_numpy() for x in columns)
-        axes.imshow(answered, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
+        shades = np.where(feasible == 0, 0, answered)
+        axes.imshow(shades, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
         for (y, x), share in np.ndenumerate(answered):
-            color, solid = "white" if share > 0.8 else "black", 1.0 if feasible[y, x] else 0.45
+            color, solid = "white" if shades[y, x] > 0.8 else "black", 1.0 if feasible[y, x] else 0.45
             axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color, alpha=solid)
-            if held[y, x] < 1 and feasible[y, x]:
+            if held[y, x] < 1:
                 axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.label_outer()  # all panels have the same traces
     tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
-    alpha = f" at {_named('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}; pale number: no threshold holds $\\alpha$"
+    alpha = f" at {as_label('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
+    pale = f"pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}"
+    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}; {pale}"
     tail += f"\neach name begins with {plain(start)}" * bool(start)
     add_legend(figure, panels, f"answered in %{alpha}, mean over trials; {corner}{tail}")
     return figure
-
-
-def traces_by_answerable(table: Table) -> list[str]:
-    """Return the names of the traces of ``traces.csv``, first those on which a threshold can answer most."""
-    return list(dict.fromkeys(table.sort_values("answerable", ascending=False, kind="stable")["trace"]))
 
 
 def scatter(table: Table, above: str, note: str) -> Figure:
@@ -399,7 +406,7 @@ def scatter(table: Table, above: str, note: str) -> Figure:
     for axes, rows in panels:
         for style, alpha, dots in styled_lines(rows, "alpha"):
             dot_style = style | {"linestyle": "", "alpha": 0.5}
-            axes.plot(dots["of_answerable"], dots[above], label=_named("alpha", alpha), **dot_style)
+            axes.plot(dots["of_answerable"], dots[above], label=as_label("alpha", alpha), **dot_style)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
@@ -431,22 +438,6 @@ def _styles() -> Iterator[dict[str, Any]]:
             yield style | {"linestyle": dashes if turn == 0 else (0, (2 + 2 * turn, 1))}
 
 
-def _named(column: str, value: Any) -> str:
-    if column in ("alpha", "lambda"):
-        return f"$\\{column}$ = {f'{100 * value:.4g}%' if column == 'alpha' else _short(value)}"
-    return plain(str(value))
-
-
-def _short(number: float) -> str:
-    """Return a number with four significant digits, and commas between thousands."""
-    return f"{float(f'{number:.4g}'):,g}"
-
-
-def plain(text: str) -> str:
-    """Escape dollar signs, which begin a formula in matplotlib."""
-    return text.replace("$", "\\$")
-
-
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
@@ -468,18 +459,17 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
-    titles = [", ".join(_named(by[i], values[i]) for i in differ) for values, _ in groups]
+    titles = [", ".join(as_label(by[i], values[i]) for i in differ) for values, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
-        title = sub("([:,])(?! )", r"\1 ", titles[index])  # allow line breaks after these
-        axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
+        title = sub("(?<![:,]) ", "\xa0", sub("([:,])(?! )", r"\1 ", titles[index]))  # break after these alone
+        axes.set_title(fill(title, 36, break_on_hyphens=False).replace("\xa0", " "), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         panels.append((axes, groups[index][1]))
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     if len(groups) > PANELS:
-        omitted = [title for index, title in enumerate(titles) if index not in shown]
-        listed = [*omitted[:_LISTED], f"and {len(omitted) - _LISTED} more"] if len(omitted) > _LISTED else omitted
-        text = "\n".join(["not drawn, see the tables:", *listed])
+        omitted = first_names([title for index, title in enumerate(titles) if index not in shown])
+        text = "\n".join(["not drawn, see the tables:", *omitted])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
         row[0].set_ylabel(fill(label, 30, break_on_hyphens=False))
@@ -496,5 +486,10 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     figure.legend(
         handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
     )
+    add_note(figure, note)
+
+
+def add_note(figure: Figure, note: str) -> None:
+    """Add lines to the note at the bottom."""
     lines = [fill(line, int(20 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")]
-    figure.supxlabel("\n".join(lines), fontsize=7, color="#444444")
+    figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")

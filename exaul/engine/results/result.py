@@ -18,8 +18,8 @@ from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
 from exaul.engine.results import advice, summary
-from exaul.engine.results.text_table import COMMAND, as_digits, wrap
-from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
+from exaul.engine.results.text_table import COMMAND, as_digits, first_names, plain, shared_start, wrap
+from exaul.engine.results.trials import lemma_holds, risk_holds, traces_by_answerable, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.aci_rank import STEP
@@ -208,15 +208,28 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
+        note = ""
         if traces is None:
             advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
         else:  # whole traces, as many as one figure has panels for
+            if trials.groupby("source")["lambda"].nunique().max() == 1:  # sqrt(T), of traces that differ in length
+                trials, curves = (x.assign(**{"lambda": trials["lambda"].iloc[0]}) for x in (trials, curves))
             count = max(1, figures.PANELS // len(trials[["alpha", "lambda"]].drop_duplicates()))
-            chosen = figures.traces_by_answerable(traces)[:count]
-            trials, curves = (files.stack([x[x["source"] == name] for name in chosen]) for x in (trials, curves))
+            start = shared_start(traces["trace"].unique())
+            traces = traces.assign(trace=traces["trace"].str.removeprefix(start))
+            names = traces_by_answerable(traces)
+            trials, curves = (
+                files.stack([x[x["source"] == start + name].assign(source=name) for name in names[:count]])
+                for x in (trials, curves)
+            )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
-        drawn |= figures.draw(trials, curves, segments, best)
+            note = f"each name begins with {start}\n" * bool(start)
+            note += f"not drawn, see the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
+        of_cells = figures.draw(trials, curves, segments, best)
+        for figure in of_cells.values():
+            figures.add_note(figure, plain(note))
+        drawn |= of_cells
     if (asked := tabled.get("asked")) is not None:
         drawn["asked"] = figures.asked_figure(asked)
     return drawn

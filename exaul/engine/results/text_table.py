@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # which imports pandas
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
 SHORT_NAME = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
+LISTED = 8  # most names in a list of them (chosen)
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
 RATE_COLUMNS = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
@@ -88,6 +89,28 @@ def shared_start(names: Sequence[str]) -> str:
     parts = zip(*(re.findall(r"[^:,=]*[:,=]", name) for name in names), strict=False)
     start = "".join(part[0] for part in takewhile(lambda part: len(set(part)) == 1, parts))
     return start if all(len(name) > len(start) for name in names) else ""
+
+
+def first_names(names: Sequence[str]) -> list[str]:
+    """Return the first names, and how many more there are."""
+    return [*names[:LISTED], *([f"and {len(names) - LISTED} more"] if len(names) > LISTED else [])]
+
+
+def as_label(column: str, value: Any) -> str:
+    """Return the value of a column in a figure; of alpha and lambda with the letter, as a formula of matplotlib."""
+    if column in ("alpha", "lambda"):
+        return f"$\\{column}$ = {f'{100 * value:.4g}%' if column == 'alpha' else rounded(value)}"
+    return plain(str(value))
+
+
+def rounded(number: float) -> str:
+    """Return a number with four significant digits, and commas between thousands."""
+    return f"{float(f'{number:.4g}'):,g}"
+
+
+def plain(text: str) -> str:
+    """Escape dollar signs, which begin a formula in matplotlib."""
+    return text.replace("$", "\\$")
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:

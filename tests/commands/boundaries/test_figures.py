@@ -102,7 +102,11 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     shares = [(50 if n >= 30 else 4, n, n) for n in numbers]
     assert [text.get_text() for text in axes.texts] == [f"{share}" for row in shares for share in row]
     assert [text.get_alpha() < 1 for text in axes.texts] == [n < 30 for n in numbers for _ in range(3)]
-    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[1.38, n - 0.3] for n in range(12)]
+    assert (np.asarray(axes.images[0].get_array())[12:] == 0).all()  # no shade beside a pale number
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
+        [1.38, n - 0.3] for n in range(figures.MAPPED)
+    ]
+    assert "pale number, unshaded: a threshold answers less than 5%" in " ".join(figure.get_supxlabel().split())
     assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
 
 
@@ -168,17 +172,27 @@ def test_what_cannot_be_drawn(refused, few_figures):
 
 
 def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(monkeypatch):
-    """With a ring where a learner is advised, and all learners in the legend that any panel has."""
+    """With a ring where a learner is advised, and all learners in the legend that any panel has.
+
+    The default lambda, which depends on the length of a trace, has no panels; what is not drawn is named.
+    """
     game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "always-abstain")}
     result = run(Sweep(**game, alphas=(0.1, 0.2)))
-    answerable = {"a": 0.1, "b": 0.9, "c": 0.5}
-    tables = [files.stack([x.assign(source=name) for name in answerable]) for x in (result.trials, result.curves)]
-    trials, curves = (x[(x["source"] != "b") | (x["learner"] != "no-abstention")] for x in tables)
+    answerable = {"x:a": (0.1, 0.6), "x:b": (0.9, 0.3), "x:c": (0.5, 0.5)}  # most at the last alpha: a
+    trials, curves = (
+        files.stack(
+            [x.assign(source=name, **{"lambda": n, "horizon": n}) for n, name in enumerate(answerable, 300)]
+        )
+        for x in (result.trials, result.curves)
+    )
+    trials, curves = (x[(x["source"] != "x:b") | (x["learner"] != "no-abstention")] for x in (trials, curves))
     row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1)
     rows = [
         row | {"trace": name, "alpha": alpha, "answerable": share, "advised": advised}
-        for name, share in answerable.items()
-        for alpha, advised in ((0.1, "none"), (0.2, "aci-rank" if name == "c" else "none"))
+        for name, shares in answerable.items()
+        for alpha, share, advised in zip(
+            (0.1, 0.2), shares, ("none", "aci-rank" if name == "x:c" else "none"), strict=True
+        )
     ]
     monkeypatch.setattr(figures, "PANELS", 5)
     drawn = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)
@@ -187,6 +201,17 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
     named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
     assert sorted(named) == ["aci-rank", "no-abstention", "target $\\alpha$"]
+    assert {name for name in drawn if "-by-" in name} == {
+        "traces-by-learner",
+        *(f"{name}-by-alpha" for name in ("fdr", "answered", "regret")),
+    }
+    for name in ("answered", "fdr-by-alpha"):
+        said = drawn[name].get_supxlabel()
+        assert said.endswith("\neach name begins with x:\nnot drawn, see the tables: a")
+    assert "; ring: advised" in drawn["answered"].get_supxlabel()
+    monkeypatch.setattr(figures, "PANELS", 3)
+    alone = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)["answered"]
+    assert "ring" not in alone.get_supxlabel()  # of b
 
 
 def dots_of(axes):
@@ -208,6 +233,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
     assert ringed == dots["aci-rank"]
+    assert not any(line.get_clip_on() for line in axes.lines if line.get_label() != "target")  # also at an FDR of 0
     first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
     steps = with_rates(files.stack([first, result.trials]))
     several, ringed = dots_of(*figures.answered_against_wrong(steps, best).axes)
@@ -231,8 +257,41 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         (axes,) = drawn[name].axes
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "symlog")
         assert axes.get_legend_handles_labels()[1] == learners
-        named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].rstrip(")")
+        named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].partition(")")[0]
         assert {*named.split(", ")} == {*learners} - bounded
+
+
+def test_a_title_breaks_between_its_parts():
+    rows = files.Table({"source": ["a/model of 26 characters", "b"], "alpha": [0.1, 0.2], "lambda": [5.0, 6.0]})
+    figure, _ = figures.panel_grid(rows, "y", ["source", "alpha", "lambda"])
+    assert figure.axes[0].get_title() == "a/model of 26 characters,\n$\\alpha$ = 10%, $\\lambda$ = 5"
+
+
+def test_a_pdf_has_no_font_of_type_3(tmp_path):
+    """Which some publishers refuse."""
+    figure, _ = figures.panel_grid(files.Table({"x": [1]}), "$\\alpha$, y")
+    figures.save(figure, tmp_path / "x")
+    written = (tmp_path / "x.pdf").read_bytes()
+    assert (b"/Type3" in written, b"/CIDFontType2" in written) == (False, True)
+
+
+def test_a_bound_above_the_horizon_is_not_drawn_but_named():
+    """No regret is above T."""
+    result = run(
+        Sweep(trials=2, horizon=600, arms=20, learners=("exp3-ix", "ew"), eta_scales=(1, 2), alphas=(0.1,))
+    )
+    above = result.trials["learner"] == "exp3-ix"
+    bounds = result.trials.groupby(above)["regret_bound"].agg(["min", "max"])
+    assert bounds.loc[False, "max"] < 600 < bounds.loc[True, "min"]
+    drawn = figures.draw(result.trials, result.curves)
+    for name in ("regret", "regret-by-eta-scale"):
+        (axes,) = drawn[name].axes
+        dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+        heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
+        assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
+        said = " ".join(drawn[name].get_supxlabel().split())
+        assert said.endswith(": bound of a trial, with probability 1 - delta; bound above $T$: exp3-ix")
+    assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 
 def test_reliability_is_of_groups_of_as_many_rows():

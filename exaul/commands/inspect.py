@@ -1,7 +1,7 @@
 """``exaul inspect``: describe a log before a sweep."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import WORDS, categories, diagnose, recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import WORDS, Finding, categories, diagnose, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
@@ -95,21 +95,28 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}),
+        *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}, findings),
         hint,
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
 
 
-def _describe_least(shares: Mapping[float, float]) -> list[str]:
+def _of_parts(findings: Sequence[Finding]) -> str:
+    """Return the end of a sentence on a log that no threshold suits: what to look at if it pools parts."""
+    commands = [finding.command for finding in findings if finding.word == "pools"]
+    parts = [f"a threshold for a part may reach it; look at each with:\n{COMMAND}{command}" for command in commands]
+    return "; ".join(["a learner would mostly abstain", *parts])
+
+
+def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding]) -> list[str]:
     """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     return [
-        f"no threshold reaches alpha = {zero} on this log; a learner would mostly abstain" if zero else "",
         f"at alpha = {low} {few}" if low else "",
+        f"no threshold reaches alpha = {zero} on this log; {_of_parts(findings)}" if zero else "",
     ]
 
 
@@ -167,13 +174,14 @@ def shortest_between(low: float, high: float) -> str:
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
     rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
-    inspected = list[list[str]]()  # each log with its flags, as typed
+    inspected, findings_by_row = list[list[str]](), list[list[Finding]]()  # each log with its flags, as typed
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
             shares, records = shares_by_grid(trace.records, config.alphas), trace.records
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
+            findings_by_row.append(findings)
             row = {
                 "trace": records.name,
                 "records": len(records.scores),
@@ -203,7 +211,7 @@ def _compare(config: Inspect, title: str) -> None:
         note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
         advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"
         if not totals[best] > 0:
-            advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
+            advice = f"no threshold of these scores reaches alpha; {_of_parts(findings_by_row[best])}"
     meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]

@@ -232,14 +232,14 @@ def conditions(case: GuaranteeCase) -> Iterator[str]:
     if feedback.is_biased and not case.is_certain:
         yield "each answer is right or wrong, and no rating is between"
     if case.imputes:
-        yield f"answers without feedback count as {feedback.missing} after {EXPIRES:,} questions (`expires`)"
+        yield f"answers without feedback count as {feedback.missing} after {EXPIRES:,} questions (expires)"
     elif not case.open:
         yield "feedback comes before the next question"
     else:
         if not feedback.reserve:
             yield f"at most {case.open:,} answers at a time wait for feedback"
         if feedback.missing != "wrong":
-            yield f"no feedback comes more than {EXPIRES:,} questions late (`expires`)"
+            yield f"no feedback comes more than {EXPIRES:,} questions late (expires)"
     yield "no answer is withdrawn" + (" after its feedback" if case.is_certain else "")
 
 

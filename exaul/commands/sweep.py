@@ -86,7 +86,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         print(f"{path}: finished; nothing to resume")
         return 0
     if flags.theory and is_over_traces(prepared.manifest):
-        raise BadInput("theory: given, but a sweep over traces prints no regrets; `trials.csv` has them")
+        raise BadInput("theory: given, but a sweep over traces prints no regrets; trials.csv has them")
     if flags.dry_run:
         show(run.describe(prepared))
         return 0

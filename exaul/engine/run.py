@@ -91,7 +91,7 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
     long_traces = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
     if not long_traces:
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
-    names = number_repeats(short_names(long_traces), range(len(long_traces)))
+    names = number_repeats(short_names(long_traces, sweep.each), range(len(long_traces)))
     named = [x._replace(records=x.records._replace(name=name)) for x, name in zip(long_traces, names, strict=True)]
     windows = neighbours(named, sweep.each, environment.sources)
     if not windows:

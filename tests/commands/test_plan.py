@@ -79,7 +79,7 @@ def test_answers_that_wait_to_count_as_wrong_are_in_the_guarantee(flags, capsys)
     assert wrong / answers <= limits["aci-rank"]
 
 
-LATE = "- no feedback comes more than 100,000 questions late (`expires`)"
+LATE = "- no feedback comes more than 100,000 questions late (expires)"
 
 
 REQUIRED = {  # flags: parts of the conditions

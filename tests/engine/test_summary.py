@@ -11,6 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs.log import Records
 from exaul.engine.results.summary import (
+    as_latex,
     describe_backends,
     describe_checks,
     shares_answerable,
@@ -101,16 +102,25 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     result = run(sweep)
     plain, theory = result.summary(), result.summary(theory=True)
     assert "lambda" in table_of(plain, "answered")
-    assert "lambda" not in table_of(run(Sweep(**SMALL, learners=("exaul",))).summary(), "answered")
+    shown = ["learner", "alpha", "lambda", "regret", "of bound", "R_T", "FDR"]
+    alone = run(Sweep(**SMALL, learners=("exaul",))).summary(80, theory=True)
+    assert "lambda" not in table_of(alone, "answered")
+    assert list(table_of(alone, "regret"))[:7] == ["learner", "alpha", *shown[3:], "FDR at most"]
+    assert "\n\nregret, R_T and bounds (lambda = 24.49)\n\n" in alone
     assert "regret" not in plain
     table = table_of(theory, "regret")
-    cells = result.trials.groupby(["learner", "alpha", "lambda"], sort=False)
-    assert [float(cell) for cell in table["regret"]] == [round(x, 1) for x in cells["regret"].mean()]
-    assert table["of R_T"] == ["-" if np.isnan(x) else "held" for x in cells["risk_bound"].mean()]
+    trials = result.trials
+    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
+    assert [float(cell.partition(" ±")[0]) for cell in table["regret"]] == [round(x, 1) for x in means]
+    deviations = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].std(ddof=0)
+    assert [cell.partition(" ±")[2] for cell in table["regret"]] == [f"{x:.1f}" for x in deviations]
     assert set(table["Lemma 1"]) == {"held"}
     in_80_columns = table_of(result.summary(80, theory=True), "regret")
-    shown = ["learner", "alpha", "lambda", "regret", "of bound", "R_T", "of R_T", "FDR at most"]
-    assert (list(in_80_columns)[:8], list(table)[-1]) == (shown, "Lemma 1")
+    assert (list(in_80_columns)[:7], list(table)[-1]) == (shown, "Lemma 1")
+    assert dict(zip(table["learner"], table["of R_T"], strict=True)) == {
+        name: "-" if trials[trials["learner"] == name]["risk_bound"].isna().all() else "held"
+        for name in table["learner"]
+    }
 
 
 def test_a_broken_bound_is_counted_and_printed_without_theory():
@@ -154,6 +164,18 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
         assert f"this number are wrong, whatever the questions and their order{limits} (" in said
 
 
+def test_a_result_is_printed_in_one_line():
+    result = run(Sweep(trials=2, horizon=1_200, arms=20, learners=("exaul", "aci-rank")))
+    assert repr(result) == "Result(2 learners, 2 trials of 1,200 rounds; .summary(), .trials, .curves)"
+
+
+def test_of_feedback_only_what_applies_is_explained():
+    """No learner sees every error at once."""
+    said = run(Sweep(**SMALL, learners=("aci-rank",), feedback_rate=0.5)).summary()
+    assert "\nobserved: answers with feedback\n" in said
+    assert "\nlearner: " not in said
+
+
 def test_theory_says_where_and_on_what():
     learners = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "configuration": {"precision": "float64"}}
@@ -175,13 +197,23 @@ def test_the_summary_says_how_often_a_record_is_used():
 
 
 def test_a_table_for_a_paper():
-    """What does not depend on lambda is one row of it."""
+    """With regrets and the bounds that are below T. Without them, what does not depend on lambda is one row."""
     result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5)))
     text = result.to_latex()
     lines = text.splitlines()
-    assert lines[2] == r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most \\"
-    cells = np.array([line.split(" & ") for line in lines[4:-2]])
-    assert [*cells[:, 2], cells.shape] == ["all", "1", "2.5", "all", (4, 7)]
+    title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most & regret & regret at most \\"
+    assert lines[2] == title
+    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[4:-2]])
+    assert [*cells[:, 2]] == ["1", "2.5"] * 3
+    exaul = result.trials[result.trials["learner"] == "exaul"].groupby("lambda")[["regret", "regret_bound"]]
+    means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
+    assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
+    assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
+    assert {*cells[[0, 1, 4, 5], 8]} == {"-"}
+    above = result.trials.assign(regret_bound=result.trials["horizon"])
+    assert {line.split(" & ")[-1] for line in as_latex(above).splitlines()[4:-2]} == {r"- \\"}
+    plain = [line.split(" & ") for line in as_latex(result.trials, with_regret=False).splitlines()[4:-2]]
+    assert [(line[2], len(line)) for line in plain] == [("all", 7), ("1", 7), ("2.5", 7), ("all", 7)]
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
     scaled = run(Sweep(**SMALL, learners="exaul", eta_scales=(1, 0.5), gamma_scales=(1, 2))).to_latex()
     assert "\nexaul, $\\eta \\times 0.5$, $\\gamma \\times 2$ & " in scaled

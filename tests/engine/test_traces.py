@@ -182,7 +182,7 @@ def test_names_do_not_repeat_themselves():
     both = [f"{name}.csv" for name in ("f538_mlb_games", "f538_nba", "MLB Games", "more/MLB Games")]
 
     def names(logs, score, *each):
-        return short_names([trace for log in logs for trace in load_traces(log, Layout(score=score), each)])
+        return short_names([trace for log in logs for trace in load_traces(log, Layout(score=score), each)], each)
 
     assert names(both[:2], "score_a", "dataset", "model") == ["f538_mlb_games", "f538_nba:dataset=basketball"]
     assert names(both[1:2], "score_a", "dataset") == ["f538_nba"]
@@ -194,6 +194,8 @@ def test_names_do_not_repeat_themselves():
     assert names(["x/nq.csv", "y/nq.csv"], "score_a", "dataset") == ["nq:dataset=nq", "nq:dataset=NQ"]
     alike = [f"{both[2]}:model=m/1", f"{both[2]}:model=n 2"]
     assert names(alike, "score_a") == [log.replace(".csv", "") for log in alike]
+    assert names([f"{both[1]}:model=538"], "score_a", "dataset") == ["f538_nba"]
+    assert names([f"{both[2]}:model=m/1"], "score_a", "dataset") == ["MLB Games:model=m/1"]  # not in its name
 
 
 def test_names_of_traces_are_distinct():

@@ -129,17 +129,18 @@ def neighbours(traces: Sequence[Trace], each: Sequence[str], number: int) -> lis
     return [tuple(traces[i] for i in window) for window in sorted(windows) if len(window) == number]
 
 
-def short_names(traces: Sequence[Trace]) -> list[str]:
-    """Return names without repetitions: values that all traces share, and values in the name of their log.
+def short_names(traces: Sequence[Trace], each: Sequence[str]) -> list[str]:
+    """Return names without repetitions: without the values of ``each`` that all traces share or their log names.
 
-    A value is in the name of its log only if all traces of the log have it. If two short names would be the same,
-    they keep what the log's name says.
+    The selection of a log stays: traces of another selection must have other names. A value is in the name of its
+    log only if all traces of the log have it. If two short names would be the same, they keep what the log's name
+    says.
     """
     in_sweep = _distinct_values(traces)
     in_log = {path: _distinct_values([x for x in traces if x.path == path]) for path in {x.path for x in traces}}
     names, short = [], []
     for trace in traces:
-        values = {name: value for name, value in trace.values.items() if len(in_sweep[name]) > 1}
+        values = {x: y for x, y in trace.values.items() if len(in_sweep[x]) > 1 or x not in (*each, SCORE_KEY)}
         stem = _letters(files.stem(trace.path))
         in_stem = {x for x, value in values.items() if len(in_log[trace.path][x]) == 1 and _letters(value) in stem}
         names.append(source_name(trace.path, values))

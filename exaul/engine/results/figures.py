@@ -128,7 +128,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": "none", "clip_on": False}
+                hollow = dict[str, Any](linestyle="", markersize=6, markerfacecolor="none", clip_on=False)
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
                 dots[plain(name)] = fdr, answered
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:

@@ -53,6 +53,12 @@ class Result:
     sources: tuple[Source, ...]
     loaded: dict[str, Table] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        shortest, longest = (f"{x:,}" for x in self.trials["horizon"].agg(["min", "max"]))
+        rounds = f"{shortest} to {longest}" if shortest != longest else longest
+        counts = f"{self.trials['learner'].nunique()} learners, {len(self.sweep.trial_numbers):,} trials"
+        return f"Result({counts} of {rounds} rounds; .summary(), .trials, .curves)"
+
     def write(self, path: Path) -> None:
         """Write tables and figures into an existing folder; over traces, only the figure of all traces."""
         tabled = {"trials": self.trials, "curves": self.curves}
@@ -145,12 +151,12 @@ class Result:
         return wrap("\n\n".join(filter(None, parts)), width)
 
     def to_latex(self) -> str:
-        """Return FDR, answers, R_T and its limit per learner and cell as LaTeX, for the package booktabs.
+        """Return FDR, answers, R_T, regret and limits per learner and cell as LaTeX, for the package booktabs.
 
-        Over traces each trace has its rows, with its name before the learner's.
+        Over traces each trace has its rows, with its name before the learner's, and no regret.
         """
         sources = "" if self.traces is None else self.trials["source"] + ", "
-        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
+        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]), self.traces is None)
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}

@@ -157,18 +157,20 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
     return lines
 
 
-def as_latex(trials: Table) -> str:
-    """Return FDR, answers, R_T and its limit per learner and cell as a LaTeX table."""
-    rows = [
-        cell
-        | {
-            "FDR": _spread(rows["fdr"]),
-            "answered": f"{_coverage(rows).mean():.1%}",
-            "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
-            "$R_T$ at most": _limit(rows["risk_bound"]),
+def as_latex(trials: Table, with_regret: bool = True) -> str:
+    """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table."""
+    rows = []
+    for cell, trials_of_cell in _cells(trials, SUMMARY_KEYS):
+        row = {
+            "FDR": _spread(trials_of_cell["fdr"]),
+            "answered": f"{_coverage(trials_of_cell).mean():.1%}",
+            "$R_T$": f"{trials_of_cell['fdr_risk'].mean():z.0f}",
+            "$R_T$ at most": _limit(trials_of_cell["risk_bound"]),
         }
-        for cell, rows in _cells(trials, SUMMARY_KEYS)
-    ]
+        bound = trials_of_cell["regret_bound"]
+        at_most = _limit(bound[bound < trials_of_cell["horizon"]])  # no regret is above T
+        regret = {"regret": _spread(trials_of_cell["regret"], "z.1f"), "regret at most": at_most}
+        rows.append(cell | row | (regret if with_regret else {}))
     columns = columns_of(_merge_equal_lambdas(rows))
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
@@ -186,7 +188,7 @@ def _latex(text: str) -> str:
 def summarize_theory(
     trials: Table, delta: float, answerable: Mapping[float, float], width: int | None = None
 ) -> str:
-    """Return the table of FDR, R_T, regrets, bounds and Lemma 1, with one line per learner and cell.
+    """Return the table of FDR, R_T, regrets, bounds and Lemma 1, with one line per learner and cell, and its title.
 
     Args:
         trials: as in ``trials.csv``.
@@ -199,16 +201,16 @@ def summarize_theory(
         part, broken = _regret_bound(rows)
         best = answerable.get(cell["alpha"], np.nan)
         row = {
-            "regret": f"{rows['regret'].mean():z.1f}",
+            "regret": _spread(rows["regret"], "z.1f"),
             "of bound": part,
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
-            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
-            "FDR at most": _rounded_up(rows["fdr_bound"]),
             "FDR": _spread(rows["fdr"]),
+            "FDR at most": _rounded_up(rows["fdr_bound"]),
+            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
             "above\nbound": broken,
             # at most 100% in each trial
             "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
-            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
             "Lemma 1": _verdict(lemma_holds(rows)),
         }
         table.append(cell | row)
@@ -216,16 +218,19 @@ def summarize_theory(
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+        "limit\nof R_T": "whether it held in all trials; -: none is proved",
         "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed)",
-        "by the paper": "the same by its theorem (eq. 6)",
-        "regret": "loss above that of best-fixed (mean)",
+        "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
+        "regret": "loss above that of best-fixed (mean ±standard deviation over trials)",
         "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: "
         "the bound is above T, or there is none",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",
     }
-    return format_table(table, width, meanings, kept=4)
+    lam = "" if trials["lambda"].nunique() > 1 else f" (lambda = {trials['lambda'].iloc[0]:.4g})"
+    table = _merge_equal_lambdas(table) if lam else table
+    return f"regret, R_T and bounds{lam}\n\n{format_table(table, width, meanings, kept=3 + (not lam))}"
 
 
 def describe_checks(trials: Table, delta: float) -> str:
@@ -266,7 +271,7 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     table = _merge_equal_lambdas(table)
     perfect = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
     meanings = {
-        "learner": f"those left out see every error at once: {perfect}" if perfect else "",
+        **({"learner": f"those left out see every error at once: {perfect}"} if perfect else {}),
         "observed": "answers with feedback",
         "above aim": "errors above the aim in the feedback learned (mean)",
         "at most": "proven limit of them for any feedback",
@@ -343,9 +348,9 @@ def _text(value: float, form: str) -> str:
     return "-" if np.isnan(value) else form.format(value)
 
 
-def _spread(values: Any) -> str:
-    """Return mean and standard deviation of shares in percent; "-" if there is no value."""
-    return _text(values.mean(), f"{{:.2%}} ±{values.std(ddof=0):.2%}")
+def _spread(values: Any, form: str = ".2%") -> str:
+    """Return mean and standard deviation, by default of shares in percent; "-" if there is no value."""
+    return _text(values.mean(), f"{{:{form}}} ±{values.std(ddof=0):{form}}")
 
 
 def _limit(bounds: Any) -> str:

@@ -80,9 +80,9 @@ class JournalFile:
                 self._remember(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
                 # Check it before any change: SQLite would move an unchecked FILE-wal into it.
-                config = self._check_file(accept_loss)
+                config = self._verify_read_only(accept_loss)
                 if config is not None:
-                    _check_same(path, configuration or {}, config)
+                    _check_same_settings(path, configuration or {}, config)
                     self.config = config
                 if configuration is not None:
                     self._begin_writing(configuration, config is None)
@@ -97,8 +97,8 @@ class JournalFile:
             f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
         )
 
-    def _check_file(self, accept_loss: bool) -> AbstainerConfiguration | None:
-        """Check the file without changing it, and return its configuration, or None if it is to be created.
+    def _verify_read_only(self, accept_loss: bool) -> AbstainerConfiguration | None:
+        """Verify the file by reads alone. Return its configuration, or None if it is to be created.
 
         A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
         a reader may wrongly be the last, since a process that copies its own file loses its locks on it.
@@ -126,7 +126,7 @@ class JournalFile:
         try:
             self._connection.execute("PRAGMA query_only = TRUE")
             self._connection.execute("BEGIN")  # all reads see one state, also if the file is in use
-            config = self._checked(is_bare, ending, accept_loss) if reads_only or self._schema() else None
+            config = self._verify_content(is_bare, ending, accept_loss) if reads_only or self._schema() else None
         except BaseException:
             self._connection.close()
             raise
@@ -153,8 +153,10 @@ class JournalFile:
             return text, entry
         return None
 
-    def _checked(self, is_bare: bool, ending: tuple[Any, Any] | None, accept_loss: bool) -> AbstainerConfiguration:
-        """Return the configuration after all checks of a file.
+    def _verify_content(
+        self, is_bare: bool, ending: tuple[Any, Any] | None, accept_loss: bool
+    ) -> AbstainerConfiguration:
+        """Verify the tables and the entries, of which none may be missing. Return the configuration.
 
         Args:
             is_bare: FILE-wal is missing or empty, as after Abstainers closed the file, or after a loss.
@@ -197,7 +199,7 @@ class JournalFile:
             # the first entry covers the configuration
             list(self._entries("WHERE seq IN (1, ?)", self.last_seq()))
         else:
-            self._check_all()
+            self._verify_entries()
         return config
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
@@ -249,14 +251,14 @@ class JournalFile:
         It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
         later process reads.
         """
-        self._check_files(self._absolute, self._wal)
+        self._check_not_replaced(self._absolute, self._wal)
         self._connection.execute("BEGIN")
 
     def commit(self) -> None:
         """Commit what was written since the last commit, if anything."""
         if self._connection.in_transaction:
             self._connection.execute("COMMIT")
-            self._check_files(self._wal)
+            self._check_not_replaced(self._wal)
 
     def roll_back(self) -> None:
         """Undo what was written since the last commit, if anything."""
@@ -267,7 +269,8 @@ class JournalFile:
         status = os.stat(path)
         self._identities[path] = status.st_dev, status.st_ino, 0
 
-    def _check_files(self, *paths: Path) -> None:
+    def _check_not_replaced(self, *paths: Path) -> None:
+        """Raise OSError unless the files at these paths are those that were opened, and no shorter."""
         for path in self._identities.keys() & paths:
             (*identity, size), status = self._identities[path], os.stat(path)
             if identity != [status.st_dev, status.st_ino]:
@@ -307,7 +310,7 @@ class JournalFile:
                     )
                 yield entry
 
-    def _check_all(self) -> None:
+    def _verify_entries(self) -> None:
         """Raise UnreadableJournal if the file's pages or tables contradict each other, or an entry was changed."""
         (message,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         if message != "ok":
@@ -380,7 +383,7 @@ def _check_path(path: Path, must_exist: bool) -> None:
             raise BadInput(f"{path}: is not a file; it must be one")
 
 
-def _check_same(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
+def _check_same_settings(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
     """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret."""
     configuration = AbstainersConfiguration(**arguments)
     for name in arguments:

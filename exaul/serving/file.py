@@ -71,7 +71,7 @@ class JournalFile:
         self._identities = dict[Path, tuple[int, int, int]]()
         self._lock = None
         try:
-            with readable(path):
+            with explain_file_errors(path):
                 self._lock = None if configuration is None else lock_file(path)
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
@@ -360,8 +360,8 @@ def _mark_closed(connection: sqlite3.Connection, process_id: int) -> None:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Raise UnreadableJournal for FILE_ERRORS of the body, and BadInput for its OSErrors."""
+def explain_file_errors(path: Path) -> Iterator[None]:
+    """Turn FILE_ERRORS of the body into UnreadableJournal, and its OSErrors into BadInput."""
     try:
         yield
     except FILE_ERRORS as error:
@@ -374,7 +374,7 @@ def _check_path(path: Path, must_exist: bool) -> None:
     """Raise BadInput unless a path can be that of a journal; SQLite takes some names for databases in memory."""
     check_holds("path", str(path), not str(path).startswith((":memory:", "file:")), "the path of a file")
     check_legible("path", str(path))
-    with readable(path):
+    with explain_file_errors(path):
         if must_exist and not path.exists():
             raise BadInput(f"{path}: no such file")
         if not path.parent.is_dir():

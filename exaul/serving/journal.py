@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
 from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, JournalEntry, digest_of
-from exaul.serving.file import JournalFile, readable
+from exaul.serving.file import JournalFile, explain_file_errors
 
 _BY_KIND = {START, SNAPSHOT, SHOWN, UNLEARNED}  # the kinds in the index of this name
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
@@ -183,5 +183,5 @@ def read_journal(path: str | Path) -> Iterator[Journal]:
 
     Raise BadInput if the file is missing, not a journal, has another version, or has content that cannot be used.
     """
-    with readable(Path(path)), closing(Journal(Path(path))) as journal:
+    with explain_file_errors(Path(path)), closing(Journal(Path(path))) as journal:
         yield journal

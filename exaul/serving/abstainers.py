@@ -32,7 +32,7 @@ from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, AbstainersConfiguration
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, UNLEARNED, WITHDRAW, JournalEntry, Outcome
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
@@ -392,7 +392,7 @@ class Abstainers:
         elif decision.kind == SHOWN and error is not None and not decision.audit and self._config.audit is not None:
             outcome = "unaudited"  # no start counts it
         elif not decision.answered:  # in shadow mode, or withheld: kept for the starts of keys alone
-            kind = UNLEARNED if error is not None and UNLEARNED not in kinds else None
+            kind = VERDICT if error is not None and VERDICT not in kinds else None
             # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen
             outcome = "shadow" if error is None else "counted" if kind else "repeated"
             outcome = "withheld" if decision.kind == DECIDE else outcome
@@ -400,7 +400,7 @@ class Abstainers:
             kind, outcome = WITHDRAW if WITHDRAW not in kinds else None, "withdrawn"
         elif not decision.audit and self._config.audit is not None:
             outcome = "unaudited"
-        elif kinds & {FEEDBACK, UNLEARNED}:
+        elif kinds & {FEEDBACK, VERDICT}:
             outcome = "repeated"
         else:
             kind, outcome = FEEDBACK, "counted"
@@ -409,7 +409,7 @@ class Abstainers:
             abstainer.withdraw(decision.id)  # counts also if the id is not open, and so unknown to it
         elif abstainer and error is not None and abstainer.feedback(decision.id, error) != "counted":
             # shown, without feedback, and no longer open: expired. The verdict of an audit ends its wait.
-            kind, outcome = UNLEARNED if decision.audit else None, "late"
+            kind, outcome = VERDICT if decision.audit else None, "late"
         if kind:
             self._journal.append(key=decision.key, kind=kind, id=decision.id, error=error)
             self._commit(decision.key, abstainer)

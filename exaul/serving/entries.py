@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "withdraw", "snapshot"
 SHOWN = "shown"  # an answer in shadow mode, on which no learner decided
-UNLEARNED = "verdict"  # feedback that no learner learns from: on an answer in shadow mode, or a withheld one
+VERDICT = "verdict"  # feedback that no learner learns from: on an answer in shadow mode, or a withheld one
 
 # what feedback or a withdrawal was: ``Abstainer.feedback`` and ``withdraw`` say what each means
 Outcome = Literal["counted", "repeated", "late", "withdrawn", "withheld", "unaudited", "unknown", "shadow"]

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, UNLEARNED, JournalEntry, digest_of
+from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, VERDICT, JournalEntry, digest_of
 from exaul.serving.file import JournalFile, explain_file_errors
 
-_BY_KIND = {START, SNAPSHOT, SHOWN, UNLEARNED}  # the kinds in the index of this name
+_BY_KIND = {START, SNAPSHOT, SHOWN, VERDICT}  # the kinds in the index of this name
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"

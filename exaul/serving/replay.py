@@ -12,7 +12,7 @@ import numpy as np
 from exaul.engine.checks import quote
 from exaul.kernels.learners.aci_rank import DRIFTS
 from exaul.serving.abstainer import Abstainer, limit_of
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, UNLEARNED, WITHDRAW, JournalEntry
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.journal import Journal, read_journal
 from exaul.serving.start import AbstainerStart
 
@@ -68,7 +68,7 @@ class KeyAbstainer(Abstainer):
 
     def repeat(self, entry: JournalEntry) -> bool:
         """Repeat an entry of the key. Return whether the outcome is the recorded one, numbers up to rounding."""
-        if entry.kind in (SHOWN, UNLEARNED):  # no learner decided or learned
+        if entry.kind in (SHOWN, VERDICT):  # no learner decided or learned
             return True
         if entry.kind == START:
             if self._has_begun:

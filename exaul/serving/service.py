@@ -15,7 +15,7 @@ from exaul.engine.checks import check_holds, check_known, quote
 from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, UNLEARNED, WITHDRAW, JournalEntry, Outcome
+from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, VERDICT, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.prometheus import MOST_KEYS, ServiceMetrics
 from exaul.serving.texts import AnswerText, AnswerTexts
 
@@ -24,7 +24,7 @@ LONGEST_SHOWN = 4000  # characters of a question and an answer in memory, for th
 READY_SECONDS = 1.0  # between checks that the file is usable, each of which writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
-ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, UNLEARNED, WITHDRAW  # kinds of entries
+ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
 logger = logging.getLogger("exaul.serving")
 
 

@@ -29,7 +29,7 @@ FLAG_GROUPS = {  # of flags in a help text, by title
 GROUP_OF_CLASS = {  # titles by class, where they depend on the class alone
     "ServeFlags": "the service",
     "GatewayFlags": "the gateway in front of a model",
-    "AbstainersConfiguration": "learners and targets",
+    "SharedConfiguration": "learners and targets",
 }
 
 

@@ -13,7 +13,7 @@ from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import check_installed, quote
 from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.llm.scores import column_of
-from exaul.serving.configuration import AbstainersConfiguration
+from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
@@ -37,7 +37,7 @@ def main(arguments: Mapping[str, Any]) -> int:
 
     logging.basicConfig(format="exaul: %(message)s")  # warnings and errors, to stderr
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
-    learner_fields = fields_given(AbstainersConfiguration, arguments)
+    learner_fields = fields_given(SharedConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     is_new = not Path(config.state).exists()
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
@@ -84,4 +84,4 @@ def score_warnings(score: str, config: ServeFlags, earlier: str | None) -> list[
     return texts
 
 
-COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, AbstainersConfiguration), main)}
+COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, SharedConfiguration), main)}

@@ -31,7 +31,7 @@ from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
-from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, SharedConfiguration
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
@@ -97,7 +97,7 @@ class Abstainers:
             score, error, correct, drop_missing: as in ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
-            configuration: fields of ``AbstainersConfiguration``, for all keys. For an existing file they may be
+            configuration: fields of ``SharedConfiguration``, for all keys. For an existing file they may be
                 omitted, or must be equal to its own.
 
         Raises:
@@ -106,8 +106,8 @@ class Abstainers:
         """
         check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
-        check_known("abstainers", configuration, [*LOG_FIELDS, *(f.name for f in fields(AbstainersConfiguration))])
-        AbstainersConfiguration(**configuration)
+        check_known("abstainers", configuration, [*LOG_FIELDS, *(f.name for f in fields(SharedConfiguration))])
+        SharedConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
         self._sources: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
         self._alphas = dict[str, float]()
@@ -117,7 +117,7 @@ class Abstainers:
             try:
                 if "alpha" in settings:
                     with_alpha = {**configuration, "alpha": settings["alpha"]}
-                    self._alphas[key] = AbstainersConfiguration(**with_alpha).alpha
+                    self._alphas[key] = SharedConfiguration(**with_alpha).alpha
                 if "warm_start" in settings:
                     self._sources[key] = _read_source(settings["warm_start"], layout)
             except BadInput as trouble:

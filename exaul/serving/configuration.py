@@ -14,8 +14,8 @@ ONLINE_LEARNERS = "aci-rank", "exaul"  # learners that a program can use
 LOG_FIELDS = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 
-class AbstainersConfiguration(Configuration):
-    """Configuration of several Abstainers."""
+class SharedConfiguration(Configuration):
+    """What the configurations of several Abstainers have in common."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     learner: str = setting("aci-rank", "learner: aci-rank, or the paper's exaul, which needs a horizon", "NAME")
@@ -57,8 +57,8 @@ class AbstainersConfiguration(Configuration):
         return float(self.feedback.aim(self.alpha))
 
 
-class AbstainerConfiguration(AbstainersConfiguration):
-    """Configuration of an Abstainer."""
+class AbstainerConfiguration(SharedConfiguration):
+    """The configuration of one Abstainer."""
 
     reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
     key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")

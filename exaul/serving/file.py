@@ -13,7 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from exaul.engine.checks import BadInput, as_typed, check_holds, check_legible, quote
-from exaul.serving.configuration import AbstainerConfiguration, AbstainersConfiguration
+from exaul.serving.configuration import AbstainerConfiguration, SharedConfiguration
 from exaul.serving.entries import SHOWN, START, JournalEntry, digest_of
 from exaul.serving.lock import is_locked, lock_file
 from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
@@ -385,7 +385,7 @@ def _check_path(path: Path, must_exist: bool) -> None:
 
 def _check_same_settings(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
     """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret."""
-    configuration = AbstainersConfiguration(**arguments)
+    configuration = SharedConfiguration(**arguments)
     for name in arguments:
         value, saved = getattr(configuration, name), getattr(config, name)
         if name == "seed" and value not in (None, saved):

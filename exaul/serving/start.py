@@ -15,7 +15,7 @@ from exaul.engine.logs.log import Layout, Records, describe_log, describe_start,
 from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
 from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.learners.learner import Ranked, start_of
-from exaul.serving.configuration import AbstainersConfiguration, learner_of
+from exaul.serving.configuration import SharedConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
 from exaul.serving.lock import is_locked_here
 from exaul.serving.wal import is_in_wal_mode
@@ -32,7 +32,7 @@ class AbstainerStart(NamedTuple):
     log: dict[str, Any] | None = None  # as in ``describe_log``; None without a log
 
     @classmethod
-    def of(cls, config: AbstainersConfiguration, saved: Mapping[str, Any] | None) -> Self:
+    def of(cls, config: SharedConfiguration, saved: Mapping[str, Any] | None) -> Self:
         """Return what ``as_json`` returned for a learner of this configuration."""
         if saved is None:
             return cls.after(config, None)
@@ -40,7 +40,7 @@ class AbstainerStart(NamedTuple):
 
     @classmethod
     def after(
-        cls, config: AbstainersConfiguration, log: Records | None, scores: NDArray[np.float64] | None = None
+        cls, config: SharedConfiguration, log: Records | None, scores: NDArray[np.float64] | None = None
     ) -> Self:
         """Return what a learner begins with: after a log of the past, or with nothing known.
 
@@ -58,7 +58,7 @@ class AbstainerStart(NamedTuple):
         return cls(grid, [float(number[0]) for number in numbers], table, description)
 
     @classmethod
-    def after_answers(cls, config: AbstainersConfiguration, answers: Sequence[JournalEntry], name: str) -> Self:
+    def after_answers(cls, config: SharedConfiguration, answers: Sequence[JournalEntry], name: str) -> Self:
         """Return what a learner begins with after the answers of a key; with nothing known, if none has feedback.
 
         Args:
@@ -78,7 +78,7 @@ class AbstainerStart(NamedTuple):
         """Return the start for JSON, which keeps the bits of floats; None without a log."""
         return None if self.log is None else self._asdict() | {"grid": self.grid.tolist()}
 
-    def describe(self, config: AbstainersConfiguration) -> str:
+    def describe(self, config: SharedConfiguration) -> str:
         """Return what the learner found in the log from which it starts, in one line; empty without a log."""
         if self.log is None:
             return ""
@@ -87,13 +87,13 @@ class AbstainerStart(NamedTuple):
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
 
 
-def count_verdicts(config: AbstainersConfiguration, shadow: Any) -> tuple[int, int]:
+def count_verdicts(config: SharedConfiguration, shadow: Any) -> tuple[int, int]:
     """Return how many answers of ``JournalSums`` of shadow mode have a verdict, and how many a start needs."""
     observed = shadow.observed if config.audit is None else shadow.judged
     return observed, math.ceil(SHORT_LOG / config.alpha)
 
 
-def explain_cold_start(config: AbstainersConfiguration, source: Records | str | None, shadow: Any) -> str:
+def explain_cold_start(config: SharedConfiguration, source: Records | str | None, shadow: Any) -> str:
     """Return why a new key has no log although it has ``JournalSums`` of shadow mode, or a key as source; or ""."""
     if shadow.answers:
         observed, needed = count_verdicts(config, shadow)

@@ -22,7 +22,7 @@ from exaul.engine.logs.log import Records, describe_log, describe_records, numbe
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.manifest import first_difference, identity
 from exaul.engine.progress import MODES, Progress
-from exaul.engine.results.result import Result, Source, load_tables
+from exaul.engine.results.result import PlayedSource, Result, load_tables
 from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation import totals
@@ -193,7 +193,7 @@ def finish(
             # with an executor, nothing is missing
             _run_missing(prepared, store, [number], min(size, largest_batch(source)), bar)
             tables.append(_tabulate(store.take(number), len(trials)))
-        played = tuple(Source(source.name, source.records, source.all_records, source.grid) for source in sources)
+        played = tuple(PlayedSource(x.name, x.records, x.all_records, x.grid) for x in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
         store.close(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result

@@ -26,8 +26,8 @@ from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import Floats
 
 
-class Source(NamedTuple):
-    """The records of a source."""
+class PlayedSource(NamedTuple):
+    """The records of a source of a finished sweep, and the grid on which they were played."""
 
     name: str  # as in the column ``source``
     records: tuple[Records, ...]  # that were played
@@ -50,7 +50,7 @@ class Result:
     curves: Table
     asked: Table | None
     manifest: dict[str, Any]
-    sources: tuple[Source, ...]
+    sources: tuple[PlayedSource, ...]
     loaded: dict[str, Table] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class Result:
     def _segments(self) -> int:
         return int(self.manifest["sources"][0]["segments"])
 
-    def _answerable(self, source: Source, horizon: int) -> dict[float, float]:
+    def _answerable(self, source: PlayedSource, horizon: int) -> dict[float, float]:
         """Return the share that a fixed threshold can answer, by alpha; of a replayed log in the first T rounds."""
         reached = slice(horizon if self.sweep.environment == "replay" else None)
         records = [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in source.records]

@@ -33,7 +33,7 @@ LOGPROBS = {"logprobs": True}
 TOP_LOGPROBS = LOGPROBS | {"top_logprobs": 20}  # the most that endpoints allow
 WEBHOOK_SECONDS = 60.0  # for the reply of a program that scores
 YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # JSON schema for the second try of a verdict
-VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+VERDICT_PATTERN = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 NONE_AGREES = re.compile(r"\W*none\b", re.IGNORECASE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROBE = "What is the capital of France?"
@@ -207,11 +207,11 @@ async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:
 async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     """Return 1 for a yes, 0 for a no, or NaN if a second try fails, too; and the first reply's text."""
     text = (await ask(request)).text
-    match = VERDICT.match(text)
+    match = VERDICT_PATTERN.match(text)
     if match is None:
         # Small models often explain instead: ask once more, with a schema that allows only yes or no.
         second_text, _ = await by_schema(ask, request, "verdict", YES_OR_NO)
-        match = VERDICT.match(second_text)
+        match = VERDICT_PATTERN.match(second_text)
     return (math.nan if match is None else float(match[1].lower() == "yes")), text
 
 

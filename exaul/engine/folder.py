@@ -76,7 +76,7 @@ class SweepFolder:
 
     @classmethod
     @contextmanager
-    def open(
+    def locked(
         cls, out: str | None, manifest: dict[str, Any], save_every: float, is_resumed: bool = False
     ) -> Iterator[Self]:
         """Lock a new folder and write its manifest; or, if ``is_resumed``, lock the folder of an interrupted sweep.
@@ -126,8 +126,8 @@ class SweepFolder:
             self.forget_states(batch)
         self.done.add(batch)
 
-    def take(self, source: int) -> Iterator[Arrays]:
-        """Yield the finished batches of a source in the order of their trials; those in memory are then gone."""
+    def pop_totals(self, source: int) -> Iterator[Arrays]:
+        """Yield the totals of finished batches of a source in the order of their trials; memory then lacks them."""
         for batch in self.finished(source):
             yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
 
@@ -163,7 +163,7 @@ class SweepFolder:
                 write_table(self.path / "curves.csv", curves)
         self.saved_at = time.monotonic()
 
-    def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep_batches: bool) -> None:
+    def save_results(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep_batches: bool) -> None:
         """Write the results, then the final manifest, and remove the batches, unless ``keep_batches``.
 
         A kill in between can be resumed.

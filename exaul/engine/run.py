@@ -181,7 +181,7 @@ def finish(
     trials, tables = sweep.trial_numbers, []
     size = -(-len(trials) // (batches or 1))
     with (
-        SweepFolder.open(sweep.out, manifest, save_every, prepared.is_resumed) as store,
+        SweepFolder.locked(sweep.out, manifest, save_every, prepared.is_resumed) as store,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
         bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in store.done))
@@ -192,10 +192,10 @@ def finish(
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
             _run_missing(prepared, store, [number], min(size, largest_batch(source)), bar)
-            tables.append(_tabulate(store.take(number), len(trials)))
+            tables.append(_tabulate(store.pop_totals(number), len(trials)))
         played = tuple(PlayedSource(x.name, x.records, x.all_records, x.grid) for x in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        store.close(result.write, result.manifest, keep_batches=sweep.shard is not None)
+        store.save_results(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result
 
 
@@ -226,7 +226,7 @@ def _run_missing(
                 store.save(batch, arrays)
                 if store.is_save_due():
                     count = sum(len(x.trials) for x in store.finished(batch.source))
-                    store.save_curves(curves_table(totals.join(store.take(batch.source), count)))
+                    store.save_curves(curves_table(totals.join(store.pop_totals(batch.source), count)))
         if too_large:
             smallest = min(len(batch.trials) for batch in too_large)
             if smallest == 1:

@@ -201,11 +201,11 @@ def test_finished_batches_are_kept_with_their_curves(monkeypatch, unstopped, few
 
 
 def test_one_process_a_folder():
-    with SweepFolder.open("out", {"configuration": {}}, 60):
+    with SweepFolder.locked("out", {"configuration": {}}, 60):
         for resumed, words in ((False, "not empty"), (True, "in use")):
             with pytest.raises(BadInput, match=words):
-                SweepFolder.open("out", {}, 60, is_resumed=resumed).__enter__()
-    with SweepFolder.open("out", {}, 60, is_resumed=True):
+                SweepFolder.locked("out", {}, 60, is_resumed=resumed).__enter__()
+    with SweepFolder.locked("out", {}, 60, is_resumed=True):
         pass
 
 

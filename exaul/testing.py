@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
-from exaul.kernels.learners.learner import Learner, Own, block_rates
+from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon
 from exaul.kernels.play import at_block
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
@@ -48,7 +48,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
         pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
         if not isinstance(mine.rule, Own):
-            check_rule("the learner", mine, block_rates(mine, HORIZON, ARMS, False, None, None), ARMS)
+            check_rule("the learner", mine, rates_of_horizon(mine, HORIZON, ARMS, False, None, None), ARMS)
     learner, params = pair
     if jax.tree.leaves(learner):
         raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")

@@ -26,7 +26,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import RuleParams, compute_costs
-from exaul.kernels.learners.learner import block_rates, bound_risk
+from exaul.kernels.learners.learner import bound_risk, rates_of_horizon
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
@@ -123,7 +123,7 @@ class Abstainer:
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
         arms = len(start.grid)
-        self._rates = block_rates(self._learner, config.horizon or 1, arms, False, None, None)
+        self._rates = rates_of_horizon(self._learner, config.horizon or 1, arms, False, None, None)
         eta, gamma = (float(rate[0]) for rate in self._rates)
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
         self._params = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)

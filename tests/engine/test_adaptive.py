@@ -21,7 +21,7 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedLearner
 from exaul.kernels.game import BLOCK, GRIDS, RuleParams
-from exaul.kernels.learners.learner import block_rates
+from exaul.kernels.learners.learner import rates_of_horizon
 from experiments import __main__ as experiments
 from experiments import worst_case
 from tests import reference
@@ -178,7 +178,7 @@ def test_an_environment_asks_as_its_transcription(learner, backend, name):
     game, pool = play(name, learner, backend, rounds, levels=levels)
     draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
     u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
-    rates = [np.repeat(x, BLOCK) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None)]
+    rates = [np.repeat(x, BLOCK) for x in rates_of_horizon(LEARNERS[learner], rounds, 30, False, None, None)]
     for trial in range(trials):
         ask = transcription(pool, draws[..., trial], **tuning_of(name))
         decisions, _ = reference.simulate_against(learner, THRESHOLDS, ask, u[:, trial], ALPHA, LAM, *rates)

@@ -11,7 +11,7 @@ from exaul.engine.simulation import batch, schedule
 from exaul.kernels import records
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.aci_rank import AciRankState
-from exaul.kernels.learners.learner import block_rates
+from exaul.kernels.learners.learner import rates_of_horizon
 from tests import games, reference
 from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, ENVIRONMENT_CASES, LEARNERS, LEARNING
 from tests.kernels.test_learners import FIXED
@@ -48,7 +48,7 @@ def test_information_barrier(name, backend):
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
     cuts = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
-    numbers = block_rates(learner, rounds, arms, True, None, None), np.full(copies, 0.2), np.full(copies, 20.0)
+    numbers = rates_of_horizon(learner, rounds, arms, True, None, None), np.full(copies, 0.2), np.full(copies, 20.0)
 
     def simulated(errors):
         loop = backend_of(learner, backend, "float64")

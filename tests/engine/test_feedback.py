@@ -7,7 +7,7 @@ from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, GRIDS
-from exaul.kernels.learners.learner import block_lengths, block_rates
+from exaul.kernels.learners.learner import block_lengths, rates_of_horizon
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, coins, of_each_rule
 from tests.processes import output_of
@@ -47,7 +47,7 @@ def log_of(rounds, ratings=False):
 def transcribe(name, grid, records, sweep, fields, trial=0, log=None):
     """What ``reference.simulate_feedback`` makes of a trial of a replay of records, at alpha = .1."""
     rounds = len(records.scores)
-    eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
+    eta, gamma = rates_of_horizon(LEARNERS[name], rounds, len(grid), sweep.anytime, None, None)
     rates = (np.repeat(x, BLOCK) for x in (eta, gamma * sweep.gamma_scales[0]))
     draws = (coins(x, np.array([trial]), rounds, seed=sweep.seed)[:, 0, 0] for x in STREAMS)
     numbers = sweep.feedback.aim(0.1), np.sqrt(rounds), *rates, fields
@@ -90,7 +90,7 @@ def test_decisions_are_those_of_the_transcription(case, backend, names):
             if name in PROMISING:
                 lengths, late = block_lengths(rounds), 0 if sweep.reserve else max(since - 1, 0)
                 t, state = min(count + 1, rounds), LEARNERS[name].rule.start
-                rates = block_rates(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
+                rates = rates_of_horizon(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
                 bound = LEARNERS[name].risk_bound(*rates, lengths, t, len(said), 40, aim, state)
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
                 assert np.isfinite(row["risk_bound"]) == (case in BOUNDED)

@@ -14,7 +14,7 @@ from exaul.engine.registry import backend_of
 from exaul.engine.simulation import agreement, learners
 from exaul.engine.simulation.learners import choose_backend
 from exaul.kernels.game import BLOCK, GRIDS, Block, Rates, RuleParams, compute_cuts
-from exaul.kernels.learners.learner import block_rates, has_weights
+from exaul.kernels.learners.learner import has_weights, rates_of_horizon
 from exaul.kernels.play import advance_copies, initial_states
 from exaul.kernels.uniforms import Draws
 from tests import games, reference
@@ -40,7 +40,7 @@ def game(kind, rounds, arms, seed=0, streams=COPIES, ratings=False):
 
 def rates_of(name, rounds, arms, kind):
     """The rates [K] of a learner: ``constant``, ``by block``, or ``tenfold`` the constant ones."""
-    rates = block_rates(LEARNERS[name], rounds, arms, kind == "by block", None, None)
+    rates = rates_of_horizon(LEARNERS[name], rounds, arms, kind == "by block", None, None)
     return Rates(*(10 * x for x in rates)) if kind == "tenfold" else rates
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
-from exaul.kernels.learners.learner import block_rates, has_weights
+from exaul.kernels.learners.learner import has_weights, rates_of_horizon
 from tests import games, reference
 from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS
@@ -47,7 +47,7 @@ def test_decisions_equal_the_reference(name, arms, grid, kind, feedback, anytime
         errors = np.clip(errors * 0.7 + rng.random(scores.shape) * 0.4, 0, 1)
     uniforms = rng.random(scores.shape)
     alpha, lam = np.array([0.05, 0.2, 0.5]), np.array([rounds**0.5, 1.0, 0.0])
-    rates, rule = block_rates(LEARNERS[name], rounds, arms, anytime, None, None), LEARNERS[name].rule
+    rates, rule = rates_of_horizon(LEARNERS[name], rounds, arms, anytime, None, None), LEARNERS[name].rule
     arm = FIXED[name](arms) if name in FIXED else 0
     cuts = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
     backend, each_round = backend_of(LEARNERS[name], "dense", "float64"), [np.repeat(x, BLOCK) for x in rates]
@@ -87,15 +87,15 @@ def test_rates_are_the_papers_unless_given(name):
     """Those for an unknown horizon are held over blocks of 256; with full feedback there is no gamma."""
     (known, unknown), times = ETA[name], np.nan if name == "ew" else 1.0
     for horizon in (1, 256, 30_000):
-        eta, gamma = block_rates(LEARNERS[name], horizon, 1000, False, None, None)
+        eta, gamma = rates_of_horizon(LEARNERS[name], horizon, 1000, False, None, None)
         np.testing.assert_allclose(eta, known(horizon, 1000))
         np.testing.assert_allclose(gamma, times * eta / 2)
-    eta, _ = block_rates(LEARNERS[name], 1000, 50, True, None, None)
+    eta, _ = rates_of_horizon(LEARNERS[name], 1000, 50, True, None, None)
     np.testing.assert_allclose(eta, unknown(256 * np.arange(1, 5), 50))
     for anytime in (False, True):
-        eta, gamma = block_rates(LEARNERS[name], 600, 50, anytime, 0.3, 0.2)
+        eta, gamma = rates_of_horizon(LEARNERS[name], 600, 50, anytime, 0.3, 0.2)
         np.testing.assert_array_equal((eta, gamma), [[0.3] * 3, [times * 0.2] * 3])
 
 
 def test_a_learner_without_weights_has_no_rates():
-    assert np.isnan(block_rates(LEARNERS["no-abstention"], 600, 50, False, 0.3, 0.2)).all()
+    assert np.isnan(rates_of_horizon(LEARNERS["no-abstention"], 600, 50, False, 0.3, 0.2)).all()

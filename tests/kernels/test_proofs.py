@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exaul.kernels.bounds import TILTS, risk_from_feedback
 from exaul.kernels.feedback import Feedback
-from exaul.kernels.learners.learner import block_lengths, block_rates
+from exaul.kernels.learners.learner import block_lengths, rates_of_horizon
 from tests import reference
 from tests.games import LEARNERS
 
@@ -232,7 +232,7 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
     V, below, either = s**2 + r**2, s, s + r
     if name == "exp3-ix":
         V, below, either = (H - 1) * b**2 + least**2, (H - 1) * b, (H - 1) * b + least
-    rates, rounds = block_rates(LEARNERS[name], T, H, falling, None, None), block_lengths(T)
+    rates, rounds = rates_of_horizon(LEARNERS[name], T, H, falling, None, None), block_lengths(T)
     eta, gamma = (scale * rate for rate in rates)
     bounds, game = LEARNERS[name].regret_bounds, (eta, gamma, rounds, H)
     best, abstaining, paper = (bound(*game, delta, 0.05, lam) for bound in bounds)
@@ -258,7 +258,7 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
 @pytest.mark.parametrize("falling", [False, True])
 def test_r3_r4_the_means_by_hand(falling):
     T, H, s, r = 30_000, 1000, 0.9, 0.145
-    (eta, _), rounds = block_rates(LEARNERS["ew"], T, H, falling, None, None), block_lengths(T)
+    (eta, _), rounds = rates_of_horizon(LEARNERS["ew"], T, H, falling, None, None), block_lengths(T)
     bounds = LEARNERS["ew"].regret_bounds
     best, abstaining, _ = (bound(eta, eta, rounds, H, 1.0, 0.05, 9.0) for bound in bounds)
     assert best == pytest.approx(np.log(H) / eta[-1] + (s - r) ** 2 * (rounds @ eta) / 8)
@@ -273,7 +273,7 @@ def test_r3_r4_the_means_by_hand(falling):
 def test_r_no_bound_is_larger_than_the_papers(name):
     """Over horizons, grids, alphas and lambdas; in the mean as well, and for falling rates."""
     for horizon, arms, falling in product((300, 30_000), (2, 1000), (False, True)):
-        game = *block_rates(LEARNERS[name], horizon, arms, falling, None, None), block_lengths(horizon), arms
+        game = *rates_of_horizon(LEARNERS[name], horizon, arms, falling, None, None), block_lengths(horizon), arms
         alpha, lam = np.meshgrid([0.01, 0.1, 0.6], [0.0, 1.0, horizon**0.5])
         for delta in (0.05, 1.0):
             best, abstaining, paper = (bound(*game, delta, alpha, lam) for bound in LEARNERS[name].regret_bounds)

@@ -20,7 +20,7 @@ from exaul.engine.registry import backend_of
 from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, make_chunks, rates_of_blocks
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
-from exaul.kernels.learners.learner import Learner, block_rates, start_copies, start_of
+from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
 from exaul.kernels.records import Pool, make_streams
@@ -66,7 +66,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
     streams = make_streams(gradual_shift.choose_pool, True, pools, SPAN, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
-    rates = block_rates(learner, SPAN, ARMS, False, None, None)
+    rates = rates_of_horizon(learner, SPAN, ARMS, False, None, None)
     import jax
 
     from exaul.engine.simulation.rounds import JaxSimulation

@@ -28,9 +28,9 @@ from exaul.kernels.learners.learner import (
     Own,
     Ranked,
     block_lengths,
-    block_rates,
     bound_risk,
     has_weights,
+    rates_of_horizon,
     regret_at,
     start_of,
 )
@@ -221,7 +221,7 @@ def prepare_learner(
     if learner.rate == "step":  # a cell multiplies eta by its factor, which is the step itself if there are steps
         eta = 1.0 if sweep.steps else None
     check_anytime(name, learner, arms, horizon, sweep.anytime)
-    rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
+    rates = rates_of_horizon(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
     cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
@@ -259,7 +259,7 @@ def resolve_rates(
     is_step = isinstance(rule, Ranked)
     check_holds("eta", eta, eta is None or eta <= 1 or not is_step, f"in (0, 1], a step of {name}")
     if learner.anytime is not None and (anytime or (defaults is None and horizon is not None)):
-        rates = block_rates(learner, required("horizon", horizon), arms, True, eta, gamma)
+        rates = rates_of_horizon(learner, required("horizon", horizon), arms, True, eta, gamma)
         return rates.eta, np.nan_to_num(rates.gamma)
     gamma = 0.0 if lacks_gamma else gamma
     if defaults is None and learner.anytime is None and isinstance(rule, Own | Ranked):

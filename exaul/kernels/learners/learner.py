@@ -246,7 +246,7 @@ def regret_at(bound: Callable[..., Any], rates: Iterable[Any], t: int, *argument
 
 
 @cache
-def block_rates(
+def rates_of_horizon(
     learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: float | None, gamma: float | None
 ) -> Rates:
     """Compute the rates [K] of a learner for all blocks of a horizon.

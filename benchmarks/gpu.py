@@ -66,7 +66,7 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     from exaul.engine.simulation.batch import LearnerRun
     from exaul.engine.simulation.prepare import prepare
     from exaul.engine.simulation.rounds import simulate_chunk
-    from exaul.engine.simulation.schedule import make_chunks, rates_of_blocks
+    from exaul.engine.simulation.schedule import make_chunks, select_rates
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import BLOCK
 
@@ -79,7 +79,7 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     chunk = next(make_chunks(source.checkpoints, copies))
     with jax.enable_x64(True):
         simulation: Any = LearnerRun(source, source_learner, source.trial_records()).simulation
-        static, *arguments = simulation.arguments(chunk, rates_of_blocks(source_learner.rates, chunk.block_numbers))
+        static, *arguments = simulation.arguments(chunk, select_rates(source_learner.rates, chunk.block_numbers))
         shapes = jax.eval_shape(lambda *x: x, simulation.carry, *arguments)
         sharded = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
         lowered: Any = simulate_chunk.lower(*static, *sharded)

@@ -14,7 +14,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, rates_of_blocks
+from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, select_rates
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
@@ -185,10 +185,10 @@ def _compiled(backend, arms, start, copies, cuts, errors, uniforms, rates):
         rows = slice(first, first + SPAN)
         round_count, blocks = len(cuts[rows]), -(-len(cuts[rows]) // BLOCK)
         records = RecordBlocks(round_count, *(np.ascontiguousarray(x[rows].T) for x in (cuts, errors, uniforms)))
-        rates_of_horizon = rates_of_blocks(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
+        block_rates = select_rates(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
         # a checkpoint after each round
         chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, BLOCK + 1, dtype=np.int32), (blocks, 1)))
-        simulation.start(chunk, rates_of_horizon, records)
+        simulation.start(chunk, block_rates, records)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:round_count])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 
@@ -209,8 +209,8 @@ def _traced(backend, arms, start, copies, cuts, errors, uniforms, rates):
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])
             block = Block(*records, drawn, np.arange(len(drawn.decision)) < len(cuts[rows]))
             number = np.uint32(first // BLOCK)
-            rates_of_horizon = Rates(*(x[0] for x in rates_of_blocks(rates, number[None])))
-            params = copies.rule_params(rates_of_horizon, number, backend.imperfect)
+            block_rates = Rates(*(x[0] for x in select_rates(rates, number[None])))
+            params = copies.rule_params(block_rates, number, backend.imperfect)
             state, answered = _advance_copies(learner, state, block, params, same_records=shared)
             decisions.append(answered)
     return state, np.concatenate(decisions)[: len(cuts)]

@@ -17,7 +17,7 @@ from exaul.engine.environments.oblivious import gradual_shift
 from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, make_chunks, rates_of_blocks
+from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, make_chunks, select_rates
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
@@ -81,7 +81,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
             simulation = JaxSimulation(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
         host_records = records.make(chunk) if is_native else None  # devices make their own
-        simulation.start(chunk, rates_of_blocks(rates, chunk.block_numbers), host_records)
+        simulation.start(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
     totals = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(totals, axis=0, prepend=0), simulation.state

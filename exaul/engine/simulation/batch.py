@@ -23,7 +23,7 @@ from exaul.engine.simulation.schedule import (
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
-    rates_of_blocks,
+    select_rates,
 )
 from exaul.engine.simulation.totals import Totals, totals_of
 from exaul.kernels import uniforms
@@ -89,7 +89,7 @@ class LearnerRun:
 
     def start(self, chunk: Chunk, records: RecordBlocks | None) -> None:
         """Start to simulate a chunk, on its records if the host made them."""
-        self.simulation.start(chunk, rates_of_blocks(self.learner.rates, chunk.block_numbers), records)
+        self.simulation.start(chunk, select_rates(self.learner.rates, chunk.block_numbers), records)
 
     def collect(self, chunk: Chunk) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.

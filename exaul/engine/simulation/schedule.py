@@ -100,8 +100,8 @@ class AdaptiveGames(NamedTuple):
     draw_keys: uniforms.DrawKeys  # of the learner's draws
 
 
-def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
-    """Select the rates of blocks [K] from the rates of the horizon; gamma is 0 if there is eta alone."""
+def select_rates(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
+    """Select the rates of blocks, by number [K], from those of the horizon; gamma is 0 if there is eta alone."""
     # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
     eta, gamma = (x[np.minimum(blocks, len(x) - 1)] for x in rates)
     return Rates(eta, np.where(np.isnan(eta), gamma, np.nan_to_num(gamma)))

@@ -14,7 +14,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.registry import SCALAR, TRACED, is_user_code, user_code_errors
 from exaul.engine.simulation.agreement import simulate_briefly
 from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.schedule import rates_of_blocks
+from exaul.engine.simulation.schedule import select_rates
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates, RuleParams, Start
@@ -72,7 +72,7 @@ def check_rule(name: str, definition: Learner[Any], rates: Rates, arms: int) -> 
 
     ``rates`` are [K], of which the rule reads the first.
     """
-    rule, first = definition.rule, rates_of_blocks(rates, np.zeros(1, np.uint32))
+    rule, first = definition.rule, select_rates(rates, np.zeros(1, np.uint32))
     # with NumPy's numbers, division by 0 is no exception, as in compiled code
     eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (first.eta[0], first.gamma[0], 0.1, 0.9, 0.2))
     params = RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)

@@ -152,7 +152,7 @@ class PreparedLearner(NamedTuple):
     feedback_model: Feedback = PERFECT_FEEDBACK
     start: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
 
-    def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
+    def cells_by_rates(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""
         factors, groups = np.unique(np.stack(self.cells.factors), axis=1, return_inverse=True)
         for number, (eta, gamma) in enumerate(factors.T):
@@ -183,7 +183,7 @@ class PreparedLearner(NamedTuple):
         shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
         rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
         bound = np.empty(shape)
-        for subset, rates in self.rates_of_cells():
+        for subset, rates in self.cells_by_rates():
             start_state = type(state)(*(x[subset, None] for x in state)) if state else ()
             t, count, aim = (x[..., subset, :] for x in (rounds, answered, alpha))
             bound[..., subset, :] = bound_risk(self.definition, rates, lengths, t, count, arms, aim, start_state)
@@ -234,7 +234,7 @@ def prepare_learner(
     prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nans, feedback, start)
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
-        for subset, cell_rates in prepared.rates_of_cells():
+        for subset, cell_rates in prepared.cells_by_rates():
             arguments = arms, sweep.delta, cells.alpha[subset], cells.lam[subset]
             for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
                 row[subset] = regret_at(bound, cell_rates, int(t), *arguments)

@@ -63,7 +63,7 @@ def certify(prepared: PreparedSource, learner: PreparedLearner) -> Certificate:
         for answered, wrong in ((x.answered[-1], x.wrong[-1]) for x in (run, reference))
     ]
     changes = {name: results[0][name] - results[1][name] for name in results[0]}
-    eta = float(learner.rates_at_end[0].max())
+    eta = float(learner.final_rates[0].max())
     counts = count_parted(run.answered, reference.answered)
     certificate = Certificate(learner.name, learner.backend_name, *counts, changes, eta)
     if certificate.holds(precision):

@@ -159,7 +159,7 @@ class PreparedLearner(NamedTuple):
             yield np.flatnonzero(groups.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
 
     @property
-    def rates_at_end(self) -> tuple[Floats, Floats]:
+    def final_rates(self) -> tuple[Floats, Floats]:
         """Eta and gamma at T, [cells] each."""
         eta, gamma = self.cells.factors
         return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma

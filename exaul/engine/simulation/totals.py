@@ -86,7 +86,7 @@ def _risk_bound(
 
 def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
     """Return the fields of each cell for the tables; of eta and step, NaN for the one that the learner lacks."""
-    eta, gamma = learner.rates_at_end
+    eta, gamma = learner.final_rates
     nans, cells = np.full_like(eta, np.nan), learner.cells
     return cells._asdict() | {
         "answer_cost": source.answer_cost[cells.pair],

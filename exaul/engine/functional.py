@@ -20,7 +20,7 @@ from exaul.engine.environments import adaptive
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.logs.log import Records
-from exaul.engine.simulation.learners import required, resolve_rates
+from exaul.engine.simulation.learners import rates_of_game, required
 from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
@@ -83,7 +83,7 @@ def make(
     check_holds("alpha", alpha, isinstance(alpha, Real) and 0 < alpha < 1, "a number in (0, 1)")
     check_not_negative("lam", lam)
     log_records = _read_log(name, definition.rule, grid, log)
-    eta, gamma = resolve_rates(name, definition, arms, horizon, eta, gamma, anytime)
+    eta, gamma = rates_of_game(name, definition, arms, horizon, eta, gamma, anytime)
     if lam is None:
         reads_lam = not isinstance(definition.rule, Fixed | Ranked)
         lam = math.sqrt(required("lam", horizon)) if horizon or reads_lam else math.nan

@@ -241,7 +241,7 @@ def prepare_learner(
     return prepared
 
 
-def resolve_rates(
+def rates_of_game(
     name: str, learner: Learner[Any], arms: int, horizon: int | None, eta: Any, gamma: Any, anytime: bool
 ) -> tuple[Any, Any]:
     """Return eta and gamma of one game, as given or the learner's own; None if it follows from a missing horizon.

@@ -188,7 +188,7 @@ def _compiled(backend, arms, start, copies, cuts, errors, uniforms, rates):
         block_rates = select_rates(rates, np.arange(first // BLOCK, first // BLOCK + blocks))
         # a checkpoint after each round
         chunk = SimpleNamespace(checkpoint_rounds=np.tile(np.arange(1, BLOCK + 1, dtype=np.int32), (blocks, 1)))
-        simulation.start(chunk, block_rates, records)
+        simulation.submit(chunk, block_rates, records)
         decisions.append(simulation.collect().answered.reshape(-1, len(copies.alpha))[:round_count])
     return simulation.state, np.diff(np.concatenate(decisions), axis=0, prepend=0) > 0
 

@@ -40,11 +40,11 @@ def test_a_backend_with_one_other_decision_is_refused(precision, capsys, monkeyp
 
 
 def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
-    start = NativeSimulation.start
+    start = NativeSimulation.submit
     off = Rates(1.001, 1.0)
     monkeypatch.setattr(
         NativeSimulation,
-        "start",
+        "submit",
         lambda self, chunk, rates, made: start(self, chunk, Rates(*map(np.multiply, rates, off)), made),
     )
     prepared = prepare(Sweep(learners=["exaul"], precision="float32", trials=20, horizon=3000))

@@ -58,7 +58,7 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
 def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys, monkeypatch):
     with monkeypatch.context() as patch:
         fail = mock.Mock(side_effect=RuntimeError("its compiler is too old\nand more"))
-        patch.setattr(NativeSimulation, "start", fail)
+        patch.setattr(NativeSimulation, "submit", fail)
         assert chosen() == "dense"
     assert chosen() == "dense"
     prefix = "exaul on native, first time on cpu: cpu"
@@ -71,7 +71,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(capsys
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):
-    monkeypatch.setattr(NativeSimulation, "start", mock.Mock(side_effect=RuntimeError("no libdevice")))
+    monkeypatch.setattr(NativeSimulation, "submit", mock.Mock(side_effect=RuntimeError("no libdevice")))
     for name in ("exaul", "ew"):
         assert chosen(name) == "dense"
     assert capsys.readouterr().err.count("no libdevice") == 1

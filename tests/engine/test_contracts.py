@@ -112,13 +112,13 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
 def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
     rounds = {}
-    start = batch.LearnerRun.start
+    start = batch.LearnerRun.submit
 
     def spy(self, chunk, records):
         rounds.setdefault(self, []).append((records.cuts, records.draws[:, 0], self.simulation.copies.draw_stream))
         start(self, chunk, records)
 
-    monkeypatch.setattr(batch.LearnerRun, "start", spy)
+    monkeypatch.setattr(batch.LearnerRun, "submit", spy)
     sweep(environment="gradual-shift", alphas=[0.1, 0.2])
     first, *runs = rounds.values()
     for other in runs:

@@ -108,7 +108,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
         records = stream.make(chunk)
         played.append([x[:, : records.round_count] for x in (records.cuts, records.errors)])
         with jax.enable_x64(True):
-            counter.start(chunk, records)
+            counter.submit(chunk, records)
             counter.collect(chunk)
             saved, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
             list(map(np.copyto, counter.arrays(), saved.arrays()))  # as a save is restored

@@ -121,13 +121,13 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
 def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
-    for owner, name in ((batch.LearnerRun, "start"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
+    for owner, name in ((batch.LearnerRun, "submit"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, n=name, real=real: (events.append(n), real(*args)))
     monkeypatch.setattr(JaxSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
     run(Sweep(**sweep, out="out"), save_every=0)
-    assert events == ["start", *3 * ["collect", "save_state", "start"], "collect"]
+    assert events == ["submit", *3 * ["collect", "save_state", "submit"], "collect"]
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])

@@ -61,7 +61,7 @@ def simulate_half(log: Records, played: Records, alphas: Floats) -> Sums:
     records = RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing
     blocks = np.arange(-(-rounds // BLOCK), dtype=np.uint32)
     chunk = Chunk(blocks, np.ones((len(blocks), BLOCK), bool), np.zeros((len(blocks), 0), np.int32))
-    simulation.start(chunk, Rates(np.full(len(blocks), STEP), np.zeros(len(blocks))), records)
+    simulation.submit(chunk, Rates(np.full(len(blocks), STEP), np.zeros(len(blocks))), records)
     simulation.collect()
     return simulation.sums
 

@@ -81,7 +81,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
             simulation = JaxSimulation(backend, copies, start, ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
         host_records = records.make(chunk) if is_native else None  # devices make their own
-        simulation.start(chunk, select_rates(rates, chunk.block_numbers), host_records)
+        simulation.submit(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
     totals = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
     return np.diff(totals, axis=0, prepend=0), simulation.state

@@ -87,12 +87,12 @@ class LearnerRun:
         asked = [] if self.asked is None else self.asked.arrays()
         return [*self.simulation.arrays(), self.answered, self.wrong, *asked]
 
-    def start(self, chunk: Chunk, records: RecordBlocks | None) -> None:
-        """Start to simulate a chunk, on its records if the host made them."""
-        self.simulation.start(chunk, select_rates(self.learner.rates, chunk.block_numbers), records)
+    def submit(self, chunk: Chunk, records: RecordBlocks | None) -> None:
+        """Begin to simulate a chunk, on its records if the host made them."""
+        self.simulation.submit(chunk, select_rates(self.learner.rates, chunk.block_numbers), records)
 
     def collect(self, chunk: Chunk) -> None:
-        """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
+        """Wait for the chunk that was submitted, and store the totals at its checkpoints and the sums of feedback.
 
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
@@ -195,7 +195,7 @@ def simulate_learners(
     #
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
-    #                       ^ start 1    ^ collect 1, start 2
+    #                       ^ submit 1   ^ collect 1, submit 2
     running: Chunk | None = None
 
     def collect() -> None:
@@ -214,7 +214,7 @@ def simulate_learners(
         chunk_records = trial_records.make(chunk) if trial_records and on_host else None
         collect()
         for part in simulated:
-            part.start(chunk, chunk_records)
+            part.submit(chunk, chunk_records)
         running = chunk
     collect()
     for run in runs:

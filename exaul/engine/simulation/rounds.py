@@ -212,8 +212,8 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         """Return the arrays that change."""
         return [*super().arrays(), self.best_loss, self.best_arm]
 
-    def start(self, chunk: Chunk, records: object) -> None:
-        """Start to count a chunk."""
+    def submit(self, chunk: Chunk, records: object) -> None:
+        """Begin to count a chunk."""
         streams, _ = self.records.on_device
         self.launch(count_chunk, streams[:1], chunk, streams[1:], self.costs)
 
@@ -223,7 +223,7 @@ class DeviceBestArms(OnDevice, BestArmCounter):
 
 
 class JaxSimulation(OnDevice):
-    """B copies on a backend that JAX traces."""
+    """B copies on a backend that JAX traces, with the methods of ``NativeSimulation``."""
 
     def __init__(
         self, backend: Backend, copies: Copies, start: Start, arms: int, records: TrialRecords | AdaptiveGames
@@ -242,7 +242,7 @@ class JaxSimulation(OnDevice):
 
     @property
     def state(self) -> Any:
-        """The state of the learner, [B, ...]; ``start`` invalidates it."""
+        """The state of the learner, [B, ...]; ``submit`` invalidates it."""
         return self.carry.learner_and_state[1]
 
     def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
@@ -254,8 +254,8 @@ class JaxSimulation(OnDevice):
         (plan, *streams), draw_keys = records.on_device
         return (None, plan), *changing, draw_keys, tuple(streams), self.backend.imperfect
 
-    def start(self, chunk: Chunk, rates: Rates, records: object) -> None:
-        """Start to simulate a chunk; the device makes its own records."""
+    def submit(self, chunk: Chunk, rates: Rates, records: object) -> None:
+        """Begin to simulate a chunk; the device makes its own records."""
         self.launch(simulate_chunk, *self.arguments(chunk, rates))
 
     def collect(self) -> Sums:

@@ -1,11 +1,4 @@
-"""Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them.
-
-A simulation (``NativeSimulation``, or ``JaxSimulation`` in JAX) is B copies of a learner on a backend; B is a
-multiple of ``machine.TILE``. ``start`` begins a chunk at the rates [K] of its blocks, without
-waiting, on the records that ``TrialRecords.make`` returns (JAX makes its own); ``collect`` waits, and returns the
-sums [K, S, B] at its checkpoints. ``state`` is the state [B, ...], perhaps with counts of streams [R, H]; ``start``
-may invalidate it. ``arrays`` returns all arrays that change, in order; a save is restored by writing to them.
-"""
+"""Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -140,7 +133,11 @@ def make_chunks(
 
 
 class NativeSimulation:
-    """B copies on the backend ``native``. Its state does not depend on threads."""
+    """B copies of a learner on the backend ``native``; ``JaxSimulation`` has the same methods.
+
+    B is a multiple of ``machine.TILE``. ``state`` is the state [B, ...], perhaps with counts of streams [R, H];
+    ``submit`` may invalidate it. It does not depend on threads.
+    """
 
     def __init__(self, backend: NativeBackend, copies: Copies, start: Start, arms: int, stream_count: int) -> None:
         self.backend, self.copies = backend, copies
@@ -148,17 +145,17 @@ class NativeSimulation:
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change."""
+        """Return the arrays that change, in order; a save is restored by writing to them."""
         return [*(self.state if isinstance(self.state, tuple) else (self.state,)), *self.sums]
 
-    def start(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
-        """Start to simulate a chunk, on its records."""
+    def submit(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
+        """Begin to simulate a chunk at the rates [K] of its blocks, on the records of ``TrialRecords.make``."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
         self.checkpoint_sums = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
         self.futures = self.backend.simulate(self.state, records, rates, self.copies, self.checkpoint_sums)
 
     def collect(self) -> Sums:
-        """Wait for the chunk."""
+        """Wait for the chunk, and return the sums [K, S, B] at its checkpoints."""
         for future in self.futures:
             future.result()
         return self.checkpoint_sums.at_checkpoints
@@ -201,14 +198,14 @@ class BestArmCounter:
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
-    def start(self, chunk: Chunk, records: Any) -> None:
+    def submit(self, chunk: Chunk, records: Any) -> None:
         """Count the cuts and errors [R, at least K C] of a chunk, in the order of rounds."""
         ends = self.checkpoints[chunk.rows(self.checkpoints)] - chunk.first_round
         arguments = records.cuts, records.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
         self.keep(chunk, *native.find_best_arms(*arguments))
 
     def collect(self, chunk: Chunk) -> None:
-        """Do nothing: ``start`` has counted all."""
+        """Do nothing: ``submit`` has counted all."""
 
     def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
         """Keep the least losses and their arms at the checkpoints of a chunk, of each stream [..., R]."""
@@ -239,7 +236,7 @@ class AskedCounter:
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
-        self.counter.start(chunk, Pool(np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)))
+        self.counter.submit(chunk, Pool(np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)))
         rows = chunk.rows(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle

@@ -12,7 +12,7 @@ from exaul.kernels import native, uniforms
 from exaul.kernels.game import BLOCK, SPAN, Copies, Rates, Start, Sums
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import CheckpointSums, NativeBackend
-from exaul.kernels.records import Pool, Streams
+from exaul.kernels.records import Streams
 
 BestArms = tuple[Floats, NDArray[np.int32]]  # least losses [P, pairs x trials], and their arms at the end
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
@@ -21,7 +21,7 @@ DEVICE_CHUNK = 2**25  # likewise on a device, which waits for the host between c
 
 
 class Chunk(NamedTuple):
-    """K blocks of C rounds, and which of their rounds are checkpoints."""
+    """K blocks of C rounds, and which of their rounds are checkpoints; one of the blocks has no axis K."""
 
     block_numbers: NDArray[np.uint32]  # [K]
     active: NDArray[np.bool_]  # [K, C], False for the padding rounds of the last chunk
@@ -198,8 +198,8 @@ class BestArmCounter:
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
-    def submit(self, chunk: Chunk, records: Any) -> None:
-        """Count the cuts and errors [R, at least K C] of a chunk, in the order of rounds."""
+    def submit(self, chunk: Chunk, records: native.RecordBlocks) -> None:
+        """Count the cuts and errors [R, at least K C] of a chunk in the order of rounds; draws are not read."""
         ends = self.checkpoints[chunk.rows(self.checkpoints)] - chunk.first_round
         arguments = records.cuts, records.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
         self.keep(chunk, *native.find_best_arms(*arguments))
@@ -236,7 +236,8 @@ class AskedCounter:
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
-        self.counter.submit(chunk, Pool(np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)))
+        by_copy = np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)
+        self.counter.submit(chunk, native.RecordBlocks(chunk.rounds, *by_copy, np.empty((0, 0))))
         rows = chunk.rows(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle

@@ -150,11 +150,11 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(runner, in_folder, expec
 @pytest.mark.parametrize("error", [MemoryError("no memory"), JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")])
 def test_a_single_trial_that_does_not_fit_is_one_sentence(error, monkeypatch):
     """JAX has no class for it."""
-    monkeypatch.setattr(batch, "_simulate_all", mock.Mock(side_effect=error))
+    monkeypatch.setattr(batch, "_simulate_passes", mock.Mock(side_effect=error))
     for executor in (None, Inline()):
         with pytest.raises(BadInput, match="arms: a single trial does not fit the memory"):
             run(Sweep(**SMALL, backend="rows"), executor=executor)
-    monkeypatch.setattr(batch, "_simulate_all", mock.Mock(side_effect=JaxRuntimeError("INTERNAL")))
+    monkeypatch.setattr(batch, "_simulate_passes", mock.Mock(side_effect=JaxRuntimeError("INTERNAL")))
     with pytest.raises(JaxRuntimeError, match="INTERNAL"):
         run(Sweep(**SMALL, backend="rows"))
 

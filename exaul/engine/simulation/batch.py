@@ -118,13 +118,13 @@ def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = N
         MemoryError: the host or a device has too little memory for so many trials.
     """
     if machine.platform() == "cpu" and all(learner.on_host for learner in source.learners):
-        return _simulate_all(source, on_rounds, saves)
+        return _simulate_passes(source, on_rounds, saves)
     import jax
 
     machine.forget_programs()  # a folder of logs of many lengths compiles one for each length
     try:
         with jax.enable_x64(True):
-            return _simulate_all(source, on_rounds, saves)
+            return _simulate_passes(source, on_rounds, saves)
     except jax.errors.JaxRuntimeError as error:
         # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -132,7 +132,7 @@ def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = N
         raise MemoryError(str(error)) from error
 
 
-def _simulate_all(source: PreparedSource, on_rounds: OnRounds, saves: Saves) -> Totals:
+def _simulate_passes(source: PreparedSource, on_rounds: OnRounds, saves: Saves) -> Totals:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.

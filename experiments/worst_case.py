@@ -22,7 +22,7 @@ from exaul.engine.checks import Configuration, check_count, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.simulation.batch import simulate_learners
+from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.learners import Cells, PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
@@ -104,7 +104,7 @@ def simulate_parameters(
         checkpoints=np.array([source.horizon]),
         tunable_values=np.repeat(tunables, len(trials), axis=0),
     )
-    (learner_run,) = simulate_learners(source, [searched], pool, lambda rounds: None).values()
+    (learner_run,) = simulate_pass(source, [searched], pool, lambda rounds: None).values()
     assert learner_run.asked is not None
     answered, wrong, alpha = learner_run.answered[-1], learner_run.wrong[-1], source.sweep.alphas[0]
     if config.objective == "risk":

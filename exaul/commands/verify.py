@@ -14,7 +14,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.registry import backend_of
 from exaul.engine.results.text_table import format_table
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
-from exaul.engine.simulation.batch import LearnerRun, simulate_learners
+from exaul.engine.simulation.batch import LearnerRun, simulate_pass
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
 from exaul.engine.simulation.prepare import PreparedSource, prepare
 from exaul.engine.sweep import Sweep
@@ -81,7 +81,7 @@ def _on_dense(learner: PreparedLearner, rates: Rates) -> PreparedLearner:
 
 
 def _simulate(prepared: PreparedSource, learner: PreparedLearner) -> LearnerRun:
-    return simulate_learners(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
+    return simulate_pass(prepared, [learner], prepared.trial_records(), lambda rounds: None)[learner.name]
 
 
 def certify_all(prepared: PreparedSource) -> list[Certificate]:

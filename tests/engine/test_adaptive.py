@@ -16,7 +16,7 @@ from exaul.engine.environments import interactive
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.batch import simulate_learners
+from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedLearner
@@ -61,7 +61,7 @@ def play(name, learner="exaul", backend="rows", rounds=400, trials=3, arms=30, l
         loop = learner.backend
         learner = learner._replace(backend=loop._replace(make=lambda arms: wrap(loop, arms)))
     pool = prepared.adaptive_pool()
-    (run,) = simulate_learners(prepared, [learner], pool, lambda rounds: None).values()
+    (run,) = simulate_pass(prepared, [learner], pool, lambda rounds: None).values()
     return run, pool
 
 

@@ -56,7 +56,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_learners", None)
+    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_pass", None)
     out = tmp_path / "out"
     text = output_of(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
     assert re.findall(r"^(\w+)", text, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]

@@ -155,7 +155,7 @@ def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch)
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(unstopped, capsys, few_figures):
     """Files of the killed process are removed, and those of others are not."""
     out = Path("out")
-    stop_at(batch, "simulate_learners", GAME, "out")
+    stop_at(batch, "simulate_pass", GAME, "out")
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
     for name in ("batches", ".exaul-results", ".ipynb_checkpoints"):
         (out / name).mkdir()

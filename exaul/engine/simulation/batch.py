@@ -133,13 +133,13 @@ def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = N
 
 
 def _simulate_passes(source: PreparedSource, on_rounds: OnRounds, saves: Saves) -> Totals:
-    """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these.
+    """Simulate the learners in a pass with the search for the best arms, then the fixed arms, which need these.
 
     In an adaptive environment, where records depend on the answers, fixed arms are simulated like all others.
     """
     if source.is_adaptive:
         pool = source.adaptive_pool()
-        return totals_of(source, simulate_learners(source, source.learners, pool, on_rounds, saves), None)
+        return totals_of(source, simulate_pass(source, source.learners, pool, on_rounds, saves), None)
     fixed = [learner for learner in source.learners if learner.is_fixed]
     learners = [learner for learner in source.learners if not learner.is_fixed]
     records = source.trial_records()
@@ -150,14 +150,14 @@ def _simulate_passes(source: PreparedSource, on_rounds: OnRounds, saves: Saves) 
         from exaul.engine.simulation.rounds import DeviceBestArms  # which imports JAX
 
         counter = DeviceBestArms(records, *arguments)
-    runs = simulate_learners(source, learners, records, on_rounds, saves, counter)
+    runs = simulate_pass(source, learners, records, on_rounds, saves, counter)
     losses, arms = counter.best()
     if fixed:
-        runs |= simulate_learners(source, fixed, source.trial_records(), on_rounds, best=arms)
+        runs |= simulate_pass(source, fixed, source.trial_records(), on_rounds, best=arms)
     return totals_of(source, runs, (losses, arms))
 
 
-def simulate_learners(
+def simulate_pass(
     source: PreparedSource,
     learners: Sequence[PreparedLearner],
     records: TrialRecords | AdaptivePool,
@@ -166,7 +166,7 @@ def simulate_learners(
     counter: BestArmCounter | None = None,
     best: NDArray[np.int32] | None = None,
 ) -> dict[str, LearnerRun]:
-    """Simulate some learners of a source, chunk by chunk; return the run of each by name, without the states.
+    """Simulate some learners from round 1 to T, chunk by chunk; return the run of each by name, without the states.
 
     Args:
         source, learners, best: as in ``LearnerRun``.

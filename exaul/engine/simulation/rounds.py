@@ -71,7 +71,7 @@ def simulate_chunk(
         cuts and errors [K, C, B] that were asked.
     """
 
-    def simulate_block(carry: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
+    def one_block(carry: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
         block, rates = x
         params = copies.rule_params(rates, block.block_numbers, imperfect)
         draws = Draws(*(None if key is None else _uniforms(key, block, copies.draw_stream) for key in keys))
@@ -89,7 +89,7 @@ def simulate_chunk(
         at_checkpoints = jax.tree.map(lambda x: x[block.checkpoint_rounds - 1], cumulative)
         return carry._replace(sums=jax.tree.map(lambda x: x[-1], cumulative)), (at_checkpoints, asked)
 
-    return lax.scan(simulate_block, carry, (chunk, rates))
+    return lax.scan(one_block, carry, (chunk, rates))
 
 
 def _uniforms(key: Any, block: Chunk, streams: Array, first: int = 0) -> Array:

@@ -85,12 +85,12 @@ class Loop(NamedTuple):
     """A compiled loop over the rounds of L copies.
 
     Attributes:
-        simulate: from ``compile_loop``.
+        advance: from ``compile_loop``.
         arrays: ``arrays(width, count, precision)`` allocates its workspace, a tuple, for L = ``count``.
         by_arm: whether its state is [width, L], or [L, width].
     """
 
-    simulate: Callable[..., None]
+    advance: Callable[..., None]
     arrays: Callable[[int, int, str], tuple[Any, ...]]
     by_arm: bool = False
 
@@ -103,16 +103,16 @@ def read_rounds(rows, streams, first, count, out):
             out[i, c] = rows[streams[c], first + i]
 
 
-def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
+def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
     """Return the loop over the blocks of L copies.
 
-    ``simulate_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered)``
+    ``advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered)``
     decides ``count`` records from round ``first`` on, with cut, error and u [256, L], fills ``answered`` [256, L],
     and learns; it computes weights anew every ``period`` rounds.
     """
 
     @outermost
-    def simulate(state, records, rates, copies, sums, periods, inputs, arrays, block_arrays):
+    def advance(state, records, rates, copies, sums, periods, inputs, arrays, block_arrays):
         round_count, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
         total, wrong = sums.so_far
@@ -124,7 +124,7 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
             read_rounds(cuts, copies.record_stream, first, count, cut)
             read_rounds(errors, copies.record_stream, first, count, error)
             read_rounds(uniforms, copies.draw_stream, first, count, u)
-            simulate_block(
+            advance_block(
                 *(first, count, periods[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
                 *(inputs, arrays, answered),
             )
@@ -140,7 +140,7 @@ def compile_loop(simulate_block: Callable[..., None]) -> Callable[..., None]:
                     for c in range(copy_count):
                         totals[block, s, c], wrongs[block, s, c] = total[c], wrong[c]
 
-    return simulate
+    return advance
 
 
 @compiled
@@ -207,7 +207,7 @@ def simulate_tiles(
     Args:
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
-        inputs: those of ``simulate_block``, as in ``compile_loop``.
+        inputs: those of ``advance_block``, as in ``compile_loop``.
         state, records, rates, copies, sums: as in ``NativeBackend.simulate``.
     """
     periods, group = rounds_between(rates, copies.eta_scale, precision)
@@ -219,7 +219,7 @@ def simulate_tiles(
         loop_arrays, shape = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
         block_arrays = tuple(np.zeros(shape, dtype) for dtype in (np.int32, float, float, bool))
         arguments = copies.take(numbers), tile_sums, periods[tile.group], inputs
-        loop.simulate(tile_state, records, rates, *arguments, loop_arrays, block_arrays)
+        loop.advance(tile_state, records, rates, *arguments, loop_arrays, block_arrays)
         state[numbers] = tile_state.T if loop.by_arm else tile_state
         for total, part in zip(
             (*sums.so_far, *sums.at_checkpoints), (*tile_sums.so_far, *tile_sums.at_checkpoints), strict=True

@@ -88,7 +88,7 @@ def _compile(learner: Learner[Ranked]) -> Loop:
     read, write = accessors(type(rule.start))
 
     @compiled
-    def simulate_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+    def advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         high, low = arrays
         read_rounds(inputs[0], copies.record_stream, first, count, high)
         read_rounds(inputs[1], copies.record_stream, first, count, low)
@@ -100,7 +100,7 @@ def _compile(learner: Learner[Ranked]) -> Loop:
                 write(state, c, learn(where, numbers, answers, visible_error, parameters_of(copies, c, eta, gamma)))
                 answered[i, c] = answers
 
-    return Loop(compile_loop(simulate_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
+    return Loop(compile_loop(advance_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
 
 
 def make_ranked(learner: Learner[Ranked], precision: str) -> NativeBackend:

@@ -166,7 +166,7 @@ def _own_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
 
 def _compile_own(step: Callable[..., Any]) -> Loop:
     @compiled
-    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, path, factors, _, _, (low, high, gap) = arrays
         for i in range(count):
             if (first + i) % period == 0:
@@ -177,7 +177,7 @@ def _compile_own(step: Callable[..., Any]) -> Loop:
             for c in range(gap.size):
                 losses[c, cut[i, c]] -= gap[c]
 
-    return Loop(compile_loop(simulate_block), _own_arrays)
+    return Loop(compile_loop(advance_block), _own_arrays)
 
 
 # Shared records: one path for all copies of a tile; sums and missing factors are [2 leaves, L].
@@ -248,7 +248,7 @@ def _shared_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
 
 def _compile_shared(step: Callable[..., Any]) -> Loop:
     @compiled
-    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
         depth, leaves, above, below = lows.shape[0] - 1, tree.shape[0] // 2, factors[0], factors[1]
         for i in range(count):
@@ -270,7 +270,7 @@ def _compile_shared(step: Callable[..., Any]) -> Loop:
             for c in range(gap.size):
                 losses[leaf - leaves, c] -= gap[c]
 
-    return Loop(compile_loop(simulate_block), _shared_arrays, by_arm=True)
+    return Loop(compile_loop(advance_block), _shared_arrays, by_arm=True)
 
 
 @cache
@@ -351,7 +351,7 @@ def _compile_drawn(rule: Drawn) -> Loop:
             answered[c] = answers
 
     @compiled
-    def simulate_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
         tree, _, arm, target, start, factor, charged = arrays
         leaves = tree.shape[1] // 2
         for i in range(count):
@@ -370,7 +370,7 @@ def _compile_drawn(rule: Drawn) -> Loop:
             for c in range(arm.size):
                 losses[c, arm[c]] += charged[c]
 
-    return Loop(compile_loop(simulate_block), _drawn_arrays)
+    return Loop(compile_loop(advance_block), _drawn_arrays)
 
 
 def _drawn_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:

@@ -368,13 +368,13 @@ def resume(
     return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
 
 
-def reopen(path: str, fields: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
-    """Prepare the rest of an interrupted sweep, or return None if it has finished; as in ``resume``."""
+def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
+    """Prepare the rest of a sweep, or return None if it has finished; arguments and errors as in ``resume``."""
     saved = manifests.read_manifest(Path(path))
-    if "out" in fields:
+    if "out" in given:
         raise BadInput("out: given together with resume, which names the folder")
-    requested = Sweep(**fields)
-    for name in fields:
+    requested = Sweep(**given)
+    for name in given:
         value, saved_value = manifests.round_trip_json(getattr(requested, name)), saved["configuration"][name]
         if value != saved_value:
             raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")
@@ -391,7 +391,8 @@ def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: s
     Args:
         path: the folder of the first run.
         out: folder for the new results, or None.
-        trust, progress: as in ``resume``.
+        trust: as in ``resume``.
+        progress: as in ``run``.
 
     Raises:
         BadInput: as in ``resume``, or ``out`` cannot be used.

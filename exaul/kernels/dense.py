@@ -118,11 +118,16 @@ class DrawnLearner(_WeightedLearner):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Dense:
-    """The weights of H arms as their cumulative losses, [H] float64; arguments as in ``Rows``."""
+    """The weights of H arms as their cumulative losses.
+
+    In all methods, ``losses`` [H] float64 is the state, ``eta`` [] the learning rate, ``cut`` [] int32 the cut of
+    the record, in 1..H-1, and ``u`` [] uniform in [0, 1). ``below`` and ``above`` are the charges of an arm below
+    the cut and above it.
+    """
 
     arms: int
-    prior: float | None
-    precision: str = "float64"
+    prior: float | None  # the first mass of the last arm; None if all are equal
+    precision: str = "float64"  # dtype of the weights
 
     def init(self) -> jax.Array:
         """Return no losses."""

@@ -94,7 +94,8 @@ def fdr_limit(
     """Bound the FDR of the answers that were not withdrawn, with probability 1 - delta at all times at once.
 
     Args:
-        found_wrong, answers, share, flips, delta: as in ``wrong_limit``; withdrawn answers are included.
+        found_wrong, answers, delta: as in ``wrong_limit``; withdrawn answers are included.
+        share, flips: as in ``mixture``.
         remaining: number of answers that were not withdrawn.
 
     Returns:

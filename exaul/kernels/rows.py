@@ -1,4 +1,4 @@
-"""Learners with weights, in rows of 32 arms: the same functions as ``dense``, in H / 32 + 32 steps a round.
+"""Learners with weights, in rows of 32 arms: the methods of ``Dense``, in H / 32 + 32 steps a round.
 
 Weights are kept as logarithms, so that nothing underflows at any rate. A round reads and writes one number of each
 row, and all numbers of the row at the cut.
@@ -39,7 +39,7 @@ def indices(count: int) -> Any:
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Rows:
-    """The weights of H arms in rows; ``prior`` is the first mass of the last arm, None if all are equal."""
+    """The weights of H arms in rows, with fields, methods and arguments as in ``Dense``."""
 
     arms: int
     prior: float | None

@@ -373,13 +373,13 @@ class Abstainers:
         """Learn from feedback, or from a withdrawal if the error is None.
 
         Args:
-            id: as in ``feedback``.
+            id: the id of the decision, or its ref.
             error: in [0, 1], or None.
             judges: whether the feedback may be the verdict on an audit.
 
         Returns:
-            The outcome, as in ``feedback`` and ``withdraw``; the decision, None if the id is unknown; and whether
-            the journal has a new entry.
+            The outcome, as in ``Abstainer.feedback`` or ``Abstainer.withdraw``; the decision, None if the id is
+            unknown; and whether the journal has a new entry.
         """
         # the journal answers first: it knows all ids, an Abstainer only the open ones
         entries = self._journal.entries_of(as_text("id", id))

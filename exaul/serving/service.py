@@ -47,7 +47,7 @@ class Service(Abstainers):
             shadow: show every answer, as ``show``.
             texts: one of TEXTS, the answers whose texts are kept; None: the audited ones.
             retain_days: days to keep a text after its verdict, >= 0.
-            configuration: as in ``Abstainers``, which raises the errors, too.
+            configuration: the other arguments of ``Abstainers``, which raises the errors, too.
         """
         check_known("texts", () if texts is None else (texts,), TEXTS)
         check_holds("retain_days", retain_days, 0 <= retain_days < math.inf, "a number of at least 0")
@@ -105,7 +105,7 @@ class Service(Abstainers):
             self._recent_texts.popitem(last=False)
 
     def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
-        """Return how many audited answers have no verdict, and some, oldest first, as rows of ``overview``."""
+        """Return how many audited answers have no verdict, and some, oldest first, with text and outcome."""
         total, entries = self.open_audits(limit, offset)
         texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
         return total, list(map(self._row_of, entries, texts))

@@ -129,7 +129,7 @@ class SelectedRows(NamedTuple):
 
 
 def load_log(log: str, layout: Layout, group: str | None = None) -> Records:
-    """Return the records of a log. Arguments and errors are those of ``load_rows``."""
+    """Return the records of a log; arguments and errors as in ``load_rows``."""
     return load_rows(log, layout, group)[0]
 
 
@@ -316,7 +316,7 @@ def read_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log.
 
     Args:
-        log: a file, as in ``load_log``; a DataFrame; or scores [N] and errors [N].
+        log: a file, as in ``load_rows``; a DataFrame; or scores [N] and errors [N].
         layout: names of the columns of a file or DataFrame.
 
     Raises:

@@ -169,7 +169,7 @@ def simulate_pass(
     """Simulate some learners from round 1 to T, chunk by chunk; return the run of each by name, without the states.
 
     Args:
-        source, learners, best: as in ``LearnerRun``.
+        source, best: as in ``LearnerRun``, which runs each of the ``learners``.
         records: the ``record_source`` of all runs.
         on_rounds, saves: see ``OnRounds`` and ``Saves``.
         counter: searches for the best arms in these records.

@@ -46,7 +46,7 @@ class RecordBlocks(NamedTuple):
     """K blocks of rounds of R streams; N = K C + 16 columns, of which the last 16 are padding."""
 
     round_count: int  # number of rounds to simulate, the first columns
-    cuts: NDArray[np.int32]  # [R, N] in 1..H-1, as in ``Block``
+    cuts: NDArray[np.int32]  # [R, N] in 1..H-1: arms k < cut answer
     errors: NDArray[np.float64]  # [R, N] in [0, 1]
     draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1)
 
@@ -207,7 +207,7 @@ def simulate_tiles(
     Args:
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
         precision: dtype of the weights and their sums.
-        inputs: those of ``advance_block``, as in ``compile_loop``.
+        inputs: what ``advance_block`` reads beside the records: numbers of the rule, or the ranks of all records.
         state, records, rates, copies, sums: as in ``NativeBackend.simulate``.
     """
     periods, group = rounds_between(rates, copies.eta_scale, precision)

@@ -68,7 +68,7 @@ def app(
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
         hosts: names that the Host header may have, as ``Guard``; None: any.
-        configuration: as in ``Service``.
+        configuration: the other arguments of ``Service`` and of ``Abstainers``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.

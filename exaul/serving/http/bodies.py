@@ -116,7 +116,7 @@ class WithdrawBody(_Body):
 
 
 class Accepted(BaseModel):
-    """Whether feedback or a withdrawal changed something, and the outcome as in ``Abstainers.feedback``."""
+    """Whether feedback or a withdrawal changed something, and the outcome as in ``Abstainer.feedback``."""
 
     accepted: bool
     reason: str

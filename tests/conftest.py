@@ -112,7 +112,7 @@ def _risk_is_bounded(monkeypatch):
     """Check in every sweep of every test that R_t is within its bound, and the risk of feedback within its own."""
 
     def checked(counts):
-        for fields in totals.of_learners(counts):
+        for fields in totals.split_by_learner(counts):
             fields["target"] = fields["alpha"][:, None]
             for *names, bound in (
                 ("answered", "wrong", "target", "risk_bound"),

@@ -12,7 +12,7 @@ from exaul.engine.machine import SLICE
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
 from exaul.engine.simulation.schedule import ASKED
-from exaul.engine.simulation.totals import Totals, of_learners
+from exaul.engine.simulation.totals import Totals, split_by_learner
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -26,7 +26,7 @@ TRACES = (  # the columns of ``traces_table``
 
 def trials_table(totals: Totals) -> Table:
     """Return one row per learner, cell and trial: results at T, and their bounds."""
-    return files.stack([_trials_of(x) for x in of_learners(totals)])
+    return files.stack([_trials_of(x) for x in split_by_learner(totals)])
 
 
 def _trials_of(totals: Totals) -> Table:
@@ -77,7 +77,7 @@ def curves_table(totals: Totals) -> Table:
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
-    return files.stack([_curves_of(x) for x in of_learners(totals)])
+    return files.stack([_curves_of(x) for x in split_by_learner(totals)])
 
 
 def _curves_of(totals: Totals) -> Table:
@@ -119,7 +119,7 @@ def asked_table(totals: Totals) -> Table | None:
     ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
     right, with a cut below it.
     """
-    parts = [_asked_of(x) for x in of_learners(totals) if ASKED[0] in x]
+    parts = [_asked_of(x) for x in split_by_learner(totals) if ASKED[0] in x]
     return files.stack(parts) if parts else None
 
 

@@ -13,8 +13,9 @@ from exaul.engine.simulation.schedule import BestArms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
 
-# Arrays by name, at P checkpoints, for all cells (alpha x lambda x rates) and trials. ``FIELD/LEARNER`` is of one
-# learner, ``FIELD`` of all. Whatever has three dimensions has trials on the last axis.
+# Arrays by name, at P checkpoints, for all cells (alpha x lambda x rates) and trials; whatever has three dimensions
+# has trials on the last axis. The dict is flat, as the file of a batch is: the key of a learner's own array is
+# ``FIELD/LEARNER``, the key of a shared one ``FIELD``. ``split_by_learner`` returns a dict by field for each.
 #
 #   learners, environment, source, grid_name             names
 #   grid [H], trials [trials], checkpoints [P]           the last checkpoint is T
@@ -97,8 +98,8 @@ def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDA
     }
 
 
-def of_learners(totals: Totals) -> list[Totals]:
-    """Return for each learner its own and the shared arrays, by field, and its name as ``learner``."""
+def split_by_learner(totals: Totals) -> list[Totals]:
+    """Return a dict for each learner: its own and the shared arrays by ``FIELD``, and its name as ``learner``."""
     by_learner = {str(name): {"learner": np.asarray(name)} for name in totals["learners"]}
     for key, x in totals.items():
         field, _, learner = key.partition("/")

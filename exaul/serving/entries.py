@@ -7,7 +7,7 @@ START, DECIDE, FEEDBACK, WITHDRAW, SNAPSHOT = "start", "decide", "feedback", "wi
 SHOWN = "shown"  # an answer in shadow mode, on which no learner decided
 VERDICT = "verdict"  # feedback that no learner learns from: on an answer in shadow mode, or a withheld one
 
-# what feedback or a withdrawal was: ``Abstainer.feedback`` and ``withdraw`` say what each means
+# what feedback or a withdrawal was; ``docs/online.md`` says what each means
 Outcome = Literal["counted", "repeated", "late", "withdrawn", "withheld", "unaudited", "unknown", "shadow"]
 
 

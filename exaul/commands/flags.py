@@ -34,7 +34,10 @@ GROUP_OF_CLASS = {  # titles by class, where they depend on the class alone
 
 
 class Command(NamedTuple):
-    """A command: dataclasses whose fields are its flags, and the function that runs it with their values."""
+    """A command: dataclasses whose fields are its flags, and the function that runs it with their values.
+
+    ``COMMANDS`` of a module has its commands by name, and ``COMMAND_MODULES`` in ``main.py`` the module of each.
+    """
 
     configurations: tuple[type, ...]
     run: Callable[[Mapping[str, Any]], int]  # returns the exit status

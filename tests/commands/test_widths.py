@@ -93,6 +93,6 @@ def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, folder, mon
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     piped = re.sub(r"[\d.]+ [GM]iB", "1 GiB", output_of(COMMANDS[name], capsys))
-    assert piped.split() == printed[None].split()
+    assert "".join(piped.split()) == "".join(printed[None].split())  # long words are broken
     assert [line for line in too_long(piped, 80) if GAP not in line] == []  # of texts
     assert {line for line in printed[None].split("\n") if GAP in line} <= {*piped.split("\n")}  # of tables

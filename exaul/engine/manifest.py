@@ -113,7 +113,7 @@ def check_manifest(
     path: Path, manifest: Mapping[str, Any], types: Mapping[str, tuple[type, ...]], configuration: type
 ) -> None:
     """Raise BadInput unless a manifest has fields of these types, and its configuration those of the dataclass."""
-    saved, saved_versions = manifest["configuration"], manifest.get("versions")
+    saved, saved_versions = manifest.get("configuration"), manifest.get("versions")
     writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
     release = "another release of exaul" if writer is None else f"exaul {writer}"
     hint = f"{release} wrote the folder and reads it"
@@ -203,7 +203,9 @@ def round_trip_json(nested: Any) -> Any:
 def load_json(path: Path) -> Any:
     """Read a JSON file. Raise BadInput if it is missing or unreadable."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(loaded, ensure_ascii=False).encode()  # ValueError for half of a character
+        return loaded
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
     except OSError as error:

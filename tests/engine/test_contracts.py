@@ -159,9 +159,11 @@ def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, mon
     sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **fields)
 
 
-@pytest.mark.parametrize("grid", GRIDS)
-def test_lemma_1_holds_on_every_grid_and_for_every_learner(grid):
-    check_bounds(sweep(environment="gradual-shift", grid=grid, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
+@pytest.mark.parametrize(("case", "grid"), [*(("gradual-shift", grid) for grid in GRIDS), (TELLING, "uniform")])
+def test_lemma_1_holds_on_every_grid_and_for_every_learner(case, grid):
+    """With all learners in an oblivious environment, and one of each rule in an adaptive one."""
+    fields = {"grid": grid, "learners": games.of_each_rule(ADAPTIVE_LEARNERS) if case == TELLING else ()}
+    check_bounds(sweep(environment=case, **fields, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
 
 
 def test_figures_of_a_trial_are_the_references(tmp_path):

@@ -111,6 +111,7 @@ def test_real_logs(data):
         ("a.csv", "correct,score_msp\n1,0.5\n", "a.csv: no column 'score'; .*; did you mean score_msp"),
         ("a.csv", "msp,error,score_msp\n0.1,0,1\n", "a.csv: no column 'score'; .*; did you mean score_msp"),
         ("a.csv", "score_msp,error\n0.5,1\n", "'msp'; the log has score_msp, error; did you mean score_msp"),
+        ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
         ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: .* error and correct; .*, or use exaul convert"),
         ("a.csv", "score,label\n0.1,0\n", "a.csv: no column error or correct; the log has score, label; name"),
         ("a.csv", "score;error\n0.1;0\n", "a.csv: no column .*; the log has score;error, and no comma sep"),

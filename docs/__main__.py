@@ -28,10 +28,12 @@ from exaul import Sweep, regret_scaling
 sweep = Sweep(learners=("exaul", "ew"), alphas=(0.1,), trials=40, arms=100, out="out")
 regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
 """
+MANY_GAMES_CODE = "import os, examples.many_games; os.mkdir('out'); examples.many_games.main('out/many-games.png')"
 GALLERY = {  # by name of the figure: Python's arguments to draw it, and the path of the drawn file
     "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
     "weeks": (("-m", "exaul", "plan", "--per-day", "5000", "--audits-per-day", "30", "--out", "out"), "weeks"),
     "regret-scaling": (("-c", SCALING_CODE), "regret-scaling"),
+    "many-games": (("-c", MANY_GAMES_CODE), "many-games"),
 } | {
     name: (("-m", "experiments", figure.partition("/")[0], "--out", "out"), figure)
     for name, figure in (

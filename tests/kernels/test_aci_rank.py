@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,8 +184,11 @@ def test_w1_a_round_moves_the_share(share, risk, answers, answered, error, alpha
     oracle.s, oracle.R, oracle.answers = share, risk, answers
     oracle.learn(None, answered, error, weight)
     assert learned == pytest.approx((oracle.s, oracle.R, oracle.answers), abs=1e-12)
-    if answered:
-        assert learned.share <= 1
+    if answered:  # a step of projected gradient descent, as optax takes it
+        aim = alpha - min(max(0.0, risk) / (answers + 1), alpha / 2)
+        (update,), _ = optax.sgd(step).update((error - aim,), optax.sgd(step).init((share,)))
+        moved = optax.projections.projection_box(np.float64(share + update), -np.inf, 1.0)
+        assert learned.share == pytest.approx(float(moved), abs=1e-12)
         assert share - learned.share >= step * (error - alpha) - 1e-12
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.trials import with_answered
+from exaul.engine.results.text_table import with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,

@@ -118,9 +118,14 @@ def make(learner="exaul", **more):
     return exaul.make(learner, **{"arms": 70, "alpha": 0.2, "horizon": 700} | more)
 
 
+def logs(count):
+    """Scores and errors of some logs."""
+    return [[getattr(log, column) for log in games.logs(count)] for column in ("scores", "errors")]
+
+
 def environment(name, count, more):
     """An environment of some logs."""
-    return exaul.environment(name, *games.logs(count), exaul.grid("uniform", 40), **more)
+    return exaul.environment(name, *logs(count), exaul.grid("uniform", 40), **more)
 
 
 def play(rates=1.0, **game):
@@ -162,7 +167,7 @@ WITHOUT = [("eta", {"learner": "no-abstention", "eta": 0.1}), ("gamma", {"learne
 
 def play_in(**given):
     """Play a replay of a log."""
-    asked = exaul.environment("replay", *games.logs(1), exaul.grid("uniform", 70))
+    asked = exaul.environment("replay", *logs(1), exaul.grid("uniform", 70))
     key = jax.tree.map(lambda x: x[0], exaul.keys(0, 1))
     return exaul.play_in(*make(), *asked, **{"key": key, "horizon": 9} | given)
 
@@ -174,7 +179,7 @@ def ask_beyond(state, pool, objective, draws, distribution):
 
 def traced(name):
     """Make a grid of scores that JAX traces."""
-    return jax.jit(partial(exaul.grid, name, 10))(games.logs(1)[0][0])
+    return jax.jit(partial(exaul.grid, name, 10))(logs(1)[0][0])
 
 
 CALLS = [

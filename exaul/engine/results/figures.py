@@ -22,8 +22,17 @@ from matplotlib.transforms import Bbox
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import abridge, as_label, first_names, plain, rounded, shared_start, with_rates
-from exaul.engine.results.trials import traces_by_answerable, with_answered
+from exaul.engine.results.text_table import (
+    abridge,
+    as_label,
+    first_names,
+    plain,
+    rounded,
+    shared_start,
+    traces_by_answerable,
+    with_answered,
+    with_rates,
+)
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 

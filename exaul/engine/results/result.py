@@ -18,8 +18,16 @@ from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
 from exaul.engine.results import advice, summary
-from exaul.engine.results.text_table import COMMAND, as_digits, first_names, plain, shared_start, wrap
-from exaul.engine.results.trials import lemma_holds, risk_holds, traces_by_answerable, traces_table
+from exaul.engine.results.text_table import (
+    COMMAND,
+    as_digits,
+    first_names,
+    plain,
+    shared_start,
+    traces_by_answerable,
+    wrap,
+)
+from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.aci_rank import STEP

@@ -34,6 +34,18 @@ def with_rates(table: "Table", but: str = "") -> "Table":
     return table.assign(learner=names)
 
 
+def with_answered(curves: "Table") -> "Table":
+    """Return ``curves.csv`` with the share answered, which is 1 minus the inefficiency."""
+    mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
+    return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
+
+
+def traces_by_answerable(table: "Table") -> list[str]:
+    """Return the names of the traces of ``traces.csv``, first those where a threshold answers most."""
+    shares = table.drop_duplicates(["trace", "alpha"]).groupby("trace", sort=False)["answerable"].mean()
+    return list(shares.sort_values(ascending=False, kind="stable").index)
+
+
 def as_digits(rate: float) -> str:
     """Return a rate with all its digits, since others may differ in the last one."""
     return repr(float(rate)).removesuffix(".0")

@@ -172,18 +172,6 @@ def traces_table(trials: Table, source_table: Table) -> Table:
     return table[list(TRACES)]
 
 
-def traces_by_answerable(table: Table) -> list[str]:
-    """Return the names of the traces of ``traces.csv``, first those where a threshold answers most."""
-    shares = table.drop_duplicates(["trace", "alpha"]).groupby("trace", sort=False)["answerable"].mean()
-    return list(shares.sort_values(ascending=False, kind="stable").index)
-
-
-def with_answered(curves: Table) -> Table:
-    """Return ``curves.csv`` with the share answered, which is 1 minus the inefficiency."""
-    mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
-    return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
-
-
 def risk_holds(trials: Table) -> NDArray[np.bool_]:
     """Return whether the risks of answers and of feedback are within their bounds, per row, up to rounding."""
     excess = trials["fdr_risk"] - trials["risk_bound"]

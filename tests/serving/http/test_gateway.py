@@ -283,7 +283,7 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(s
     log.write_text("score_p_true,error\n0.9,0\n")
     argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow", "--upstream", stub.url]
     assert main(argv) == 0
-    assert (len(stub.asked), capsys.readouterr().err.count("\n")) == (1, 1)  # on shadow mode
+    assert (len(stub.asked), capsys.readouterr().err.count("\n")) == (1, 2)  # on a new file, and on shadow mode
     stub.asked.clear()
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     printed = capsys.readouterr().err

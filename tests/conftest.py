@@ -18,7 +18,6 @@ from exaul.kernels import metrics
 from exaul.serving import configuration
 from tests.models.stub import serving
 
-os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: what is printed to a pipe would depend on it
 if jax.__version_info__ < (0, 11):  # XLA's older emitter of fusions compiles faster; later versions lack it
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # JAX runs on the host unless the environment says otherwise

@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any, NoReturn, TextIO
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.engine.results.text_table import GAP, wrap
+from exaul.engine.results.text_table import wrap
 
 BAD_INPUT_STATUS, BUG_STATUS, SIGNAL_STATUS = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
@@ -82,14 +82,8 @@ def terminal_width() -> int | None:
 
 
 def show(*parts: str) -> None:
-    """Print texts and tables, as wide as the terminal, with a blank line between; leave out empty ones.
-
-    A pipe gets whole tables, and texts as wide as COLUMNS, if it is set.
-    """
-    text, width = "\n\n".join(part for part in parts if part), terminal_width()
-    if width is None and (columns := os.environ.get("COLUMNS", "")).isdecimal():
-        text = "\n".join(x if GAP in x else wrap(x, int(columns) or None) for x in text.split("\n"))
-    print(wrap(text, width))
+    """Print texts and tables, as wide as the terminal, with a blank line between; leave out empty ones."""
+    print(wrap("\n\n".join(part for part in parts if part), terminal_width()))
 
 
 def refuse(program: str, text: str, status: int = BAD_INPUT_STATUS) -> int:

@@ -21,18 +21,9 @@ from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
+from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import (
-    abridge,
-    as_label,
-    first_names,
-    plain,
-    rounded,
-    shared_start,
-    traces_by_answerable,
-    with_answered,
-    with_rates,
-)
+from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_answered, with_rates
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 
@@ -349,7 +340,7 @@ def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
             chosen.append(n)
     shown = values[np.sort(chosen)]
     axes.set_xscale("log" if is_log else "linear")
-    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else rounded(value) for value in shown])
+    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else text_table.rounded(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -376,8 +367,8 @@ def traces_by_learner(table: Table) -> Figure:
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
     traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
     shown = traces[:MAPPED]
-    start = shared_start(shown)
-    names = [plain(abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
+    start = text_table.shared_start(shown)
+    names = [plain(text_table.abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
     figure, panels = panel_grid(table, "", by=["alpha"])
     figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
     figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
@@ -477,7 +468,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     if len(groups) > PANELS:
-        omitted = first_names([title for index, title in enumerate(titles) if index not in shown])
+        omitted = text_table.first_names([title for index, title in enumerate(titles) if index not in shown])
         text = "\n".join(["not drawn, see the tables:", *omitted])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:

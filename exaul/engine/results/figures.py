@@ -228,7 +228,7 @@ def over_time(
     top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-    ends = (2 * low - linear / 2, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
+    ends = (2 * low - linear / 10, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
     for axes, rows in panels:
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             if line[f"{curve}_mean"].isna().all():

@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exaul.engine.results.text_table import COMMAND, columns_of, format_table, wrap
+from exaul.engine.results.text_table import COMMAND, columns_of, format_table, rounded, wrap
 
 WIDTHS = st.integers(40, 200)
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 语言模型")  # these take two cells each
@@ -100,3 +100,7 @@ def test_decimals():
     values = [0.05, 0.1, 0.2], [3, 20], [0.123456, 0.5], [1e-5, 0.5]
     texts = [["0.05", "0.10", "0.20"], ["3", "20"], ["0.1235", "0.5000"], ["1e-05", "0.5"]]
     assert [columns_of([{"alpha": x} for x in each])["alpha"] for each in values] == texts
+
+
+def test_numbers_of_a_figure_are_short():
+    assert [rounded(x) for x in (0.5, 1234.6, 3e6, 1e12)] == ["0.5", "1,235", "3,000,000", "1e+12"]

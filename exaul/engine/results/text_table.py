@@ -117,7 +117,8 @@ def as_label(column: str, value: Any) -> str:
 
 def rounded(number: float) -> str:
     """Return a number with four significant digits, and commas between thousands."""
-    return f"{float(f'{number:.4g}'):,g}"
+    value = float(f"{number:.4g}")
+    return f"{value:,.0f}" if 1e4 <= value < 1e9 else f"{value:,g}"
 
 
 def plain(text: str) -> str:

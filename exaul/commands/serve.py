@@ -45,7 +45,10 @@ def main(arguments: Mapping[str, Any]) -> int:
         application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
         try:
             service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
-            texts += [f"{config.state} is a new file: nothing is learned yet"] * is_new
+            audit = service.configuration["audit"]
+            audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
+            alpha = service.configuration["alpha"]
+            texts += [f"{config.state} is a new file, and keeps for ever: alpha = {alpha:g}, {audits}"] * is_new
             for key, (observed, needed) in service.verdicts(MOST_KEYS).items() if config.shadow else ():
                 progress = f"{observed:,} verdicts so far, {needed} needed ({SHORT_LOG} / alpha)"
                 texts.append(f"key {quote(key)}: {progress}")
@@ -57,7 +60,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                 add_gateway(application, gateway_flags)
                 texts += score_warnings(gateway_flags.score, config, service.note("score", gateway_flags.score))
             print("".join(f"exaul: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)
-            tokens, alpha = application.state.tokens, service.configuration["alpha"]
+            tokens = application.state.tokens
             key_alphas = {key: x for key, x in service.alphas(MOST_KEYS).items() if x != alpha}
 
             def announce() -> None:

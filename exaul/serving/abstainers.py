@@ -220,8 +220,12 @@ class Abstainers:
         if warm_start is not None:
             source = _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
-        if warm_start is not None and start.log is None:
-            raise BadInput(f"warm_start: {quote(source)} has no answers with feedback")
+        if isinstance(source, str) and warm_start is not None:
+            count, needed = start.log["records"] if start.log else 0, math.ceil(SHORT_LOG / config.alpha)
+            if count < needed:  # a handful of ratings must not replace a log
+                raise BadInput(
+                    f"warm_start: {quote(source)} has {count} answers with feedback; {needed} are needed"
+                )
         self._loaded.pop(key, None)
         self._journal.add_start(key, config.alpha, start.as_json())
         self._journal.commit()

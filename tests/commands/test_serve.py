@@ -143,7 +143,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     questions = [{"score": 0.95}, {"score": 0.1}, {"score": 0.95, "key": "billing"}]
     said, answers = begun("--warm-start", "log.csv", "--keys", "keys.toml", questions=questions)
     assert [line.partition(" (")[0] for line in said] == [
-        "exaul: s is a new file: nothing is learned yet",
+        "exaul: s is a new file, and keeps for ever: alpha = 0.1, no audits",
         "exaul: new keys: aci-rank starts by answering 25.0% at alpha = 0.1",
         "exaul: key 'billing': aci-rank starts silent, because no threshold reaches alpha = 0.2",
     ]
@@ -160,19 +160,18 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
 
 
 def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_alpha(folder, begun, capsys):
-    for count in (0, 8):
+    for count, total in ((0, 0), (8, 8), (12, 20)):
         with Abstainers("s") as abstainers:
             for _ in range(count):
                 abstainers.feedback(abstainers.show(0.5).id, "up")
-        progress = [f"exaul: key '': {count} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
+        progress = [f"exaul: key '': {total} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
         assert begun("--shadow") == ([f"exaul: {serve.SHADOW_MODE}", *progress], [])
         assert begun.serving == "serving with alpha = 0.1"
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
     (command,) = re.findall("which stays; exaul (.*) changes that of one key", refusal)
     assert main([word.replace("KEY", "") for word in shlex.split(command)]) == 0
-    said = "key '' begins anew: aci-rank starts by answering 30.0% at alpha = 0.2 "
-    few = "(answers of key '': 8 rows, 0.0% wrong; fewer than 15 rows start at 30% at most)"
-    assert capsys.readouterr().out == f"{said}{few}\n"
+    said = "key '' begins anew: aci-rank starts by answering 100.0% at alpha = 0.2"
+    assert capsys.readouterr().out == f"{said} (answers of key '': 20 rows, 0.0% wrong)\n"
     (folder / "log.csv").write_text(LOG)
     for flags in ((), ("--warm-start", "log.csv")):  # a start from the key's own answers is no mistake
         assert begun(*flags) == ([], [])

@@ -10,14 +10,14 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_442,
+    "product lines": 26_450,
     "test lines": 19_625,
-    "product tokens": 197_400,
-    "test tokens": 188_200,
-    "engine and commands, lines": 10_054,
+    "product tokens": 197_440,
+    "test tokens": 188_210,
+    "engine and commands, lines": 10_058,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_502,
-    "exaul/serving, lines": 4_697,
+    "exaul/serving, lines": 4_701,
     "exaul/llm, lines": 2_960,
     "experiments, lines": 2_864,
     "benchmarks, lines": 763,

@@ -83,7 +83,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
-        print(f"{path}: finished; nothing to resume")
+        print(f"{path}: finished; nothing to resume; exaul rerun {path} prints its summary again")
         return 0
     if flags.theory and is_over_traces(prepared.manifest):
         raise BadInput("theory: given, but a sweep over traces prints no regrets; trials.csv has them")
@@ -135,7 +135,8 @@ def print_report(result: Any, out: str | None, theory: bool) -> int:
     show(result.summary(terminal_width(), theory), saved + hint)
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
     for name in (name for name, passed in checks.items() if not passed):
-        print(f"{name} is broken: this is a bug in exaul; please report it", file=sys.stderr)
+        reason = "this is a bug in exaul (please report it), or a bound of your own learner is false"
+        print(f"{name} is broken: {reason}", file=sys.stderr)
     return int(not all(checks.values()))
 
 

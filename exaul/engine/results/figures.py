@@ -89,7 +89,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
-    silent = curves.groupby("learner")["answered_mean"].transform("max") == 0
+    silent = curves.groupby([*_PANEL, "learner"])["answered_mean"].transform("max") == 0
     curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
     ends = curves.groupby([*_PANEL, "learner"])[["t", "regret_bound"]].transform("max")
@@ -258,7 +258,7 @@ def over_time(
 def _bound_note(rows: Table, bound: str) -> str:
     """Return what a dotted bound is, which learners have none, and which one above T."""
     note, names = BOUNDS.get(bound, "mean of its bound"), rows["learner"].str.partition(", ")[0]
-    reasons = {" (none for {})": rows[bound].isna(), "; bound above $T$: {}": rows[bound] == np.inf}
+    reasons = {" (none for {})": rows[bound].isna(), "; above $T$, not drawn: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
         note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""

@@ -219,11 +219,11 @@ def summarize_theory(
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
         "limit\nof R_T": "whether it held in all trials; -: none is proved",
-        "FDR at most": f"with probability 1 - {delta} per trial, given what was answered (R1, R4 or R5 of "
+        "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
-        "regret": "loss above that of best-fixed (mean ±standard deviation over trials)",
-        "of bound": f"regret divided by its bound, which holds with probability 1 - {delta} per trial; -: "
+        "regret": "the paper's loss above that of best-fixed (mean ±standard deviation over trials)",
+        "of bound": f"regret divided by its bound, which holds with probability {1 - delta:g} per trial; -: "
         "the bound is above T, or there is none",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",

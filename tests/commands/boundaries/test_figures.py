@@ -290,7 +290,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert said.endswith(": bound of a trial, with probability 1 - delta; bound above $T$: exp3-ix")
+        assert said.endswith(": bound of a trial, with probability 1 - delta; above $T$, not drawn: exp3-ix")
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 

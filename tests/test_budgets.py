@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_450,
-    "test lines": 19_625,
+    "test lines": 19_631,
     "product tokens": 197_440,
-    "test tokens": 188_210,
+    "test tokens": 188_330,
     "engine and commands, lines": 10_058,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_502,

@@ -275,6 +275,14 @@ def test_a_pdf_has_no_font_of_type_3(tmp_path):
     assert (b"/Type3" in written, b"/CIDFontType2" in written) == (False, True)
 
 
+def test_a_learner_has_no_line_where_it_shows_nothing():
+    result = run(Sweep(trials=2, horizon=300, arms=20, learners=("no-abstention",), alphas=(0.1, 0.2)))
+    silent = result.curves["alpha"] == 0.1
+    result.curves.loc[silent, [name for name in result.curves if name.startswith("inefficiency_")]] = 1.0
+    lines = [len(axes.lines) for axes in figures.draw(result.trials, result.curves)["fdr"].axes]
+    assert lines == [1, 2]  # the target, and beside it the learner
+
+
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     """No regret is above T."""
     result = run(

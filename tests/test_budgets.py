@@ -11,7 +11,7 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_451,
-    "test lines": 19_631,
+    "test lines": 19_632,
     "product tokens": 197_440,
     "test tokens": 188_330,
     "engine and commands, lines": 10_059,

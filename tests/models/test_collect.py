@@ -463,7 +463,7 @@ def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
 def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
     """No stored reply is replaced, so no call is made again. Then ``exaul score`` adds a score."""
     flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
-    argv = ["collect", str(sums), "--score", "logprob", "mine_of_collect:same", *flags, "--concurrent", "1"]
+    argv = ["collect", str(sums), "--score", "logprob", "my_scores:same", *flags, "--concurrent", "1"]
     argv += ["--price", "1", "1", "--out", "log"]
 
     def stored():
@@ -471,6 +471,7 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
 
     with subprocess.Popen([*EXAUL, *argv]) as running:
         while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
+            assert running.poll() is None
             time.sleep(0.01)
         running.kill()
     had = [stored()]
@@ -481,7 +482,7 @@ def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
     assert len(had[2]) == 13
     assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
     log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
-    assert set(log["score_mine_of_collect_same"]) == {1}
+    assert set(log["score_my_scores_same"]) == {1}
     assert more["score_exact"].isin([0, 0.5, 1]).all()
     assert more["error"].equals(log["error"])
 

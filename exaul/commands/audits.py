@@ -9,11 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exaul.commands.flags import Command
-from exaul.commands.terminal import show
+from exaul.commands.terminal import INCOMPLETE_STATUS, show
 from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting
 from exaul.llm.endpoint import as_address, check_variable
-
-INCOMPLETE = 3  # exit status, as that of ``exaul collect``: the judge gave no verdict at all
 
 
 class AuditsFlags(Configuration):
@@ -42,7 +40,7 @@ class AuditsFlags(Configuration):
 def main(arguments: Mapping[str, Any]) -> int:
     """Print the open audits, or let a model judge them and print how many are right and wrong.
 
-    Return INCOMPLETE if it gives a clear verdict on none.
+    Return INCOMPLETE_STATUS if it gives a clear verdict on none.
     """
     config = AuditsFlags(**arguments)
     from exaul.serving.http.audits import PAGE, errors_by_model, open_queue
@@ -68,7 +66,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     text = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items()))
     judged = counts["right"] + counts["wrong"]
     show(f"{config.judge_model} judged {judged} of {total} open audits ({text or 'none'})")
-    return INCOMPLETE if judged == 0 < counts["no clear verdict"] else 0
+    return INCOMPLETE_STATUS if judged == 0 < counts["no clear verdict"] else 0
 
 
 def _describe(row: Mapping[str, Any]) -> str:

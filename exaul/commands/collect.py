@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command
+from exaul.commands.terminal import INCOMPLETE_STATUS
 from exaul.engine.checks import as_typed
 from exaul.llm.asker import Answer
 from exaul.llm.collect import Collect, CollectJob, ScoreRows, ScoreRowsJob
@@ -14,8 +15,7 @@ from exaul.llm.prompts import SHORT_ANSWERS
 from exaul.llm.replies import contains
 from exaul.llm.scores import column_of
 
-INCOMPLETE_STATUS = 3  # exit status if more than ALLOWED_SHARE of the rows are incomplete
-ALLOWED_SHARE = 0.01  # (chosen: a few requests always fail)
+ALLOWED_SHARE = 0.01  # of incomplete rows, in a run that succeeds (chosen: a few requests always fail)
 ENOUGH_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 

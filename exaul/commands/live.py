@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command
+from exaul.commands.terminal import INCOMPLETE_STATUS
 from exaul.llm.folder import describe_usage
 from exaul.llm.live import TABLE_FOLDERS, TRANSCRIPT, Live, LiveJob
-
-STOPPED_STATUS = 3  # exit status if the dialogue ended before the last round
 
 
 def main(arguments: Mapping[str, Any]) -> int:
@@ -19,7 +18,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         return 0
     job.run()
     print(summary(job))
-    return 0 if len(job.rounds) == job.config.horizon else STOPPED_STATUS
+    return 0 if len(job.rounds) == job.config.horizon else INCOMPLETE_STATUS
 
 
 def summary(job: LiveJob) -> str:

@@ -45,10 +45,10 @@ def main(arguments: Mapping[str, Any]) -> int:
         application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
         try:
             service, texts = application.state.service, [SHADOW_MODE] if config.shadow else list[str]()
-            audit = service.configuration["audit"]
-            audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
-            alpha = service.configuration["alpha"]
-            texts += [f"{config.state} is a new file, and keeps for ever: alpha = {alpha:g}, {audits}"] * is_new
+            alpha, audit = (service.configuration[name] for name in ("alpha", "audit"))
+            if is_new:
+                audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
+                texts.append(f"{config.state} is a new file, and keeps for ever: alpha = {alpha:g}, {audits}")
             for key, (observed, needed) in service.verdicts(MOST_KEYS).items() if config.shadow else ():
                 progress = f"{observed:,} verdicts so far, {needed} needed ({SHORT_LOG} / alpha)"
                 texts.append(f"key {quote(key)}: {progress}")

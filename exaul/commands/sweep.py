@@ -83,7 +83,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         else run.reopen(path, fields, flags.trust)
     )
     if prepared is None:
-        print(f"{path}: finished; nothing to resume; exaul rerun {path} prints its summary again")
+        print(f"{path}: finished; nothing to resume (exaul rerun prints its summary again)")
         return 0
     if flags.theory and is_over_traces(prepared.manifest):
         raise BadInput("theory: given, but a sweep over traces prints no regrets; trials.csv has them")

@@ -19,6 +19,7 @@ from exaul.engine.checks import BadInput, join_lines
 from exaul.engine.results.text_table import wrap
 
 BAD_INPUT_STATUS, BUG_STATUS, SIGNAL_STATUS = 2, 70, 128
+INCOMPLETE_STATUS = 3  # what was asked of a model is not all there
 PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
 
 

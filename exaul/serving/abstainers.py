@@ -264,9 +264,9 @@ class Abstainers:
 
     def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
         source = self._sources.get(key, self._sources[""])
-        is_other = isinstance(source, Records) and not start
-        if isinstance(source, Records) and start and start["log"]["sha256"]:  # else it began from answers of a key
-            is_other = start["log"]["content"] != source.content()
+        log = start["log"] if start else None
+        is_chosen = log is not None and log["sha256"] is None  # from answers of a key, by choice
+        is_other = not is_chosen and isinstance(source, Records) and (not log or log["content"] != source.content())
         return is_other or alpha != self._alphas.get(key, alpha)
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:

@@ -3,8 +3,8 @@
 import pytest
 from starlette.responses import JSONResponse
 
-from exaul.commands.audits import INCOMPLETE
 from exaul.commands.main import main
+from exaul.commands.terminal import INCOMPLETE_STATUS
 from exaul.serving.service import Service
 from tests.models.stub import completion
 from tests.processes import output_of, refusal_of
@@ -56,7 +56,8 @@ def test_a_model_judges_the_audits_of_a_file(journal, stub, capsys, monkeypatch,
 
 def test_a_judge_without_any_clear_verdict_is_no_success(journal, stub, capsys):
     stub.rule = lambda asked, before: completion("perhaps")
-    printed = output_of(["audits", str(journal), "--judge-model", "m", "--endpoint", stub.url], capsys, INCOMPLETE)
+    argv = ["audits", str(journal), "--judge-model", "m", "--endpoint", stub.url]
+    printed = output_of(argv, capsys, INCOMPLETE_STATUS)
     assert printed.startswith("m judged 0 of 4 open audits (no clear verdict: 3")
 
 

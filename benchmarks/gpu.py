@@ -64,9 +64,9 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     from jax.experimental import topologies
 
     from exaul.engine.simulation.batch import LearnerRun
+    from exaul.engine.simulation.chunks import make_chunks, select_rates
+    from exaul.engine.simulation.jax_chunks import simulate_chunk
     from exaul.engine.simulation.prepare import prepare
-    from exaul.engine.simulation.rounds import simulate_chunk
-    from exaul.engine.simulation.schedule import make_chunks, select_rates
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import BLOCK
 

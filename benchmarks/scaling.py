@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.peers import PeerCase
 from benchmarks.results import Row
 from benchmarks.throughput import ARMS, REPETITIONS, measure
-from exaul.engine.machine import TILE
+from exaul.engine.simulation.chunks import TILE
 
 SIZES = {
     "copies": (100, 1_000, 10_000, 100_000),

@@ -11,10 +11,9 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.logs.log import Records
-from exaul.engine.machine import TILE
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation import rounds as simulated
-from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, select_rates
+from exaul.engine.simulation import jax_chunks as simulated
+from exaul.engine.simulation.chunks import TILE, NativeSimulation, TrialRecords, select_rates
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of

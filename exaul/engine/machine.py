@@ -13,9 +13,6 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from exaul.engine.checks import BadInput
 from exaul.kernels.cache import cache_folder
 
@@ -74,9 +71,6 @@ def show_bytes(count: float) -> str:
 
 
 USABLE = 0.8  # share of the free memory that may be planned for (chosen)
-# Copies are simulated in multiples of TILE: XLA vectorises small or odd shapes differently, and a copy's bits must
-# not depend on the number of copies.
-TILE = 32
 SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 # By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -126,11 +120,6 @@ def device_memory() -> int:
 
     stats = jax.local_devices()[0].memory_stats() or {}
     return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host_memory()
-
-
-def padded_indices(copies: int) -> NDArray[np.intp]:
-    """Return the indices of B copies, repeated from the first on to whole tiles."""
-    return np.arange(-(-copies // TILE) * TILE) % copies
 
 
 SHORTEST = 0.1  # seconds; programs that compile faster are not stored

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import results, scaling, service, start, throughput
 from benchmarks.__main__ import PUBLISHED, main
 from benchmarks.peers import PEERS, PeerCase
-from exaul.engine.simulation import schedule
+from exaul.engine.simulation import chunks
 from tests import games
 from tests.processes import refusal_of
 
@@ -45,7 +45,7 @@ def small(tmp_path, monkeypatch):
         (start, "tempfile", SimpleNamespace(TemporaryDirectory=lambda: nullcontext(cache))),
         (start, "SWEEPS", {True: {name: [*x, "--learners", "aci-rank"] for name, x in first.items()}, False: {}}),
         (throughput, "Timer", Once),
-        (schedule, "CHUNK", 2**14),
+        (chunks, "CHUNK", 2**14),
         (results, "FOLDER", tmp_path / "results"),
         (results, "PAGE", page),
     ):

@@ -6,8 +6,8 @@ import pytest
 from exaul import Sweep
 from exaul.commands import verify
 from exaul.commands.main import main
+from exaul.engine.simulation.chunks import NativeSimulation
 from exaul.engine.simulation.prepare import prepare
-from exaul.engine.simulation.schedule import NativeSimulation
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED, answer_once_more
 from tests.processes import output_of

@@ -15,7 +15,7 @@ from exaul import Sweep, run
 from exaul.engine.environments import interactive
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import STEPWISE_BACKENDS, backend_of
-from exaul.engine.simulation import rounds as simulated
+from exaul.engine.simulation import jax_chunks as simulated
 from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels import uniforms

@@ -8,8 +8,8 @@ import pytest
 from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.simulation import agreement, learners
+from exaul.engine.simulation.chunks import NativeSimulation
 from exaul.engine.simulation.learners import choose_backend
-from exaul.engine.simulation.schedule import NativeSimulation
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS, answer_once_more
 

@@ -7,7 +7,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation import batch, schedule
+from exaul.engine.simulation import batch, chunks
 from exaul.kernels import records
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.aci_rank import AciRankState
@@ -92,7 +92,7 @@ def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, backend, trials,
     flag = None if case in ADAPTIVE_CASES else backend  # which may not simulate adaptive environments
     settings = ENVIRONMENT_CASES[case] | {"backend": flag, "learners": learners_of(case, backend, is_full)}
     alone = sweep(**settings, alphas=[0.1], trials=trials)
-    monkeypatch.setattr(schedule, "CHUNK", BLOCK * 70)
+    monkeypatch.setattr(chunks, "CHUNK", BLOCK * 70)
     lam = SMALL["horizon"] ** 0.5
     crowd = sweep(**settings, alphas=[0.5, 0.1], lambdas=[lam, 3.0, 0.0], trials=40, checkpoints=100)
     check_bounds(crowd)
@@ -104,7 +104,7 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
     """Sums of real-valued errors run in one order."""
     records = Records("log", *np.random.default_rng(0).random((2, 900)), 0, None)
     first = run(Sweep(**SMALL | {"checkpoints": 1}, trials=3), [records])
-    monkeypatch.setattr(schedule, "CHUNK", 1)
+    monkeypatch.setattr(chunks, "CHUNK", 1)
     second = run(Sweep(**SMALL | {"checkpoints": SMALL["horizon"]}, trials=3), [records])
     assert first.trials.equals(second.trials)
 
@@ -136,9 +136,9 @@ def test_memory_does_not_grow_with_the_horizon():
     sizes = []
     for horizon in (10**5, 10**6):
         stream = games.stream_of(pools, horizon, 100)
-        chunks = schedule.make_chunks(np.array([horizon]), len(stream.trials))
+        stream_chunks = chunks.make_chunks(np.array([horizon]), len(stream.trials))
         for _ in range(3):
-            chunk = next(chunks)
+            chunk = next(stream_chunks)
             held = stream.make(chunk)
         sizes.append(sum(x.nbytes for x in (*chunk, held.cuts, held.errors, *stream.arrays())))
         assert stream.records_read.shape == (1, 100)
@@ -153,7 +153,7 @@ def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, mon
     """Alphas, lambdas, rates, seeds and chunks share the program of a learner and an environment."""
     learners = games.of_each_rule([name for name, on in games.LOOPS if on == backend and name not in FIXED])
     games.limit_traces(monkeypatch, len(learners))
-    monkeypatch.setattr(schedule, "CHUNK", 2**11)
+    monkeypatch.setattr(chunks, "CHUNK", 2**11)
     fields = {"environment": environment, "learners": learners, "backend": backend}
     sweep(alphas=[0.1, 0.2], seed=1, **fields)
     sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **fields)

@@ -7,7 +7,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine import machine
-from exaul.engine.simulation import agreement, batch, rounds, schedule
+from exaul.engine.simulation import agreement, batch, chunks, jax_chunks
 from exaul.engine.simulation.prepare import prepare
 from tests.processes import output_of, python
 
@@ -28,7 +28,7 @@ def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
     expected = run(Sweep(**fields))
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
     monkeypatch.setattr(agreement, "device_agrees", lambda *learner: True)
-    monkeypatch.setattr(schedule, "DEVICE_CHUNK", 1)
+    monkeypatch.setattr(chunks, "DEVICE_CHUNK", 1)
     result = run(Sweep(**fields))
     assert {x["backend"] for x in result.manifest["sources"][0]["learners"]} == {"blocks"}
     for name in ("trials", "curves"):
@@ -41,7 +41,7 @@ def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(mon
         monkeypatch.setattr(machine, "MAPS", limit)
         for horizon in (200, 600):
             run(Sweep(**GAME | {"backend": "dense", "learners": ["exaul"], "horizon": horizon, "checkpoints": 1}))
-            sizes.append(rounds.simulate_chunk._cache_size())
+            sizes.append(jax_chunks.simulate_chunk._cache_size())
     assert sizes[1] == sizes[0] + 1
     assert sizes[-1] == 1
 

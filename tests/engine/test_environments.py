@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.engine.simulation import schedule
-from exaul.engine.simulation.rounds import DeviceBestArms
-from exaul.engine.simulation.schedule import BestArmCounter
+from exaul.engine.simulation import chunks
+from exaul.engine.simulation.chunks import BestArmCounter
+from exaul.engine.simulation.jax_chunks import DeviceBestArms
 from exaul.kernels import native, uniforms
 from exaul.kernels.game import BLOCK, compute_costs
 from exaul.kernels.records import Pool, Streams, compile_orders, order_shape, read_block
@@ -96,7 +96,7 @@ COSTS = compute_costs(np.array([[0.05], [0.3]]), np.array([[20.0], [1.0]]))
 @pytest.mark.parametrize("environment", ["gradual-shift", "replay"])
 @pytest.mark.parametrize("on_device", [False, True])
 def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, monkeypatch):
-    monkeypatch.setattr(schedule, "CHUNK", 1)
+    monkeypatch.setattr(chunks, "CHUNK", 1)
     rng = np.random.default_rng(0)
     sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
     errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
@@ -104,7 +104,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
     stream, played = games.stream_of(pools, HORIZON, TRIALS, environment), []
     new = DeviceBestArms if on_device else lambda records, *setup: BestArmCounter(records.record_stream, *setup)
     counter = new(stream, ARMS, CHECKPOINTS, *COSTS)
-    for chunk in schedule.make_chunks(CHECKPOINTS, TRIALS):
+    for chunk in chunks.make_chunks(CHECKPOINTS, TRIALS):
         records = stream.make(chunk)
         played.append([x[:, : records.round_count] for x in (records.cuts, records.errors)])
         with jax.enable_x64(True):

@@ -19,8 +19,8 @@ from exaul.engine import run as sweeps
 from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS
-from exaul.engine.simulation import batch, schedule
-from exaul.engine.simulation.rounds import JaxSimulation
+from exaul.engine.simulation import batch, chunks
+from exaul.engine.simulation.jax_chunks import JaxSimulation
 from tests.conftest import draw_few_figures
 from tests.processes import output_of, python, variables
 
@@ -46,7 +46,7 @@ def files_in(folder):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(schedule, "CHUNK", 2**11)
+    monkeypatch.setattr(chunks, "CHUNK", 2**11)
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +256,8 @@ def test_progress_as_json_lines(capsys):
 SWEEP = """
 import sys
 from exaul.commands.main import main
-from exaul.engine.simulation import schedule
-schedule.CHUNK = 2**13
+from exaul.engine.simulation import chunks
+chunks.CHUNK = 2**13
 sys.exit(main(["sweep", *sys.argv[1:]]))
 """
 

@@ -224,7 +224,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
         return method
 
     with monkeypatch.context() as patch:
-        patch.setattr("exaul.engine.simulation.schedule.CHUNK", 2**9)
+        patch.setattr("exaul.engine.simulation.chunks.CHUNK", 2**9)
         for name in ("save_state", "save"):
             patch.setattr(SweepFolder, name, stopped(name))
         stop = [*argv, "--out", "out"]

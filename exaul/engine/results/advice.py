@@ -19,7 +19,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, backend_of
 from exaul.engine.results.text_table import COMMAND, format_table
-from exaul.engine.simulation.schedule import Chunk, NativeSimulation
+from exaul.engine.simulation.chunks import Chunk, NativeSimulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound

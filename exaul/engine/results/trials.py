@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.machine import SLICE
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
-from exaul.engine.simulation.schedule import ASKED
+from exaul.engine.simulation.chunks import ASKED
 from exaul.engine.simulation.totals import Totals, split_by_learner
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import gradual_shift
-from exaul.engine.machine import TILE
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation.schedule import NativeSimulation, TrialRecords, make_chunks, select_rates
+from exaul.engine.simulation.chunks import TILE, NativeSimulation, TrialRecords, make_chunks, select_rates
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
@@ -69,7 +68,7 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
     rates = rates_of_horizon(learner, SPAN, ARMS, False, None, None)
     import jax
 
-    from exaul.engine.simulation.rounds import JaxSimulation
+    from exaul.engine.simulation.jax_chunks import JaxSimulation
 
     is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):

@@ -11,9 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
-from exaul.engine.simulation.learners import PreparedLearner
-from exaul.engine.simulation.prepare import PreparedSource
-from exaul.engine.simulation.schedule import (
+from exaul.engine.simulation.chunks import (
     ASKED,
     AdaptiveGames,
     AskedCounter,
@@ -23,8 +21,11 @@ from exaul.engine.simulation.schedule import (
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
+    padded_indices,
     select_rates,
 )
+from exaul.engine.simulation.learners import PreparedLearner
+from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.totals import Totals, totals_of
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -55,7 +56,7 @@ class LearnerRun:
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
         self.count = len(cell)
-        padded = machine.padded_indices(self.count)  # whole tiles
+        padded = padded_indices(self.count)  # whole tiles
         copies = source.copies(learner)
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
@@ -75,7 +76,7 @@ class LearnerRun:
             streams = records.streams.stream_count
             self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, streams)
         else:
-            from exaul.engine.simulation.rounds import JaxSimulation  # which imports JAX
+            from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
 
             self.simulation = JaxSimulation(learner.backend, aimed, start, arms, records)
         self.checkpoints, points = source.checkpoints, len(source.checkpoints)
@@ -147,7 +148,7 @@ def _simulate_passes(source: PreparedSource, on_rounds: OnRounds, saves: Saves) 
     if machine.platform() == "cpu":
         counter = BestArmCounter(records.record_stream, *arguments)
     else:
-        from exaul.engine.simulation.rounds import DeviceBestArms  # which imports JAX
+        from exaul.engine.simulation.jax_chunks import DeviceBestArms  # which imports JAX
 
         counter = DeviceBestArms(records, *arguments)
     runs = simulate_pass(source, learners, records, on_rounds, saves, counter)
@@ -266,7 +267,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     streams = largest if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
     states = totals = 0
     for learner in learners:
-        copies = len(machine.padded_indices(len(learner.cells.pair) * trials))
+        copies = len(padded_indices(len(learner.cells.pair) * trials))
         states += copies * STATE_COPIES * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
         totals += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))

@@ -19,8 +19,8 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
 from exaul.engine.logs.profiles import load_profile
+from exaul.engine.simulation.chunks import TILE, TrialRecords
 from exaul.engine.simulation.learners import PreparedLearner, check_backend, prepare_learner
-from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID, Copies, compute_costs, compute_cuts, log_grid
@@ -190,7 +190,7 @@ def _check_memory(sweep: Sweep, horizon: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
     trials = len(sweep.trial_numbers)
-    required = 8 * (machine.TILE * arms + trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
+    required = 8 * (TILE * arms + trials * (1 + 2 * sweep.cells * checkpoint_count * learners))
     if required > (free := machine.host_memory()):
         needed, free_bytes = machine.show_bytes(required), machine.show_bytes(free)
         raise BadInput(

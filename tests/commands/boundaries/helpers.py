@@ -8,7 +8,7 @@ from unittest import mock
 
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
-from exaul.engine.simulation import schedule
+from exaul.engine.simulation import chunks
 from tests.processes import refusal_of, variables
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
@@ -43,6 +43,6 @@ def interrupted(*more):
         save(self, *given)
         raise KeyboardInterrupt
 
-    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(SweepFolder, "save_state", stop):
+    with mock.patch.object(chunks, "CHUNK", 2**10), mock.patch.object(SweepFolder, "save_state", stop):
         assert main([*argv, "--out", "out", "--save-every", "0"]) == 130
     return json.loads(Path("out/manifest.json").read_text())

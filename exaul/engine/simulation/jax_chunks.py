@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.environments.adaptive import Objective
-from exaul.engine.simulation.schedule import AdaptiveGames, BestArmCounter, Chunk, TrialRecords
+from exaul.engine.simulation.chunks import AdaptiveGames, BestArmCounter, Chunk, TrialRecords
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
 from exaul.kernels.native.backend import threads

@@ -1,4 +1,4 @@
-"""Chunks of rounds: their records, their simulation in compiled loops, their counts, and saves between them."""
+"""Chunks of rounds: their records, their simulation in compiled loops, and what the host counts in them."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -18,6 +18,9 @@ BestArms = tuple[Floats, NDArray[np.int32]]  # least losses [P, pairs x trials],
 ASKED = ("hard", "overconfident", "underconfident")  # kinds of records, in adaptive environments
 CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
 DEVICE_CHUNK = 2**25  # likewise on a device, which waits for the host between chunks (chosen)
+# Copies are simulated in multiples of TILE: XLA vectorises small or odd shapes differently, and a copy's bits must
+# not depend on the number of copies.
+TILE = 32
 
 
 class Chunk(NamedTuple):
@@ -93,6 +96,11 @@ class AdaptiveGames(NamedTuple):
     draw_keys: uniforms.DrawKeys  # of the learner's draws
 
 
+def padded_indices(copy_count: int) -> NDArray[np.intp]:
+    """Return the indices of B copies, repeated from the first on to whole tiles."""
+    return np.arange(-(-copy_count // TILE) * TILE) % copy_count
+
+
 def select_rates(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     """Select the rates of blocks, by number [K], from those of the horizon; gamma is 0 if there is eta alone."""
     # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
@@ -135,7 +143,7 @@ def make_chunks(
 class NativeSimulation:
     """B copies of a learner on the backend ``native``; ``JaxSimulation`` has the same methods.
 
-    B is a multiple of ``machine.TILE``. ``state`` is the state [B, ...], perhaps with counts of streams [R, H];
+    B is a multiple of ``TILE``. ``state`` is the state [B, ...], perhaps with counts of streams [R, H];
     ``submit`` may invalidate it. It does not depend on threads.
     """
 

@@ -66,7 +66,7 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     from exaul.engine.simulation.batch import LearnerRun
     from exaul.engine.simulation.chunks import make_chunks, select_rates
     from exaul.engine.simulation.jax_chunks import simulate_chunk
-    from exaul.engine.simulation.prepare import prepare
+    from exaul.engine.simulation.prepare import prepare_source
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import BLOCK
 
@@ -74,7 +74,7 @@ def compile_chunk(chip: str, learner: str, backend: str, copies: int, arms: int)
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
     sizes: Any = {"trials": copies, "arms": arms, "horizon": BLOCKS * BLOCK, "checkpoints": (BLOCKS,)}
     sweep = Sweep(learners=(learner,), backend=backend, **sizes)
-    source = prepare(sweep)
+    source = prepare_source(sweep)
     (source_learner,) = source.learners
     chunk = next(make_chunks(source.checkpoints, copies))
     with jax.enable_x64(True):

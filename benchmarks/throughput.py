@@ -19,7 +19,7 @@ from exaul.engine import registry
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import BACKENDS, FROM_LOG, LEARNERS, STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation.batch import simulate_batch
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import uniform_grid
 from exaul.kernels.learners.learner import Fixed
@@ -70,7 +70,7 @@ def game(case: PeerCase) -> Call:
         checkpoints=CHECKPOINTS,
     )
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
-    source = prepare(sweep, None if case.order == "adaptive" else (Records("random", scores, errors, 0, None),))
+    source = prepare_source(sweep, None if case.order == "adaptive" else [Records("game", scores, errors, 0, None)])
     return lambda: simulate_batch(source, lambda rounds: None)
 
 

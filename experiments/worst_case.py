@@ -24,7 +24,7 @@ from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.learners import Cells, PreparedLearner
-from exaul.engine.simulation.prepare import PreparedSource, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare_source
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
@@ -167,7 +167,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
         with cancel_on_error(sent.values()):
             return files.stack([result_of(future, name) for name, future in sent.items()])
     machine.use_compilation_cache()
-    source = prepare(config.sweep())
+    source = prepare_source(config.sweep())
     pool = source.adaptive_pool()
     numbers, rows = _numeric_tunables(source.environment), []
     default = source.tunable_values[[*numbers]]

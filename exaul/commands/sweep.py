@@ -88,7 +88,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     if flags.theory and is_over_traces(prepared.manifest):
         raise BadInput("theory: given, but a sweep over traces prints no regrets; trials.csv has them")
     if flags.dry_run:
-        show(run.describe(prepared))
+        show(run.describe_sweep_needs(prepared))
         return 0
     with flags.workers() if flags.has_cluster else nullcontext((None, 0)) as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
@@ -97,7 +97,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
                 "exaul: the first sweep compiles, some 15 seconds; later ones do not", file=sys.stderr, flush=True
             )
         try:
-            result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
+            result = run.run_prepared(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
             cluster = f" {flags.flag}" if flags.has_cluster and (config.out or path) else ""
             return refuse("exaul", f"{error}{cluster}", 1)

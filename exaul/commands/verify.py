@@ -16,7 +16,7 @@ from exaul.engine.results.text_table import format_table
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import LearnerRun, simulate_pass
 from exaul.engine.simulation.learners import PreparedLearner, with_feedback
-from exaul.engine.simulation.prepare import PreparedSource, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare_source
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.game import Rates
@@ -141,7 +141,7 @@ def main(arguments: Mapping[str, Any]) -> int:
             raise BadInput(f"{name}: given, but verify writes no results and compares every round")
     sweep = Sweep(**arguments)
     machine.use_compilation_cache()
-    prepared = prepare(sweep)
+    prepared = prepare_source(sweep)
     prepared = replace(prepared, trials=prepared.trials[: max(2, MOST_COPIES // sweep.cells)])
     if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")

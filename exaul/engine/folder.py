@@ -43,14 +43,14 @@ _IDENTITY, _DIGEST = "about.json", "sha256"
 class Batch(NamedTuple):
     """Some trials of all learners and cells on one source: the unit of work."""
 
-    source: int  # its number in the manifest
+    source_number: int  # from 0, in the order of the manifest
     first: int  # number of its first trial
     last: int  # number of its last trial
 
     @property
     def name(self) -> str:
         """The name of its file, without the ending."""
-        return f"{self.source}-{self.first:07}-{self.last:07}"
+        return f"{self.source_number}-{self.first:07}-{self.last:07}"
 
     @property
     def trials(self) -> NDArray[np.int64]:
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 
     def overlaps(self, batch: "Batch") -> bool:
         """Return whether another batch shares a trial with it."""
-        return self.source == batch.source and self.first <= batch.last and batch.first <= self.last
+        return self.source_number == batch.source_number and self.first <= batch.last and batch.first <= self.last
 
 
 class SweepFolder:
@@ -72,7 +72,7 @@ class SweepFolder:
         """
         self.path, self.manifest, self.save_every, self.saved_at = path, manifest, save_every, time.monotonic()
         self.in_memory: dict[Batch, Arrays] = {}
-        self.done, self.begun = set(self._listed("")), set(self._listed(STATE_PREFIX))
+        self.finished, self.begun = set(self._listed("")), set(self._listed(STATE_PREFIX))
 
     @classmethod
     @contextmanager
@@ -92,9 +92,9 @@ class SweepFolder:
                 write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
-    def finished(self, source: int) -> list[Batch]:
+    def finished_of(self, source_number: int) -> list[Batch]:
         """Return the finished batches of a source, in the order of their trials."""
-        return sorted(batch for batch in self.done if batch.source == source)
+        return sorted(batch for batch in self.finished if batch.source_number == source_number)
 
     def missing(self, source_numbers: Sequence[int], trials: range, size: int) -> list[Batch]:
         """Return batches of at most ``size`` trials that cover what no finished batch covers.
@@ -102,14 +102,14 @@ class SweepFolder:
         A batch that has a saved state is not cut anew, whatever its size.
         """
         missing = list[Batch]()
-        for source in source_numbers:
+        for number in source_numbers:
             first = trials.start
-            finished = self.finished(source)
-            begun = [x for x in sorted(self.begun) if x.source == source and not any(map(x.overlaps, finished))]
-            for batch in [*sorted([*finished, *begun]), Batch(source, trials.stop, trials.stop)]:
+            finished = self.finished_of(number)
+            begun = [x for x in self.begun if x.source_number == number and not any(map(x.overlaps, finished))]
+            for batch in sorted([*finished, *begun, Batch(number, trials.stop, trials.stop)]):
                 while first < batch.first:
                     last = min(first + size, batch.first) - 1
-                    missing.append(Batch(source, first, last))
+                    missing.append(Batch(number, first, last))
                     first = last + 1
                 if batch in begun and batch.first >= first:
                     missing.append(batch)
@@ -124,11 +124,11 @@ class SweepFolder:
             self._write("", batch, arrays)
             # only now: until the batch is on disk, the saved state is needed to repeat its last rounds
             self.forget_states(batch)
-        self.done.add(batch)
+        self.finished.add(batch)
 
-    def pop_totals(self, source: int) -> Iterator[Arrays]:
+    def pop_totals(self, source_number: int) -> Iterator[Arrays]:
         """Yield the totals of finished batches of a source in the order of their trials; memory then lacks them."""
-        for batch in self.finished(source):
+        for batch in self.finished_of(source_number):
             yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
 
     def is_save_due(self) -> bool:
@@ -198,7 +198,7 @@ class SweepFolder:
         for path in self.path.glob(f"batches/{prefix}[0-9]*"):
             numbers = re.fullmatch(rf"{prefix}(\d+)-(\d+)-(\d+)\.npz", path.name, re.ASCII)
             batch = Batch(*map(int, numbers.groups())) if numbers else Batch(0, 0, -1)
-            is_in_sweep = batch.source < sources and trials.start <= batch.first <= batch.last < trials.stop
+            is_in_sweep = batch.source_number < sources and trials.start <= batch.first <= batch.last < trials.stop
             if path != self._file(prefix, batch) or not is_in_sweep:
                 raise BadInput(f"{path}: no batch of this sweep; remove it")
             batches.append(batch)
@@ -239,7 +239,7 @@ class SweepFolder:
 
     def _identity(self, prefix: str, batch: Batch) -> dict[str, Any]:
         """Return all that the bits of a file depend on, and its name."""
-        return identity(self.manifest, batch.source) | {"name": prefix + batch.name}
+        return identity(self.manifest, batch.source_number) | {"name": prefix + batch.name}
 
 
 @contextmanager

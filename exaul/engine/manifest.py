@@ -135,12 +135,12 @@ def _check_types(where: str, saved: Mapping[str, Any], types: Mapping[str, tuple
             raise BadInput(f"{where}: {name} is {quote(saved.get(name))}; it must be {words}{advice}")
 
 
-def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str, Any]:
+def identity(manifest: Mapping[str, Any], source_number: int | None = None) -> dict[str, Any]:
     """Return the fields that the bits of a sweep, or of one source by number, depend on, as read back from JSON."""
     names = "configuration", "sources", "left_out", "code", "versions", "device"
     parts: dict[str, Any] = {name: manifest.get(name) for name in names}
-    if source is not None:
-        parts["sources"] = parts["sources"][source : source + 1]
+    if source_number is not None:
+        parts["sources"] = [parts["sources"][source_number]]
     return round_trip_json(parts)
 
 

@@ -9,13 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine import folder, machine, registry
+from exaul.engine import machine, registry
 from exaul.engine import manifest as manifests
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, quote
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
-from exaul.engine.folder import Batch, SweepFolder
+from exaul.engine.folder import Batch, SweepFolder, fill_new, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
@@ -27,7 +27,7 @@ from exaul.engine.results.summary import describe_left_out
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation import totals
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
-from exaul.engine.simulation.prepare import PreparedSource, prepare
+from exaul.engine.simulation.prepare import PreparedSource, prepare_source
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import fitted_share
 
@@ -44,7 +44,7 @@ class PreparedSweep(NamedTuple):
 
     def source_of(self, batch: Batch) -> PreparedSource:
         """Return the source of a batch, with the trials of the batch alone."""
-        return replace(self.sources[batch.source], trials=batch.trials)
+        return replace(self.sources[batch.source_number], trials=batch.trials)
 
 
 def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed: bool = False) -> PreparedSweep:
@@ -56,19 +56,19 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
         hashed: whether to hash the code in the manifest without an output folder, too, for a comparison.
 
     Raises:
-        BadInput: as in ``prepare``, for any source; or over traces, a column of ``each`` is in no log, no trace is
-            long enough, none has a neighbour to shift to, or a field excludes traces.
+        BadInput: as in ``prepare_source``, for any source; or over traces, a column of ``each`` is in no log, no
+            trace is long enough, none has a neighbour to shift to, or a field excludes traces.
     """
     start, left_out = manifests.timestamp(), None
     if sweep.each or any(is_folder(log) for log in sweep.logs):
         sources, left_out = _prepare_traces(sweep)
     else:
-        sources = (prepare(sweep, records),)
+        sources = (prepare_source(sweep, records),)
     names = sweep.environment, *(learner.name for learner in sources[0].learners)
     user_hashes = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
     manifest = {
         "configuration": asdict(sweep),
-        "sources": list(map(_describe, sources)),
+        "sources": list(map(_source_entry, sources)),
         "left_out": left_out,  # traces that are too short; None unless the sweep is over traces
         "code": {"exaul": manifests.engine_hash()} | user_hashes if hashed or sweep.out is not None else None,
         "versions": manifests.versions(),
@@ -100,11 +100,11 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
             "the last column of each, or logs of a folder with the same column of scores"
         )
     base = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
-    sources = [prepare(replace(base, score=x[0].score), [trace.records for trace in x]) for x in windows]
+    sources = [prepare_source(replace(base, score=x[0].score), [trace.records for trace in x]) for x in windows]
     return tuple(sources), len(traces) - len(long_traces)
 
 
-def _describe(source: PreparedSource) -> dict[str, Any]:
+def _source_entry(source: PreparedSource) -> dict[str, Any]:
     """Return the entry of a source in the manifest."""
     learners = [
         {"learner": x.name, "backend": x.backend_name, "feedback": x.definition.feedback} for x in source.learners
@@ -115,11 +115,11 @@ def _describe(source: PreparedSource) -> dict[str, Any]:
         "segments": getattr(source.environment, "segments", 1),
         "learners": learners,
         "records": list(map(describe_records, source.records)),
-        "warm_start": _describe_log(source),
+        "warm_start": _warm_start_entry(source),
     }
 
 
-def _describe_log(source: PreparedSource) -> dict[str, Any] | None:
+def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:
     """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
     if source.log is None:
         return None
@@ -161,12 +161,12 @@ def run(
     check_holds("sweep", sweep, isinstance(sweep, Sweep), "a Sweep")
     if executor is not None and records is not None:
         raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
-    return finish(
+    return run_prepared(
         prepare_sweep(sweep, records, hashed=executor is not None), executor, batches, progress, save_every
     )
 
 
-def finish(
+def run_prepared(
     prepared: PreparedSweep,
     executor: Executor | None = None,
     batches: int | None = None,
@@ -181,27 +181,27 @@ def finish(
     trials, tables = sweep.trial_numbers, []
     size = -(-len(trials) // (batches or 1))
     with (
-        SweepFolder.locked(sweep.out, manifest, save_every, prepared.is_resumed) as store,
+        SweepFolder.locked(sweep.out, manifest, save_every, prepared.is_resumed) as folder,
         Progress(progress, sum(source.rounds_of_copies for source in sources)) as bar,
     ):
-        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in store.done))
+        bar.update(sum(prepared.source_of(batch).rounds_of_copies for batch in folder.finished))
         if executor is not None:
-            _run_missing(prepared, store, range(len(sources)), size, bar, executor)
+            _run_missing(prepared, folder, range(len(sources)), size, bar, executor)
         for number, source in enumerate(sources):
             if manifests.is_over_traces(manifest):
                 bar.begin(number + 1, len(sources), source.name)
             # with an executor, nothing is missing
-            _run_missing(prepared, store, [number], min(size, largest_batch(source)), bar)
-            tables.append(_tabulate(store.pop_totals(number), len(trials)))
+            _run_missing(prepared, folder, [number], min(size, largest_batch(source)), bar)
+            tables.append(_tabulate(folder.pop_totals(number), len(trials)))
         played = tuple(PlayedSource(x.name, x.records, x.all_records, x.grid) for x in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        store.save_results(result.write, result.manifest, keep_batches=sweep.shard is not None)
+        folder.save_results(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result
 
 
 def _run_missing(
     prepared: PreparedSweep,
-    store: SweepFolder,
+    folder: SweepFolder,
     source_numbers: Sequence[int],
     size: int,
     bar: Progress,
@@ -212,37 +212,38 @@ def _run_missing(
     An executor runs them on its workers. If a save is due, the curves of the finished batches of a source are
     written, too.
     """
-    while missing := store.missing(source_numbers, prepared.sweep.trial_numbers, size):
+    while missing := folder.missing(source_numbers, prepared.sweep.trial_numbers, size):
         too_large = list[Batch]()
         if executor is None:
-            results = _locally(bar, prepared, store, missing)
+            results = _locally(prepared, missing, bar, folder)
         else:
-            results = _on_workers(executor, bar, prepared, missing)
+            results = _on_workers(prepared, missing, bar, executor)
         with closing(results):
             for batch, arrays in results:
                 if arrays is None:  # the memory is too small
                     too_large.append(batch)
                     continue
-                store.save(batch, arrays)
-                if store.is_save_due():
-                    count = sum(len(x.trials) for x in store.finished(batch.source))
-                    store.save_curves(curves_table(totals.join(store.pop_totals(batch.source), count)))
+                folder.save(batch, arrays)
+                if folder.is_save_due():
+                    number = batch.source_number
+                    count = sum(len(x.trials) for x in folder.finished_of(number))
+                    folder.save_curves(curves_table(totals.join(folder.pop_totals(number), count)))
         if too_large:
             smallest = min(len(batch.trials) for batch in too_large)
             if smallest == 1:
                 raise BadInput(
                     "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
                 )
-            store.forget_states()
+            folder.forget_states()
             size = min(size, -(-smallest // 2))
 
 
-def _locally(bar: Progress, prepared: PreparedSweep, store: SweepFolder, missing: list[Batch]) -> BatchResults:
+def _locally(prepared: PreparedSweep, missing: list[Batch], bar: Progress, folder: SweepFolder) -> BatchResults:
     """Run batches in this process, up to the first for which the memory is too small."""
     for batch in missing:
         rounds_done = bar.done
         try:
-            result = simulate_batch(prepared.source_of(batch), bar.update, (store, batch))
+            result = simulate_batch(prepared.source_of(batch), bar.update, (folder, batch))
         except MemoryError:
             bar.update(rounds_done - bar.done)
             yield batch, None
@@ -250,7 +251,7 @@ def _locally(bar: Progress, prepared: PreparedSweep, store: SweepFolder, missing
         yield batch, result
 
 
-def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, missing: list[Batch]) -> BatchResults:
+def _on_workers(prepared: PreparedSweep, missing: list[Batch], bar: Progress, executor: Executor) -> BatchResults:
     """Run batches on the workers of an executor.
 
     Raises:
@@ -275,14 +276,15 @@ def _on_workers(executor: Executor, bar: Progress, prepared: PreparedSweep, miss
                 else:
                     failed[batch] = describe_error(error)
                 continue
-            difference = first_difference(actual, identity(prepared.manifest, batch.source), "on a worker", "here")
+            expected = identity(prepared.manifest, batch.source_number)
+            difference = first_difference(actual, expected, "on a worker", "here")
             if difference is not None:
                 raise Mismatch(difference)
             yield batch, arrays
             bar.update(prepared.source_of(batch).rounds_of_copies)
     if failed:
         reasons = "; ".join(
-            f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source].name}: {reason}"
+            f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source_number].name}: {reason}"
             for batch, reason in sorted(failed.items())[:3]
         )
         omitted = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
@@ -301,10 +303,10 @@ def run_batch(sweep: Sweep, run_id: str, batch: Batch) -> tuple[dict[str, Any], 
     """
     machine.use_compilation_cache()
     prepared = _prepared_on_worker(sweep, run_id)
-    if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
+    if len(batch.trials) > largest_batch(prepared.sources[batch.source_number]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
     result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
-    return identity(prepared.manifest, batch.source), result
+    return identity(prepared.manifest, batch.source_number), result
 
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
@@ -324,7 +326,7 @@ def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, 
     return files.stack(trials), files.stack(curves), asked[0]  # an adaptive environment has one source
 
 
-def describe(prepared: PreparedSweep) -> str:
+def describe_sweep_needs(prepared: PreparedSweep) -> str:
     """Return the memory and disk that a prepared sweep needs, as text, without running it.
 
     Of several traces, these are the needs of the largest that has not finished.
@@ -332,9 +334,9 @@ def describe(prepared: PreparedSweep) -> str:
     manifest, sources = prepared.manifest, prepared.sources
     if not manifests.is_over_traces(manifest):
         return describe_needs(sources[0])
-    store = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
+    folder = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
     trials = prepared.sweep.trial_numbers
-    unfinished = [source for n, source in enumerate(sources) if store.missing([n], trials, len(trials))]
+    unfinished = [source for n, source in enumerate(sources) if folder.missing([n], trials, len(trials))]
     largest = max(unfinished or sources, key=lambda x: (x.horizon, *(len(r.scores) for r in x.records)))
     traces = f"{len(sources):,}{describe_left_out(prepared.sweep, manifest['left_out'])}"
     traces += f", {len(sources) - len(unfinished):,} of them finished" if len(unfinished) < len(sources) else ""
@@ -365,7 +367,7 @@ def resume(
         Mismatch, BatchFailed: as in ``run``.
     """
     prepared = reopen(path, given, trust)
-    return None if prepared is None else finish(prepared, executor, batches, progress, save_every)
+    return None if prepared is None else run_prepared(prepared, executor, batches, progress, save_every)
 
 
 def reopen(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
@@ -400,7 +402,7 @@ def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: s
     saved = manifests.read_manifest(Path(path))
     prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
     manifests.check_unchanged(saved, prepared.manifest, "rerun")
-    return finish(prepared, progress=progress)
+    return run_prepared(prepared, progress=progress)
 
 
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
@@ -428,7 +430,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     shards = [SweepFolder(Path(path), manifests.read_finished(Path(path))) for path in paths]
     first = shards[0]
     for shard in shards:
-        if not shard.finished(0):
+        if not shard.finished_of(0):
             raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
         identities = identity(shard.manifest), identity(first.manifest)
         difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
@@ -436,7 +438,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
             raise Mismatch(difference)
     configuration, tables = first.manifest["configuration"], []
     for number, source in enumerate(first.manifest["sources"]):
-        pairs = sorted(((x, shard) for shard in shards for x in shard.finished(number)), key=lambda pair: pair[0])
+        pairs = sorted(((x, shard) for shard in shards for x in shard.finished_of(number)), key=lambda x: x[0])
         _check_cover(pairs, configuration["trials"], source["name"])
         tables.append(_tabulate((shard.load(batch) for batch, shard in pairs), configuration["trials"]))
     manifest = first.manifest | {
@@ -449,9 +451,9 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
-        with folder.fill_new(out) as partial:
+        with fill_new(out) as partial:
             result.write(partial)
-            folder.write_manifest(partial, result.manifest)
+            write_manifest(partial, result.manifest)
     return result
 
 

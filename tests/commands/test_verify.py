@@ -7,7 +7,7 @@ from exaul import Sweep
 from exaul.commands import verify
 from exaul.commands.main import main
 from exaul.engine.simulation.chunks import NativeSimulation
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels.game import Rates
 from tests.games import LEARNING, WEIGHTED, answer_once_more
 from tests.processes import output_of
@@ -47,7 +47,7 @@ def test_a_backend_whose_rate_is_a_thousandth_off_is_refused(monkeypatch):
         "submit",
         lambda self, chunk, rates, made: start(self, chunk, Rates(*map(np.multiply, rates, off)), made),
     )
-    prepared = prepare(Sweep(learners=["exaul"], precision="float32", trials=20, horizon=3000))
+    prepared = prepare_source(Sweep(learners=["exaul"], precision="float32", trials=20, horizon=3000))
     (found,) = verify.certify_all(prepared)
     assert not found.holds("float32")
 
@@ -75,7 +75,7 @@ def test_where_rounding_alone_changes_decisions_the_verdict_says_so(worse, means
 def test_decisions_agree_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
     monkeypatch.setattr(verify, "MOST_ROUNDS", 300_000)
     sweep = Sweep(environment="single-shift", horizon=300_000, trials=2, learners=[name], precision=precision)
-    prepared = prepare(sweep)
+    prepared = prepare_source(sweep)
     (found,) = verify.certify_all(prepared)
     assert found.decisions > 200_000
     assert found.holds(precision)

@@ -76,7 +76,7 @@ def once(monkeypatch, module, name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, folder, monkeypatch, capsys):
-    results = once(monkeypatch, engine_run, "finish")
+    results = once(monkeypatch, engine_run, "run_prepared")
     once(monkeypatch, verify, "certify_all")
     printed = {}
     for width in (None, 40, 61, 80, 100, 137, 1000):

@@ -17,7 +17,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.registry import STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation import jax_chunks as simulated
 from exaul.engine.simulation.batch import simulate_pass
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import uniforms
 from exaul.kernels.dense import SidedLearner
 from exaul.kernels.game import BLOCK, GRIDS, RuleParams
@@ -55,7 +55,7 @@ def play(name, learner="exaul", backend="rows", rounds=400, trials=3, arms=30, l
     records = [Records("log", *log, 0, None) for log in zip(*pools(levels), strict=True)]
     fields = {"learners": (learner,), "alphas": (ALPHA,), "lambdas": (LAM,), "seed": SEED, "arms": arms} | fields
     sweep = Sweep(**fields, horizon=rounds, trials=trials, backend=backend)
-    prepared = prepare(sweep, records[: ADAPTIVE[fields["environment"]].sources])
+    prepared = prepare_source(sweep, records[: ADAPTIVE[fields["environment"]].sources])
     prepared, (learner,) = replace(prepared, checkpoints=np.arange(1, rounds + 1)), prepared.learners
     if wrap is not None:
         loop = learner.backend

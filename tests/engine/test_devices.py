@@ -8,7 +8,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine import machine
 from exaul.engine.simulation import agreement, batch, chunks, jax_chunks
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from tests.processes import output_of, python
 
 GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoints": 9}
@@ -16,7 +16,7 @@ GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoi
 
 def test_what_is_on_a_device_is_counted_for_it(monkeypatch):
     """The states of all learners, and the pools."""
-    ready = prepare(Sweep(**GAME, learners=("exaul",), backend="dense"))
+    ready = prepare_source(Sweep(**GAME, learners=("exaul",), backend="dense"))
     assert batch.bound_resources(ready, 7).device == 0
     monkeypatch.setattr(batch.machine, "platform", lambda: "gpu")
     assert batch.bound_resources(ready, 7).device > 3 * 8 * GAME["arms"] * 7
@@ -47,7 +47,7 @@ def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(mon
 
 
 def test_little_memory_makes_small_batches(monkeypatch):
-    prepared = prepare(Sweep(trials=1000))
+    prepared = prepare_source(Sweep(trials=1000))
     assert batch.largest_batch(prepared) == 1000
     needed = [batch.bound_resources(prepared, trials).host for trials in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)

@@ -4,7 +4,7 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG, STEPWISE_BACKENDS
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from tests.games import (
     ADAPTIVE,
     ADAPTIVE_CASES,
@@ -23,7 +23,7 @@ SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 @pytest.mark.parametrize("case", ENVIRONMENT_CASES)
 def test_learners_and_tunables_are_by_default_those_of_the_environment(case):
     given = ENVIRONMENT_CASES[case]
-    prepared = prepare(Sweep(**SMALL, **given))
+    prepared = prepare_source(Sweep(**SMALL, **given))
     names = [learner.name for learner in prepared.learners]
     usual = [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
     assert names == [*usual, FROM_LOG]
@@ -37,7 +37,7 @@ def test_learners_and_tunables_are_by_default_those_of_the_environment(case):
 @pytest.mark.parametrize("where", BACKENDS)
 def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
     """But fixed arms are always counted natively."""
-    for learner in prepare(Sweep(learners=LEARNERS, backend=where, **SMALL)).learners:
+    for learner in prepare_source(Sweep(learners=LEARNERS, backend=where, **SMALL)).learners:
         taken = where == "native" if learner.is_fixed else (learner.name, where) in PAIRS
         assert (learner.backend_name == where) == taken
 
@@ -47,31 +47,30 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(name):
     for where in (None, *BACKENDS):
         sweep = Sweep(environment=name, learners=ADAPTIVE_LEARNERS, backend=where, **SMALL)
         if where in (None, *STEPWISE_BACKENDS):
-            assert all(hasattr(learner.backend.make(9), "decide") for learner in prepare(sweep).learners)
+            assert all(hasattr(learner.backend.make(9), "decide") for learner in prepare_source(sweep).learners)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):
-                prepare(sweep)
+                prepare_source(sweep)
 
 
 @pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
 def test_the_manifest_has_the_backend_of_each_learner(environment, more):
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more)
-    (prepared,) = prepare(sweep).learners
+    (prepared,) = prepare_source(sweep).learners
     learners = [{"learner": LEARNING[0], "backend": prepared.backend_name, "feedback": "bandit"}]
     assert run(sweep).manifest["sources"][0]["learners"] == learners
 
 
 @pytest.mark.parametrize("name", [name for name, x in ADAPTIVE.items() if x.tunables])
 def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
-    for tunable in ADAPTIVE[name].tunables:
+    for position, tunable in enumerate(ADAPTIVE[name].tunables):
         allowed = tunable.words or (tunable.low, tunable.high)
         for number, value in enumerate(allowed):
-            found = prepare(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL)).tunable_values
-            here = [x.name for x in ADAPTIVE[name].tunables].index(tunable.name)
-            assert found[here] == (number if tunable.words else value)
+            sweep = Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL)
+            assert prepare_source(sweep).tunable_values[position] == (number if tunable.words else value)
         for value in (f"{tunable.low - 1}", f"{tunable.high + 1}"):
             with pytest.raises(BadInput, match=r"tunables: .* it must be "):
-                prepare(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL))
+                prepare_source(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL))
 
 
 def test_a_value_changes_the_results_and_is_named_in_the_tables():
@@ -89,5 +88,5 @@ def test_a_value_changes_the_results_and_is_named_in_the_tables():
 def test_the_memory_of_a_shard_is_that_of_its_trials():
     large = SMALL | {"learners": ("exaul",), "trials": 10**9}
     with pytest.raises(BadInput, match=r"^trials, arms, checkpoints: 1000000000, .* they need at least"):
-        prepare(Sweep(**large))
-    assert len(prepare(Sweep(**large, shard="1/500000000")).trials) == 2
+        prepare_source(Sweep(**large))
+    assert len(prepare_source(Sweep(**large, shard="1/500000000")).trials) == 2

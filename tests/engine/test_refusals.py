@@ -16,7 +16,7 @@ import exaul
 from exaul import Abstainer, BadInput, Sweep, regret_scaling, run
 from exaul.engine import registry
 from exaul.engine.registry import load_object
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from tests.commands.boundaries.helpers import refused
 from tests.engine import test_games as games
 from tests.engine.test_traces import FLAGS, write
@@ -242,7 +242,7 @@ CALLS = [
     (lambda: exaul.environment("replay", [0.5, 0.6], [1.0], [0, 1]), "^scores, errors: "),
     *((partial(regret_scaling, Sweep(), x), r"^horizons: ") for x in (1000, [100], [100, 100])),
     # a sweep is data: what it names is looked up when it is prepared
-    (partial(prepare, Sweep(**SMALL | {"learners": ("absent:mine",)})), "'absent:mine' cannot be imported"),
+    (partial(prepare_source, Sweep(**SMALL | {"learners": ("absent:mine",)})), "'absent:mine' cannot be imported"),
 ]
 
 

@@ -10,13 +10,13 @@ from exaul import BadInput, Sweep, regret_scaling, run
 from exaul.engine.logs.files import Table, load
 from exaul.engine.results import figures
 from exaul.engine.scaling import fit_slope
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 
 SMALL = {"trials": 3, "horizon": 3000, "arms": 20, "alphas": (0.1, 0.3), "learners": ("exaul", "ew", "aci-rank")}
 
 
 def checkpoints(given, horizon=3000):
-    return prepare(Sweep(trials=2, arms=20, horizon=horizon, checkpoints=given)).checkpoints.tolist()
+    return prepare_source(Sweep(trials=2, arms=20, horizon=horizon, checkpoints=given)).checkpoints.tolist()
 
 
 def test_checkpoints_are_counted_or_listed_or_even_in_log_t():
@@ -28,7 +28,7 @@ def test_checkpoints_are_counted_or_listed_or_even_in_log_t():
     late = even[even > 100]
     np.testing.assert_allclose(np.diff(np.log(late)), np.log(3000) / 199, atol=0.02)
     assert checkpoints("log", horizon=1) == [1]
-    replayed = prepare(Sweep(checkpoints=(50, 10**6), environment="replay", trials=2, arms=20))
+    replayed = prepare_source(Sweep(checkpoints=(50, 10**6), environment="replay", trials=2, arms=20))
     assert replayed.checkpoints.tolist() == [50, replayed.horizon]  # without a horizon, traces may have others
 
 

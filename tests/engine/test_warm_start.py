@@ -12,7 +12,7 @@ import pytest
 from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.logs.log import Records
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels.game import log_grid
 from tests.engine.test_abstainer import decide_all
 from tests.engine.test_feedback import transcribe
@@ -48,7 +48,8 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(case):
         assert row["fdr"] == pytest.approx(records.errors[expected].mean())
         assert row["fdr_risk"] == pytest.approx((records.errors[expected] - 0.1).sum())
         if not case:
-            learner = prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).learners[0]
+            sweep = Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",))
+            learner = prepare_source(sweep, [records]).learners[0]
             bound = 40 * learner.start[0].share[0] + 0.9 + (~expected).sum() / 200
             assert row["risk_bound"] == pytest.approx(bound)
     assert (decide_all(records, case, warm_start=rows)[0] == expected).all()
@@ -67,7 +68,7 @@ def test_an_adaptive_environment_starts_from_the_log():
 def test_a_fraction_of_the_records_is_the_log_and_is_not_played(environment):
     records, other = records_of(1000), records_of(500, seed=5, name="other")
     logs = [records, other] if environment == "single-shift" else [records]
-    prepared = prepare(Sweep(environment=environment, warm_start="0.4", trials=2), logs)
+    prepared = prepare_source(Sweep(environment=environment, warm_start="0.4", trials=2), logs)
     count = len(records.scores)
     assert len(prepared.log.scores) == 0.4 * count
     scores = np.concatenate([prepared.log.scores, prepared.records[0].scores])
@@ -84,7 +85,7 @@ def test_a_random_log_depends_on_the_seed_alone():
 
     def log_of(**more):
         sweep = {"environment": "stochastic", "warm_start": "0.5", "seed": 3} | more
-        return prepare(Sweep(**sweep), [records]).log.scores.tolist()
+        return prepare_source(Sweep(**sweep), [records]).log.scores.tolist()
 
     scores = log_of()
     assert scores == log_of(trials=7) == log_of(learners=("exaul",)) == log_of(alphas=(0.2,), horizon=500)
@@ -96,7 +97,7 @@ def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid
     log, records = records_of(300, seed=1), records_of(1000)
     path = save_log(log, "log.csv")
     sweep = {"environment": "replay", "trials": 2, "alphas": (0.1,)}
-    prepared = prepare(Sweep(**sweep, warm_start=path), [records])
+    prepared = prepare_source(Sweep(**sweep, warm_start=path), [records])
     assert prepared.records == (records,)
     assert prepared.horizon == 1000
     assert (prepared.grid == log_grid(514, log.scores)).all()
@@ -107,7 +108,7 @@ def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid
     pd.testing.assert_frame_equal(warm.drop(columns="warm_start"), cold.drop(columns="warm_start"))
     assert set(warm["warm_start"]) == {"log"}
     assert cold["warm_start"].isna().all()
-    assert len(prepare(Sweep(**sweep, warm_start=path, arms=20), [records]).grid) <= 20
+    assert len(prepare_source(Sweep(**sweep, warm_start=path, arms=20), [records]).grid) <= 20
 
 
 def test_each_source_has_its_own_log():

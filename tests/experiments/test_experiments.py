@@ -22,7 +22,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.executors import BatchFailed
 from exaul.engine.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import guarantee
 from exaul.kernels.metrics import best_coverage, risk_coverage
 from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
@@ -288,7 +288,7 @@ def test_beyond_runs_all_its_learners_in_every_kind_of_environment():
     paper = Paper()
     parts = beyond.parts(paper, paper.load())
     assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
-    ready = [prepare(replace(sweep, learners=("exaul",)), records) for sweep, records in parts]
+    ready = [prepare_source(replace(sweep, learners=("exaul",)), records) for sweep, records in parts]
     assert {source.environment_name for source in ready} == {"stochastic", *beyond.SHIFTS, *beyond.ADAPTIVE}
     greedy = next(source for source in ready if source.environment_name == "adversary-omniscient:objective=regret")
     assert greedy.tunable_values[0] == 2

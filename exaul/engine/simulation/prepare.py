@@ -1,4 +1,4 @@
-"""Resolve a source: names become learners (with backends and rates) and an environment, logs become pools.
+"""Prepare a source: names become learners (with backends and rates) and an environment, logs become pools.
 
 Later stages look up no name.
 """
@@ -35,7 +35,7 @@ SAMPLE = 1000  # rows of a built-in profile that stand for a user's log (chosen)
 
 @dataclass(frozen=True)
 class PreparedSource:
-    """A source of a sweep, resolved: learners, environment, records, and the numbers of its cells and copies."""
+    """A source of a sweep before it is played: its learners, environment and records, cells and copies."""
 
     sweep: Sweep
     environment_name: str  # with the values that were set for tunables and feedback
@@ -106,8 +106,8 @@ class PreparedSource:
         )
 
 
-def prepare(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSource:
-    """Resolve a source of a sweep.
+def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSource:
+    """Prepare a source of a sweep.
 
     Args:
         sweep: the configuration.

@@ -8,7 +8,7 @@ import pytest
 
 from exaul import Sweep
 from exaul.engine import registry
-from exaul.engine.simulation.prepare import prepare
+from exaul.engine.simulation.prepare import prepare_source
 from tests.commands.boundaries.helpers import SMALL
 from tests.games import of_each_rule
 
@@ -160,7 +160,7 @@ def test_a_state_that_is_not_finite_ends_a_sweep(environment, refused, own_learn
 def test_learners_of_every_rule_pass_the_checks():
     """By their places, as if they were the user's."""
     places = [registry.LEARNERS[name] for name in of_each_rule(registry.LEARNERS)]
-    assert len(prepare(Sweep(learners=places, trials=2, horizon=300, arms=20)).learners) == len(places)
+    assert len(prepare_source(Sweep(learners=places, trials=2, horizon=300, arms=20)).learners) == len(places)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class DrawKeys(NamedTuple):
     delay: Any = None
 
 
-def compile_for(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
+def compile_uniforms(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
     """Build the functions of the generator for arrays or for Numba, with the same bits.
 
     ``compiled`` decorates a function, the identity for arrays; ``word(x)`` casts x to uint32, ``real(x)`` to
@@ -89,7 +89,7 @@ def _word(x: Any) -> Any:
 
 # For arrays of NumPy or of JAX. ``uniform(key, block, number)`` are uniforms in [0, 1) of rounds of a block; a key
 # is two uint32 arrays, as from ``trial_keys``; all arrays broadcast.
-threefry, uniform = compile_for(lambda function: function, _word, lambda x: x.astype(np.float64))
+threefry, uniform = compile_uniforms(lambda function: function, _word, lambda x: x.astype(np.float64))
 
 
 # a number that no trial has (trials are below 2**31), for draws that all trials share

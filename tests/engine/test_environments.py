@@ -22,8 +22,8 @@ def met(name, sizes, horizon, trials=3, chunk=BLOCK):
     cuts = np.zeros((records.stream_count, horizon), np.int32)
     errors, records_read = np.zeros(cuts.shape), records.no_records_read().astype(np.int64)
     for start in range(0, horizon, chunk):
-        columns = slice(start, start + chunk)
-        native.fill(records, records_read, start, min(chunk, horizon - start), cuts[:, columns], errors[:, columns])
+        columns, rounds = slice(start, start + chunk), min(chunk, horizon - start)
+        native.fill_records(records, records_read, start, rounds, cuts[:, columns], errors[:, columns])
     return cuts.T, errors.T
 
 

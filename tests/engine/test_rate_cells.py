@@ -8,7 +8,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.kernels.game import Rates
-from exaul.kernels.native.backend import rounds_between
+from exaul.kernels.native.backend import reweigh_periods
 
 SMALL = {"horizon": 700, "trials": 3, "arms": 40, "checkpoints": (5,), "alphas": (0.05, 0.2)}
 KEYS = ["learner", "alpha", "lambda", "eta_scale", "gamma_scale", "step"]
@@ -106,8 +106,8 @@ def test_large_rates_change_neither_their_neighbours_nor_the_algorithm(precision
 
 def anew(eta, scales, precision):
     """After how many rounds the weights of each copy are computed anew, by block."""
-    rounds, group = rounds_between(Rates(eta, eta), scales, precision)
-    return rounds[group].tolist()
+    periods, period_row = reweigh_periods(Rates(eta, eta), scales, precision)
+    return periods[period_row].tolist()
 
 
 def test_weights_are_computed_anew_before_they_can_underflow():

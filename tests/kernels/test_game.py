@@ -60,7 +60,7 @@ def test_numpy_jax_and_numba_draw_the_same_uniforms():
     rounds = np.arange(256, dtype=np.uint32)[:, None]
     host = uniforms.uniform((keys[0][None], keys[1][None]), np.uint32(7), rounds)
     device = jax.jit(uniforms.uniform)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
-    compiled = native.draw(keys, np.array([3, 7], np.uint32))[:, 256:512].T
+    compiled = native.draw_uniforms(keys, np.array([3, 7], np.uint32))[:, 256:512].T
     assert host.dtype == np.float64
     assert (host == compiled).all()
     assert (host == np.asarray(device)).all()

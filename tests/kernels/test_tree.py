@@ -69,10 +69,10 @@ def test_each_copy_is_in_one_tile():
     for streams, copies in ((1, 1), (1, 500), (7, 40), (40, 40), (300, 1000)):
         stream = rng.integers(0, streams, copies).astype(np.int32)
         for widest in ([32], [32, 64]):
-            group = np.sort(rng.integers(0, 2, copies))
-            tiles = backend.tiles(stream, group, widest)
+            period_row = np.sort(rng.integers(0, 2, copies))
+            tiles = backend.tiles(stream, period_row, widest)
             assert sorted(np.concatenate([tile.numbers for tile in tiles])) == list(range(copies))
             for tile in tiles:
                 assert len(tile.numbers) <= widest[tile.is_shared]
-                assert (group[tile.numbers] == tile.group).all()
+                assert (period_row[tile.numbers] == tile.period_row).all()
                 assert not tile.is_shared or (len(widest) > 1 and np.ptp(stream[tile.numbers]) == 0)

@@ -67,8 +67,8 @@ class TrialRecords:
         """Make the records of the next chunk for compiled code; devices make their own."""
         shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
-        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw(draws, chunk.block_numbers))
-        native.fill(
+        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw_uniforms(draws, chunk.block_numbers))
+        native.fill_records(
             self.streams, self.records_read, chunk.first_round, blocks.round_count, blocks.cuts, blocks.errors
         )
         return blocks

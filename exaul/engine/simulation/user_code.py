@@ -131,7 +131,7 @@ def check_choose_pool(reference: str, environment: Oblivious, horizon: int) -> N
     records_read = streams.no_records_read().astype(np.int64)
     with user_code_errors("environment: choose_pool of", reference):
         chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
-        native.fill(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+        native.fill_records(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
         jax.eval_shape(partial(environment.choose_pool, jnp.where), t, horizon, u)  # as on a device
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:

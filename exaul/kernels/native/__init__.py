@@ -10,10 +10,10 @@ from typing import Any
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided
 from exaul.kernels.native import ranked, tree
 from exaul.kernels.native.backend import PADDING, CheckpointSums, NativeBackend, RecordBlocks
-from exaul.kernels.native.records import draw, fill, find_best_arms
+from exaul.kernels.native.records import draw_uniforms, fill_records, find_best_arms
 
 __all__ = ["PADDING", "CheckpointSums", "NativeBackend", "RecordBlocks"]
-__all__ += ["draw", "fill", "find_best_arms", "make_backend"]
+__all__ += ["draw_uniforms", "fill_records", "find_best_arms", "make_backend"]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: tree.make_sided,

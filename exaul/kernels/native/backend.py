@@ -86,12 +86,12 @@ class Loop(NamedTuple):
 
     Attributes:
         advance: from ``compile_loop``.
-        arrays: ``arrays(width, count, precision)`` allocates its workspace, a tuple, for L = ``count``.
+        workspace: ``workspace(width, count, precision)`` allocates its arrays, a tuple, for L = ``count``.
         by_arm: whether its state is [width, L], or [L, width].
     """
 
     advance: Callable[..., None]
-    arrays: Callable[[int, int, str], tuple[Any, ...]]
+    workspace: Callable[[int, int, str], tuple[Any, ...]]
     by_arm: bool = False
 
 
@@ -106,13 +106,13 @@ def read_rounds(rows, streams, first, count, out):
 def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
     """Return the loop over the blocks of L copies.
 
-    ``advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered)``
+    ``advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, workspace, answered)``
     decides ``count`` records from round ``first`` on, with cut, error and u [256, L], fills ``answered`` [256, L],
     and learns; it computes weights anew every ``period`` rounds.
     """
 
     @outermost
-    def advance(state, records, rates, copies, sums, periods, inputs, arrays, block_arrays):
+    def advance(state, records, rates, copies, sums, periods, inputs, workspace, block_arrays):
         round_count, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
         total, wrong = sums.so_far
@@ -126,7 +126,7 @@ def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
             read_rounds(uniforms, copies.draw_stream, first, count, u)
             advance_block(
                 *(first, count, periods[block], state, cut, error, u, rates.eta[block], rates.gamma[block], copies),
-                *(inputs, arrays, answered),
+                *(inputs, workspace, answered),
             )
             done, checkpoints = 0, sums.checkpoint_rounds.shape[1]
             for s in range(checkpoints + 1):
@@ -144,7 +144,7 @@ def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
 
 
 @compiled
-def parameters_of(copies, c, eta, gamma):
+def rule_params(copies, c, eta, gamma):
     """Return the numbers that a rule reads, of one copy at the learner's rates."""
     rates = eta * copies.eta_scale[c], gamma * copies.gamma_scale[c]
     return RuleParams(rates[0], rates[1], copies.alpha[c], copies.answer_cost[c], copies.abstain_cost[c], 1.0)
@@ -160,7 +160,7 @@ class Tile(NamedTuple):
 
     numbers: NDArray[np.intp]  # [L]
     is_shared: bool  # whether they read one stream of records
-    group: int  # of ``rounds_between``
+    period_row: int  # of all its copies, in the periods of ``reweigh_periods``
 
 
 def tree_sizes(arms: int) -> tuple[int, int]:
@@ -169,17 +169,17 @@ def tree_sizes(arms: int) -> tuple[int, int]:
     return 1 << depth, depth
 
 
-def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
+def tiles(record_stream: NDArray[np.integer], period_row: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
     """Divide copies among tiles. At least ``SHARED`` copies of one stream get tiles of this stream alone.
 
-    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds. The
+    All copies of a tile have the same ``period_row`` [B]: their weights are computed anew in the same rounds. The
     largest number of copies of a tile is ``widest``: one number, or two, for own and for shared records.
     """
     result = []
     # sorted, so that the copies of a tile read few streams, and each stream is a slice
     by_stream = np.argsort(record_stream, kind="stable")
-    for number in np.unique(group):
-        copies = by_stream[group[by_stream] == number]
+    for number in np.unique(period_row):
+        copies = by_stream[period_row[by_stream] == number]
         stream = record_stream[copies]
         is_shared = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
         separate, shared = copies[~is_shared], copies[is_shared]
@@ -210,16 +210,16 @@ def simulate_tiles(
         inputs: what ``advance_block`` reads beside the records: numbers of the rule, or the ranks of all records.
         state, records, rates, copies, sums: as in ``NativeBackend.simulate``.
     """
-    periods, group = rounds_between(rates, copies.eta_scale, precision)
+    periods, period_row = reweigh_periods(rates, copies.eta_scale, precision)
 
     def run(tile: Tile) -> None:
         numbers, loop = tile.numbers, loops[tile.is_shared]
         tile_state = np.ascontiguousarray(state[numbers].T) if loop.by_arm else state[numbers]
         tile_sums = CheckpointSums.starting_from(Sums(*(x[numbers] for x in sums.so_far)), sums.checkpoint_rounds)
-        loop_arrays, shape = loop.arrays(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
+        workspace, shape = loop.workspace(state.shape[1], len(numbers), precision), (BLOCK, len(numbers))
         block_arrays = tuple(np.zeros(shape, dtype) for dtype in (np.int32, float, float, bool))
-        arguments = copies.take(numbers), tile_sums, periods[tile.group], inputs
-        loop.advance(tile_state, records, rates, *arguments, loop_arrays, block_arrays)
+        arguments = copies.take(numbers), tile_sums, periods[tile.period_row], inputs
+        loop.advance(tile_state, records, rates, *arguments, workspace, block_arrays)
         state[numbers] = tile_state.T if loop.by_arm else tile_state
         for total, part in zip(
             (*sums.so_far, *sums.at_checkpoints), (*tile_sums.so_far, *tile_sums.at_checkpoints), strict=True
@@ -227,13 +227,13 @@ def simulate_tiles(
             total[..., numbers] = part
 
     widest = [WIDEST[x.by_arm] for x in loops]
-    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, group, widest)]
+    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, period_row, widest)]
 
 
-def rounds_between(
+def reweigh_periods(
     rates: Rates, eta_scale: NDArray[np.float64], precision: str
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return after how many rounds weights are computed anew in each block, [groups, K], and each copy's group [B].
+    """Return after how many rounds weights are computed anew in each block, [rows, K], and each copy's row [B].
 
     It is 1,024 in float64 where eta is constant over a span, else 256, and less where a weight could underflow in
     between: always a power of two, which depends on a copy's rates alone.
@@ -246,5 +246,5 @@ def rounds_between(
         limit = LARGEST_STEP[precision] / (eta * scales[:, None])
     longest = np.where(is_constant & (precision == "float64"), SPAN, BLOCK)
     periods = 2.0 ** np.floor(np.log2(np.clip(limit, 1, longest)))
-    groups, group_index = np.unique(periods.astype(np.int64), axis=0, return_inverse=True)
-    return groups, group_index.reshape(-1)[scale_index]
+    rows, row_of_scale = np.unique(periods.astype(np.int64), axis=0, return_inverse=True)
+    return rows, row_of_scale.reshape(-1)[scale_index]

@@ -20,8 +20,8 @@ from exaul.kernels.native.backend import (
     NativeBackend,
     RecordBlocks,
     compile_loop,
-    parameters_of,
     read_rounds,
+    rule_params,
     run_in_tasks,
     simulate_tiles,
     tree_sizes,
@@ -88,8 +88,8 @@ def _compile(learner: Learner[Ranked]) -> Loop:
     read, write = accessors(type(rule.start))
 
     @compiled
-    def advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
-        high, low = arrays
+    def advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
+        high, low = workspace
         read_rounds(inputs[0], copies.record_stream, first, count, high)
         read_rounds(inputs[1], copies.record_stream, first, count, low)
         for i in range(count):
@@ -97,7 +97,7 @@ def _compile(learner: Learner[Ranked]) -> Loop:
                 numbers = read(state, c)
                 answers = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
                 visible_error = error[i, c] if is_full or answers else 0.0
-                write(state, c, learn(where, numbers, answers, visible_error, parameters_of(copies, c, eta, gamma)))
+                write(state, c, learn(where, numbers, answers, visible_error, rule_params(copies, c, eta, gamma)))
                 answered[i, c] = answers
 
     return Loop(compile_loop(advance_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
@@ -130,7 +130,7 @@ def make_ranked(learner: Learner[Ranked], precision: str) -> NativeBackend:
 
 
 @compiled
-def _answer_below(first, count, period, arm, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
+def _answer_below(first, count, period, arm, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
     for i in range(count):
         for c in range(answered.shape[1]):
             answered[i, c] = arm[c, 0] < cut[i, c]  # an arm answers if it is below the cut

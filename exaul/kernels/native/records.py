@@ -16,27 +16,27 @@ from exaul.kernels.game import BLOCK
 from exaul.kernels.native.backend import PADDING, run_in_tasks
 from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.records import Streams, compile_orders
-from exaul.kernels.uniforms import compile_for
+from exaul.kernels.uniforms import compile_uniforms
 
-_, uniform = compile_for(compiled, word, real)
+_, uniform = compile_uniforms(compiled, word, real)
 
 
 @outermost
-def _draw(first, last, key_x, key_y, blocks, out):
+def _draw_streams(first, last, key_x, key_y, blocks, out):
     for u in range(first, last):
         for k in range(blocks.size):
             for i in range(BLOCK):
                 out[u, k * BLOCK + i] = uniform((key_x[u], key_y[u]), np.uint32(blocks[k]), np.uint32(i))
 
 
-def draw(key: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
+def draw_uniforms(key: tuple[Any, Any], blocks: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Draw the uniforms of K blocks, the same bits as ``exaul.kernels.uniforms.uniform``.
 
     ``key`` is the key of decisions, from ``draw_keys`` for U trials, and ``blocks`` [K] are numbers of blocks. The
     result is [U, N] in [0, 1), with N = K C + 16 columns, of which the last 16 are padding.
     """
     out = np.zeros((len(key[0]), len(blocks) * BLOCK + PADDING))
-    run_in_tasks(len(out), lambda first, last: _draw(first, last, *key, blocks, out))
+    run_in_tasks(len(out), lambda first, last: _draw_streams(first, last, *key, blocks, out))
     return out
 
 
@@ -61,7 +61,7 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
 
 
 @cache
-def _compile(choose_pool: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_fill(choose_pool: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the streams first..last-1, with an environment's function inlined."""
     pool_of = compile_with_helpers(choose_pool)
 
@@ -116,7 +116,7 @@ def _compile(choose_pool: Callable[..., Any]) -> Callable[..., Any]:
     return fill
 
 
-def fill(
+def fill_records(
     streams: Streams,
     records_read: NDArray[np.int64],
     first_round: int,
@@ -133,7 +133,7 @@ def fill(
         round_count: number of rounds to fill.
         cuts, errors: [R, at least ``round_count``] int32 and float64, filled.
     """
-    loop, plan, horizon = _compile(streams.plan.choose_pool), streams.plan, int(streams.horizon)
+    loop, plan, horizon = _compile_fill(streams.plan.choose_pool), streams.plan, int(streams.horizon)
     pools = streams.cuts, streams.errors, *np.array(plan.shapes, np.int64).T.copy()
     keys = *streams.uniform_keys, *streams.order_keys
     arguments = first_round, round_count, horizon, plan.shuffled, pools, keys, records_read, cuts, errors

@@ -37,7 +37,7 @@ from exaul.kernels.native.backend import (
     NativeBackend,
     compile_loop,
     no_losses,
-    parameters_of,
+    rule_params,
     simulate_tiles,
     tree_sizes,
 )
@@ -85,7 +85,7 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
             P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
             answers = u[c] < P
             feedback = error[c] if answers or is_full else 0.0
-            params = parameters_of(copies, c, eta, gamma)
+            params = rule_params(copies, c, eta, gamma)
             below, above = charge(rule_number, where, P, Q, answers, feedback, params)
             gap[c] = below - above
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
@@ -102,9 +102,9 @@ def _compile_step(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 @exact
-def _build_own(losses, eta, copies, inputs, arrays):
+def _build_own(losses, eta, copies, inputs, workspace):
     """Compute the weights from the differences of the losses [L, H], and the sums from them."""
-    tree, _, _, cumulative, weights, _ = arrays
+    tree, _, _, cumulative, weights, _ = workspace
     arms, leaves, (_, _, last_factor) = cumulative.size, tree.shape[1] // 2, inputs
     for c in range(losses.shape[0]):
         total, minimum = 0.0, 0.0
@@ -152,7 +152,7 @@ def _update_path(tree, cut, path, factors):
             node >>= 1
 
 
-def _own_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
+def _own_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
         np.zeros((count, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
@@ -166,27 +166,27 @@ def _own_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
 
 def _compile_own(step: Callable[..., Any]) -> Loop:
     @compiled
-    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
-        tree, path, factors, _, _, (low, high, gap) = arrays
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
+        tree, path, factors, _, _, (low, high, gap) = workspace
         for i in range(count):
             if (first + i) % period == 0:
-                _build_own(losses, eta, copies, inputs, arrays)
+                _build_own(losses, eta, copies, inputs, workspace)
             _sum_path(tree, cut[i], path, low, high)
             step(inputs, low, high, u[i], error[i], eta, gamma, copies, factors, gap, answered[i])
             _update_path(tree, cut[i], path, factors)
             for c in range(gap.size):
                 losses[c, cut[i, c]] -= gap[c]
 
-    return Loop(compile_loop(advance_block), _own_arrays)
+    return Loop(compile_loop(advance_block), _own_workspace)
 
 
 # Shared records: one path for all copies of a tile; sums and missing factors are [2 leaves, L].
 
 
 @exact
-def _build_shared(losses, eta, copies, inputs, arrays):
+def _build_shared(losses, eta, copies, inputs, workspace):
     """Compute weights and sums, as ``_build_own`` does, from losses [H, L]."""
-    tree, missing, _, _, _, (_, cumulative, minimum, rate) = arrays
+    tree, missing, _, _, _, (_, cumulative, minimum, rate) = workspace
     (arms, count), leaves, (_, _, last_factor) = losses.shape, tree.shape[0] // 2, inputs
     for c in range(count):
         cumulative[c], minimum[c], rate[c] = 0.0, 0.0, eta * copies.eta_scale[c]
@@ -234,7 +234,7 @@ def _scale_sibling(node, sibling, missing, low, high, below, above, scale):
         missing[c] *= scale[c]
 
 
-def _shared_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
+def _shared_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
         np.zeros((2 * leaves, count), precision),
@@ -248,12 +248,12 @@ def _shared_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
 
 def _compile_shared(step: Callable[..., Any]) -> Loop:
     @compiled
-    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
-        tree, missing, lows, highs, factors, (gap, _, _, _) = arrays
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
+        tree, missing, lows, highs, factors, (gap, _, _, _) = workspace
         depth, leaves, above, below = lows.shape[0] - 1, tree.shape[0] // 2, factors[0], factors[1]
         for i in range(count):
             if (first + i) % period == 0:
-                _build_shared(losses, eta, copies, inputs, arrays)
+                _build_shared(losses, eta, copies, inputs, workspace)
             leaf = leaves + np.int64(cut[i, 0])
             node = leaf
             for c in range(gap.size):
@@ -270,7 +270,7 @@ def _compile_shared(step: Callable[..., Any]) -> Loop:
             for c in range(gap.size):
                 losses[leaf - leaves, c] -= gap[c]
 
-    return Loop(compile_loop(advance_block), _shared_arrays, by_arm=True)
+    return Loop(compile_loop(advance_block), _shared_workspace, by_arm=True)
 
 
 @cache
@@ -298,8 +298,8 @@ def make_sided(learner: Learner[Sided], precision: str) -> NativeBackend:
 
 
 @exact
-def _build_drawn(losses, eta, copies, inputs, arrays):
-    tree, weights, _, _, _, _, _ = arrays
+def _build_drawn(losses, eta, copies, inputs, workspace):
+    tree, weights, _, _, _, _, _ = workspace
     arms, leaves = losses.shape[1], tree.shape[1] // 2
     for c in range(losses.shape[0]):
         minimum = losses[c, 0]
@@ -345,18 +345,18 @@ def _compile_drawn(rule: Drawn) -> Loop:
         for c in range(arm.size):
             p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
             answers = arm[c] < cut[c]
-            params = parameters_of(copies, c, eta, gamma)
+            params = rule_params(copies, c, eta, gamma)
             charged[c] = charge(where, p, answers, error[c] if answers else 0.0, params)
             factor[c] = exp(-params.eta * charged[c])
             answered[c] = answers
 
     @compiled
-    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, arrays, answered):
-        tree, _, arm, target, start, factor, charged = arrays
+    def advance_block(first, count, period, losses, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
+        tree, _, arm, target, start, factor, charged = workspace
         leaves = tree.shape[1] // 2
         for i in range(count):
             if (first + i) % period == 0:
-                _build_drawn(losses, eta, copies, inputs, arrays)
+                _build_drawn(losses, eta, copies, inputs, workspace)
             for c in range(arm.size):
                 target[c] = u[i, c] * np.float64(tree[c, 1])
                 start[c], arm[c] = 0.0, 1
@@ -370,10 +370,10 @@ def _compile_drawn(rule: Drawn) -> Loop:
             for c in range(arm.size):
                 losses[c, arm[c]] += charged[c]
 
-    return Loop(compile_loop(advance_block), _drawn_arrays)
+    return Loop(compile_loop(advance_block), _drawn_workspace)
 
 
-def _drawn_arrays(arms: int, count: int, precision: str) -> tuple[Any, ...]:
+def _drawn_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, _ = tree_sizes(arms)
     return (
         np.zeros((count, 2 * leaves + 8), precision)[:, : 2 * leaves],

@@ -111,7 +111,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
             counter.submit(chunk, records)
             counter.collect(chunk)
             saved, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
-            list(map(np.copyto, counter.arrays(), saved.arrays()))  # as a save is restored
+            list(map(np.copyto, counter.saved_arrays(), saved.saved_arrays()))  # as a save is restored
     assert len(played) > 1
     cuts, wrong = (np.concatenate(parts, axis=1)[stream.record_stream] for parts in zip(*played, strict=True))
     answers = np.arange(ARMS)[:, None, None] < cuts  # [H, trials, T]

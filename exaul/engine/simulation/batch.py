@@ -46,47 +46,47 @@ class LearnerRun:
         self,
         source: PreparedSource,
         learner: PreparedLearner,
-        record_source: TrialRecords | AdaptivePool,
+        records: TrialRecords | AdaptivePool,
         best: NDArray[np.int32] | None = None,
     ) -> None:
         """Prepare round 1 of the trials of a source.
 
-        ``record_source`` has the records; or it is the pool from which an adaptive environment asks. ``best`` are
-        the arms of least loss [pairs x trials], which fixed arms read.
+        ``records`` are those of each trial, or the pool from which an adaptive environment asks. ``best`` are the
+        arms of least loss [pairs x trials], which fixed arms read.
         """
         self.learner, cell, arms = learner, source.cell_of_copies(learner), len(source.grid)
-        self.count = len(cell)
-        padded = padded_indices(self.count)  # whole tiles
+        self.copy_count = len(cell)
+        padded = padded_indices(self.copy_count)  # whole tiles
         copies = source.copies(learner)
         aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
-        records: Any = record_source
+        games: Any = records
         self.asked = None  # counts the records that an adaptive environment asks
         if isinstance(environment := source.environment, Adaptive):
             trials, seed = source.trials, source.sweep.seed
-            assert isinstance(record_source, AdaptivePool)
-            self.asked = AskedCounter(copies, record_source, source.checkpoints)
-            values = np.broadcast_to(source.tunable_values, (self.count, len(environment.tunables)))
+            assert isinstance(records, AdaptivePool)
+            self.asked = AskedCounter(copies, records, source.checkpoints)
+            values = np.broadcast_to(source.tunable_values, (self.copy_count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
-            records = AdaptiveGames(environment, record_source, Objective(*objective), keys, draw_keys)
-        if learner.on_host:
-            streams = records.streams.stream_count
+            games = AdaptiveGames(environment, records, Objective(*objective), keys, draw_keys)
+        if learner.is_native:
+            streams = games.streams.stream_count
             self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, streams)
         else:
             from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
 
-            self.simulation = JaxSimulation(learner.backend, aimed, start, arms, records)
-        self.checkpoints, points = source.checkpoints, len(source.checkpoints)
-        self.answered, self.wrong = np.zeros((points, self.count), np.int64), np.zeros((points, self.count))
+            self.simulation = JaxSimulation(learner.backend, aimed, start, arms, games)
+        self.checkpoints, shape = source.checkpoints, (len(source.checkpoints), self.copy_count)
+        self.answered, self.wrong = np.zeros(shape, np.int64), np.zeros(shape)
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change."""
-        asked = [] if self.asked is None else self.asked.arrays()
-        return [*self.simulation.arrays(), self.answered, self.wrong, *asked]
+    def saved_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that a save has."""
+        asked = [] if self.asked is None else self.asked.saved_arrays()
+        return [*self.simulation.saved_arrays(), self.answered, self.wrong, *asked]
 
     def submit(self, chunk: Chunk, records: RecordBlocks | None) -> None:
         """Begin to simulate a chunk, on its records if the host made them."""
@@ -103,13 +103,13 @@ class LearnerRun:
 
             check_finite(self.learner, self.simulation.state)
         if self.learner.feedback_model != PERFECT_FEEDBACK:
-            copy_sums = self.simulation.state.sums._asdict()
-            self.feedback_sums = {name: np.array(x, np.float64)[: self.count] for name, x in copy_sums.items()}
-        is_checkpoint, rows = chunk.checkpoint_rounds > 0, chunk.rows(self.checkpoints)
-        self.answered[rows] = sums.answered[is_checkpoint][:, : self.count]
-        self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.count]
+            sums_by_name = self.simulation.state.sums._asdict().items()
+            self.feedback_sums = {name: np.array(x, np.float64)[: self.copy_count] for name, x in sums_by_name}
+        is_checkpoint, rows = chunk.checkpoint_rounds > 0, chunk.checkpoint_slice(self.checkpoints)
+        self.answered[rows] = sums.answered[is_checkpoint][:, : self.copy_count]
+        self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.copy_count]
         if self.asked is not None:
-            self.asked.count(chunk, *(x[:, : self.count] for x in self.simulation.asked))
+            self.asked.count(chunk, *(x[:, : self.copy_count] for x in self.simulation.asked))
 
 
 def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = NO_SAVES) -> Totals:
@@ -118,7 +118,7 @@ def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = N
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
-    if machine.platform() == "cpu" and all(learner.on_host for learner in source.learners):
+    if machine.platform() == "cpu" and all(learner.is_native for learner in source.learners):
         return _simulate_passes(source, on_rounds, saves)
     import jax
 
@@ -170,8 +170,7 @@ def simulate_pass(
     """Simulate some learners from round 1 to T, chunk by chunk; return the run of each by name, without the states.
 
     Args:
-        source, best: as in ``LearnerRun``, which runs each of the ``learners``.
-        records: the ``record_source`` of all runs.
+        source, records, best: as in ``LearnerRun``, which runs each of the ``learners``.
         on_rounds, saves: see ``OnRounds`` and ``Saves``.
         counter: searches for the best arms in these records.
     """
@@ -182,16 +181,16 @@ def simulate_pass(
     folder, batch = saves
     blocks, saved = folder.load_state(batch)
 
-    def arrays() -> list[NDArray[Any]]:
-        return [x for part in parts for x in part.arrays()]
+    def saved_arrays() -> list[NDArray[Any]]:
+        return [x for part in parts for x in part.saved_arrays()]
 
-    targets = arrays() if blocks else []
+    targets = saved_arrays() if blocks else []
     if [(x.shape, x.dtype) for x in targets] != [(x.shape, x.dtype) for x in saved]:
         raise BadInput("resume: the saved state has other shapes than expected; remove batches/now-* in the folder")
     for array, values in zip(targets, saved, strict=True):
         array[...] = values
-    copies = sum(run.count for run in runs)
-    on_rounds(copies * min(blocks * BLOCK, int(source.checkpoints[-1])))
+    copy_count = sum(run.copy_count for run in runs)
+    on_rounds(copy_count * min(blocks * BLOCK, int(source.checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -203,15 +202,15 @@ def simulate_pass(
         if running is not None:
             for part in simulated:
                 part.collect(running)
-            on_rounds(copies * running.rounds)
+            on_rounds(copy_count * running.rounds)
 
-    width = len(trial_records.trials) if trial_records else max(run.count for run in runs)
-    on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.on_host for run in runs)
+    width = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
+    on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.is_native for run in runs)
     for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
         if running is not None and folder.is_save_due():
             collect()
             running = None
-            folder.save_state(batch, int(chunk.block_numbers[0]), arrays())
+            folder.save_state(batch, int(chunk.block_numbers[0]), saved_arrays())
         chunk_records = trial_records.make(chunk) if trial_records and on_host else None
         collect()
         for part in simulated:
@@ -278,7 +277,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     hindsight = streams * arms * 8 * 2 * STATE_COPIES * (len(learners) if is_adaptive else 1)
     slices = max(largest, min(machine.SLICE, largest * points)) * CURVE_BYTES
     tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
-    loops = sum(learner.on_host for learner in learners)
+    loops = sum(learner.is_native for learner in learners)
     programs = LOOP_BYTES * loops + (JAX_BYTES + PROGRAM_BYTES * (len(learners) - loops)) * (loops < len(learners))
     process = PROCESS_BYTES + machine.resident_bytes() + programs
     host = process + chunk + hindsight + totals + tables + states * on_cpu

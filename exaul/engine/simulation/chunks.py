@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
         """The number of rounds before the chunk."""
         return int(self.block_numbers[0]) * BLOCK
 
-    def rows(self, checkpoints: NDArray[np.int64]) -> slice:
+    def checkpoint_slice(self, checkpoints: NDArray[np.int64]) -> slice:
         """Return which of all checkpoints [P] are in the chunk."""
         first, last = np.searchsorted(checkpoints, [self.first_round, self.first_round + self.rounds], side="right")
         return slice(int(first), int(last))
@@ -73,8 +73,8 @@ class TrialRecords:
         )
         return blocks
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change."""
+    def saved_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that a save has."""
         return [self.records_read]
 
     @cached_property
@@ -152,8 +152,8 @@ class NativeSimulation:
         self.state = backend.init(arms, start, stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change, in order; a save is restored by writing to them."""
+    def saved_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that a save has, in order; it is restored by writing to them."""
         return [*(self.state if isinstance(self.state, tuple) else (self.state,)), *self.sums]
 
     def submit(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
@@ -198,8 +198,8 @@ class BestArmCounter:
         shape = len(answer_cost), len(record_stream)
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change."""
+    def saved_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that a save has."""
         return [self.counts, self.wrong, self.best_loss, self.best_arm]
 
     def best(self) -> BestArms:
@@ -208,7 +208,7 @@ class BestArmCounter:
 
     def submit(self, chunk: Chunk, records: native.RecordBlocks) -> None:
         """Count the cuts and errors [R, at least K C] of a chunk in the order of rounds; draws are not read."""
-        ends = self.checkpoints[chunk.rows(self.checkpoints)] - chunk.first_round
+        ends = self.checkpoints[chunk.checkpoint_slice(self.checkpoints)] - chunk.first_round
         arguments = records.cuts, records.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
         self.keep(chunk, *native.find_best_arms(*arguments))
 
@@ -218,7 +218,7 @@ class BestArmCounter:
     def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
         """Keep the least losses and their arms at the checkpoints of a chunk, of each stream [..., R]."""
         if len(losses):
-            self.best_loss[chunk.rows(self.checkpoints)] = losses[:, :, self.record_stream]
+            self.best_loss[chunk.checkpoint_slice(self.checkpoints)] = losses[:, :, self.record_stream]
             self.best_arm[:] = arms[-1][:, self.record_stream]
 
 
@@ -238,15 +238,15 @@ class AskedCounter:
         self.so_far = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that change."""
-        return [*self.sums.values(), *self.so_far.values(), *self.counter.arrays()]
+    def saved_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays that a save has."""
+        return [*self.sums.values(), *self.so_far.values(), *self.counter.saved_arrays()]
 
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
         by_copy = np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)
         self.counter.submit(chunk, native.RecordBlocks(chunk.rounds, *by_copy, np.empty((0, 0))))
-        rows = chunk.rows(self.checkpoints)
+        rows = chunk.checkpoint_slice(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):

@@ -193,8 +193,8 @@ class OnDevice:
 
         self.result = threads().submit(call).result
 
-    def arrays(self) -> list[Any]:
-        """Return the arrays that change, from which the next chunk begins, after moving them to the host."""
+    def saved_arrays(self) -> list[Any]:
+        """Return the arrays that a save has, from which the next chunk begins, after moving them to the host."""
         self.carry = jax.tree.map(np.array, self.carry)  # where a save can be written to them
         return jax.tree.leaves(self.carry)
 
@@ -208,9 +208,9 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         self.records = records
         self.carry = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
 
-    def arrays(self) -> list[Any]:
-        """Return the arrays that change."""
-        return [*super().arrays(), self.best_loss, self.best_arm]
+    def saved_arrays(self) -> list[Any]:
+        """Return the arrays that a save has."""
+        return [*super().saved_arrays(), self.best_loss, self.best_arm]
 
     def submit(self, chunk: Chunk, records: object) -> None:
         """Begin to count a chunk."""

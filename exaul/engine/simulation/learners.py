@@ -165,7 +165,7 @@ class PreparedLearner(NamedTuple):
         return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma
 
     @property
-    def on_host(self) -> bool:
+    def is_native(self) -> bool:
         """Whether compiled loops simulate it, on records that the host makes."""
         return isinstance(self.backend, NativeBackend)
 

@@ -113,7 +113,7 @@ class Runner:
 
     def _getter(self, part: ExperimentPart) -> Callable[[], Result]:
         """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
-        key = part.sweep, tuple(source.content() for source in part.records)
+        key = part.sweep, tuple(source.digest() for source in part.records)
         if key not in self.getters:
             if self.executor is None:
                 self.getters[key] = cache(partial(run_sweep, *part))

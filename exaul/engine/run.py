@@ -121,14 +121,14 @@ def _source_entry(source: PreparedSource) -> dict[str, Any]:
 
 def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:
     """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
-    if source.log is None:
+    if source.warm_log is None:
         return None
     shares = {
         learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
         for learner in source.learners
         if (share := fitted_share(learner.definition.rule, learner.start[0])) is not None
     }
-    return describe_log(source.log) | {"shares": shares}
+    return describe_log(source.warm_log) | {"shares": shares}
 
 
 def run(

@@ -85,9 +85,9 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
         state = state._replace(share=np.array([case.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are
     # audited; otherwise it is an estimate, which may be 1.
-    rounds = case.answered + (1.0 if case.audit is None else case.audit) * (case.horizon - case.answered)
+    t = case.answered + (1.0 if case.audit is None else case.audit) * (case.horizon - case.answered)
     aim = case.feedback.aim(case.alpha)
-    bound = bound_risk(learner, rates, np.array([case.horizon]), rounds, case.answered, case.arms, aim, state)
+    bound = bound_risk(learner, rates, np.array([case.horizon]), t, case.answered, case.arms, aim, state)
     risk = risk_of_all(case, float(np.ravel(bound)[0]))
     return FdrBound(case.alpha + risk / case.answered, 0.0, risk / case.answered)
 

@@ -266,7 +266,7 @@ class Abstainers:
         source = self._sources.get(key, self._sources[""])
         log = start["log"] if start else None
         is_chosen = log is not None and log["sha256"] is None  # from answers of a key, by choice
-        is_other = not is_chosen and isinstance(source, Records) and (not log or log["content"] != source.content())
+        is_other = not is_chosen and isinstance(source, Records) and (not log or log["content"] != source.digest())
         return is_other or alpha != self._alphas.get(key, alpha)
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:

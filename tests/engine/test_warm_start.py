@@ -70,12 +70,12 @@ def test_a_fraction_of_the_records_is_the_log_and_is_not_played(environment):
     logs = [records, other] if environment == "single-shift" else [records]
     prepared = prepare_source(Sweep(environment=environment, warm_start="0.4", trials=2), logs)
     count = len(records.scores)
-    assert len(prepared.log.scores) == 0.4 * count
-    scores = np.concatenate([prepared.log.scores, prepared.records[0].scores])
+    assert len(prepared.warm_log.scores) == 0.4 * count
+    scores = np.concatenate([prepared.warm_log.scores, prepared.records[0].scores])
     assert sorted(scores) == sorted(records.scores)
     assert prepared.records[1:] == (other,) * (len(logs) - 1)  # of a shift, the log is a part of the first
-    assert len(prepared.grid) == min(512, len(np.unique(prepared.log.scores))) + 2
-    is_first = (prepared.log.scores == records.scores[: int(0.4 * count)]).all()
+    assert len(prepared.grid) == min(512, len(np.unique(prepared.warm_log.scores))) + 2
+    is_first = (prepared.warm_log.scores == records.scores[: int(0.4 * count)]).all()
     assert is_first == (environment == "replay")
     assert prepared.horizon == (count * 0.6 if environment == "replay" else prepared.horizon)
 
@@ -85,7 +85,7 @@ def test_a_random_log_depends_on_the_seed_alone():
 
     def log_of(**more):
         sweep = {"environment": "stochastic", "warm_start": "0.5", "seed": 3} | more
-        return prepare_source(Sweep(**sweep), [records]).log.scores.tolist()
+        return prepare_source(Sweep(**sweep), [records]).warm_log.scores.tolist()
 
     scores = log_of()
     assert scores == log_of(trials=7) == log_of(learners=("exaul",)) == log_of(alphas=(0.2,), horizon=500)

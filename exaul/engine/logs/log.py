@@ -82,7 +82,7 @@ class Records(NamedTuple):
         groups = None if self.groups is None else self.groups[rows]
         return self._replace(scores=self.scores[rows], errors=self.errors[rows], groups=groups)
 
-    def content(self) -> str:
+    def digest(self) -> str:
         """Return a hash of scores and errors. Neither the name nor the groups enter."""
         return hashlib.sha256(self.scores.tobytes() + self.errors.tobytes()).hexdigest()
 
@@ -155,7 +155,7 @@ def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Recor
     cells = read_cells(path, names, selection)
     scores, errors, complete = cells.complete(layout.score, label, layout.drop_missing)
     groups = None if group is None else np.array(cells.texts(group))[complete]
-    name, dropped = source_name(path, selection), len(complete) - len(scores)
+    name, dropped = log_name(path, selection), len(complete) - len(scores)
     return Records(name, scores, errors, dropped, file_hash(path), groups), cells.chosen[complete]
 
 
@@ -218,7 +218,7 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")
 
 
-def source_name(path: Path, selection: Mapping[str, Any]) -> str:
+def log_name(path: Path, selection: Mapping[str, Any]) -> str:
     """Return the name of a log in tables: file name without ending, and the selection; never a path."""
     from exaul.engine.logs import files
 
@@ -384,7 +384,7 @@ def describe_records(records: Records) -> dict[str, Any]:
 
 def describe_log(log: Records) -> dict[str, Any]:
     """Return ``describe_records`` of a warm-start log, with its error rate and the hash of its content."""
-    return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.content()}
+    return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.digest()}
 
 
 def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:

@@ -18,11 +18,11 @@ from exaul.engine.logs.log import (
     file_hash,
     label_of,
     listed,
+    log_name,
     parse_log,
     parse_score,
     read_cells,
     require_columns,
-    source_name,
 )
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
@@ -107,7 +107,7 @@ def load_traces(log: str, layout: Layout, each: Sequence[str]) -> list[Trace]:
                 raise BadInput(
                     f"each: {quote(trace_log)} found; its values must not contain a comma followed by NAME="
                 )
-            name, missing = source_name(path, terms | score_value), len(rows) - len(complete)
+            name, missing = log_name(path, terms | score_value), len(rows) - len(complete)
             records = Records(name, values[complete], errors[complete], missing, sha256)
             traces.append(Trace(path, trace_log, score, records, cells.chosen[complete], terms | score_value))
     return traces
@@ -143,8 +143,8 @@ def short_names(traces: Sequence[Trace], each: Sequence[str]) -> list[str]:
         values = {x: y for x, y in trace.values.items() if len(in_sweep[x]) > 1 or x not in (*each, SCORE_KEY)}
         stem = _letters(files.stem(trace.path))
         in_stem = {x for x, value in values.items() if len(in_log[trace.path][x]) == 1 and _letters(value) in stem}
-        names.append(source_name(trace.path, values))
-        short.append(source_name(trace.path, {x: value for x, value in values.items() if x not in in_stem}))
+        names.append(log_name(trace.path, values))
+        short.append(log_name(trace.path, {x: value for x, value in values.items() if x not in in_stem}))
     counts = Counter(short)
     return [name if counts[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
 

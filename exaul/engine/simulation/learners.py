@@ -174,19 +174,19 @@ class PreparedLearner(NamedTuple):
         """Whether the learner uses one arm in every round, perhaps the arm of least loss in hindsight."""
         return isinstance(self.definition.rule, Fixed)
 
-    def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
-        """Return the bound of R_t, if the learner has one, after some rounds and answers.
+    def risk_bound(self, arms: int, horizon: int, t: Any, answered: NDArray[Any], alpha: Any) -> Floats:
+        """Return the bound of R_t, if the learner has one, after t rounds and some answers.
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
         state, cells, lengths = self.start[0], len(self.cells.pair), block_lengths(horizon)
-        shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
-        rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
+        shape = np.broadcast_shapes(answered.shape, np.shape(t), np.shape(alpha), (cells, 1))
+        t, answered, alpha = (np.broadcast_to(x, shape) for x in (t, answered, alpha))
         bound = np.empty(shape)
         for subset, rates in self.cells_by_rates():
             start_state = type(state)(*(x[subset, None] for x in state)) if state else ()
-            t, count, aim = (x[..., subset, :] for x in (rounds, answered, alpha))
-            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, t, count, arms, aim, start_state)
+            end, count, aim = (x[..., subset, :] for x in (t, answered, alpha))
+            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, end, count, arms, aim, start_state)
         return bound
 
     def with_aim(self, copies: Copies) -> Copies:
@@ -206,11 +206,11 @@ def prepare_learner(
     alpha: Floats,
     lam: Floats,
     grid: Floats,
-    log: Records | None,
+    warm_log: Records | None,
 ) -> PreparedLearner:
     """Choose the backend, the rates and the cells of a learner, for pairs of ``alpha`` and ``lam``, [pairs] each.
 
-    ``log`` is the log from which it starts, or None.
+    ``warm_log`` is the log from which it starts, or None.
 
     Raises:
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
@@ -223,7 +223,7 @@ def prepare_learner(
     check_anytime(name, learner, arms, horizon, sweep.anytime)
     rates = rates_of_horizon(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     cells = make_cells(sweep, learner, rates, alpha, lam)
-    cuts_and_errors = None if log is None else (compute_cuts(grid, log.scores), log.errors)
+    cuts_and_errors = None if warm_log is None else (compute_cuts(grid, warm_log.scores), warm_log.errors)
     start = start_of(learner.rule, arms, cells.alpha, cuts_and_errors)
     ends = {"best": checkpoints, "abstaining": checkpoints[-1:], "paper": checkpoints[-1:]}
     nans = {field: np.full((len(t), len(cells.pair)), np.nan) for field, t in ends.items()}

@@ -47,8 +47,8 @@ class PreparedSource:
     grid: Floats  # [H]
     all_records: tuple[Records, ...]  # of the logs or profiles
     records: tuple[Records, ...]  # those that are played
-    log: Records | None  # of ``warm_start``
-    log_names: dict[str, str]  # by learner, name of the log from which it starts, if any
+    warm_log: Records | None  # of ``warm_start``
+    warm_log_names: dict[str, str]  # by learner, name of the log from which it starts, if any
     trials: NDArray[np.int64]  # numbers of the trials of this shard or batch
     # of all pairs of alpha and lambda, [pairs] each; a learner's cells combine them with its rates
     answer_cost: Floats  # loss of an answer per unit of error
@@ -123,26 +123,26 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, PAPER_HORIZON if sweep.horizon is None else sweep.horizon, len(learners))
     all_records = _load_records(sweep, environment, records)
-    played, log = _split_log(sweep, environment, all_records)
+    played, warm_log = _split_log(sweep, environment, all_records)
     horizon = _resolve_horizon(sweep, environment, played)
     checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
-    if log is not None and sweep.grid == LOG_GRID:
-        grid = log_grid(sweep.arms or LOG_ARMS, log.scores)
+    if warm_log is not None and sweep.grid == LOG_GRID:
+        grid = log_grid(sweep.arms or LOG_ARMS, warm_log.scores)
     else:
         grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
-    logs = dict.fromkeys(learners, log)
+    warm_logs = dict.fromkeys(learners, warm_log)
     if registry.FROM_LOG in learners:
         first = all_records[0]
         sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
-        logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
+        warm_logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
     shared = checkpoints, environment, alpha, lam, grid
 
     def ready_learner(name: str) -> PreparedLearner:
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(sweep, name, learners[name], *shared, logs[name])
+            return prepare_learner(sweep, name, learners[name], *shared, warm_logs[name])
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
@@ -163,8 +163,8 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
         grid=grid,
         all_records=all_records,
         records=played,
-        log=log,
-        log_names={name: x.name for name, x in logs.items() if x is not None},
+        warm_log=warm_log,
+        warm_log_names={name: x.name for name, x in warm_logs.items() if x is not None},
         trials=np.array(sweep.trial_numbers),
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
@@ -213,8 +213,8 @@ def _split_log(
         return records, load_log(str(sweep.warm_start), sweep)
     first, *following = records
     in_order = isinstance(environment, Oblivious) and not environment.shuffled
-    log, played = split_log(first, fraction, in_order, sweep.seed)
-    return (played, *following), log
+    warm_log, played = split_log(first, fraction, in_order, sweep.seed)
+    return (played, *following), warm_log
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[str, Learner[Any]]:

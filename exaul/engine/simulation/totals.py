@@ -53,11 +53,11 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
     }
     if best is not None:
         fields |= {"best_loss": shaped(best[0]), "best_arm": shaped(best[1])}
-    fields |= {f"warm_start/{name}": log for name, log in source.log_names.items()}
+    fields |= {f"warm_start/{name}": log for name, log in source.warm_log_names.items()}
     for learner in source.learners:
         name, run, cells, horizon = learner.name, runs[learner.name], learner.cells, source.horizon
         sums = {kind: shaped(x) for kind, x in run.feedback_sums.items()}
-        parts = _of_cells(source, learner) | learner.regret_bounds | sums
+        parts = _cell_fields(source, learner) | learner.regret_bounds | sums
         parts |= {"answered": shaped(run.answered), "wrong": shaped(run.wrong)}
         if run.asked is not None:
             parts |= {kind: shaped(x) for kind, x in run.asked.sums.items()}
@@ -71,21 +71,21 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
             aim = parts["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
             parts["feedback_risk_bound"] = np.full(aim.shape, np.nan)
             if is_bounded:
-                rounds, waiting = np.minimum(sums["learned"] + 1, horizon), np.maximum(sums["since"] - 1, 0)
-                parts["feedback_risk_bound"] = _risk_bound(source, learner, rounds, sums["settled"], waiting, aim)
+                t, waiting = np.minimum(sums["learned"] + 1, horizon), np.maximum(sums["since"] - 1, 0)
+                parts["feedback_risk_bound"] = _risk_bound(source, learner, t, sums["settled"], waiting, aim)
         fields |= {f"{field}/{name}": x for field, x in parts.items()}
     return {name: np.asarray(x) for name, x in fields.items()}
 
 
 def _risk_bound(
-    source: PreparedSource, learner: PreparedLearner, rounds: Any, answered: Any, waiting: Any, aim: Any
+    source: PreparedSource, learner: PreparedLearner, t: Any, answered: Any, waiting: Any, aim: Any
 ) -> Floats:
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
-    bound = learner.risk_bound(len(source.grid), source.horizon, rounds, answered, aim)
+    bound = learner.risk_bound(len(source.grid), source.horizon, t, answered, aim)
     return bound + (0 if learner.feedback_model.reserve else waiting * (1 - aim))
 
 
-def _of_cells(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
+def _cell_fields(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
     """Return the fields of each cell for the tables; of eta and step, NaN for the one that the learner lacks."""
     eta, gamma = learner.final_rates
     nans, cells = np.full_like(eta, np.nan), learner.cells

@@ -163,12 +163,12 @@ def has_weights(learner: Learner[Any]) -> bool:
 
 
 def bound_risk(
-    learner: Learner[Any], rates: Rates, rounds: Any, t: Any, answered: Any, arms: int, alpha: Any, state: Any
+    learner: Learner[Any], rates: Rates, lengths: Any, t: Any, answered: Any, arms: int, alpha: Any, state: Any
 ) -> Any:
-    """Return a learner's bound of the FDR risk; ``state`` is its rule's state before round 1."""
+    """Return a learner's bound of R_t; ``lengths`` are those of the blocks, ``state`` its rule's before round 1."""
     assert learner.risk_bound is not None
     extra = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
-    return learner.risk_bound(*rates, rounds, t, answered, arms, *extra)
+    return learner.risk_bound(*rates, lengths, t, answered, arms, *extra)
 
 
 def count_log(rule: Ranked, cuts: NDArray[np.integer], arms: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
 from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon
-from exaul.kernels.play import at_block
+from exaul.kernels.play import at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
 GAMES = 4  # games, with different records
@@ -68,7 +68,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
 
         def step(state: Any, record: Any) -> Any:
             t, cut, error, u, error_unseen = record
-            current, state = at_block(learner, params, state, t)
+            current, state = at_round(learner, params, state, t)
             share = jnp.mean(jax.vmap(lambda u: learner.decide(state, current, cut, u)[1].answer)(shares))
             state, decision = learner.decide(state, current, cut, u)
             state = learner.learn(state, current, cut, decision, jnp.where(decision.answer, error, error_unseen))

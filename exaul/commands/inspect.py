@@ -74,7 +74,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
-        folder.write(config.out, {"risk-coverage": table}, drawn)
+        folder.write_new(config.out, {"risk-coverage": table}, drawn)
     if hint := recommend_grid(shares_by_grid(records, config.alphas)):
         command = join_lines(as_typed("sweep", "--logs", *words, "--warm-start", "0.5"))
         hint = f"for exaul sweep: {hint}:\n{COMMAND}{command}"
@@ -196,7 +196,7 @@ def _compare(config: Inspect, title: str) -> None:
                 hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
-        folder.write(config.out, {"inspection": files.Table(rows)}, {})
+        folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last

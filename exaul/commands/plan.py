@@ -168,7 +168,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
 
         table = Table(limits)
         start = "without a log" if plan.warm_start is None else "from the log"
-        folder.write(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
+        folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
     show(
         f"Audit each answer with probability {probability:.4g} (--audit {probability:.4g}).",
         format_table(rows, terminal_width(), kept=4),

@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
-from exaul.engine.manifest import first_difference, identity, save_json
+from exaul.engine.manifest import MANIFEST, first_difference, identity, save_json
 from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
 PARTIAL_PREFIX = ".exaul-"  # prefix of a file or folder that is not complete
-MANIFEST = "manifest.json"  # a sweep writes it first; ``fill_atomically`` moves it into place last
 STATE_PREFIX = "now-"  # prefix of the name of a batch's state at its last save
 RESUME_HINT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
@@ -353,8 +352,7 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()
             yield partial
-            # the manifest moves last
-            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):  # it moves last
                 moved.append(path.replace(folder / path.name))
             partial.rmdir()
         except BaseException:
@@ -391,7 +389,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     write_beside(folder / MANIFEST, lambda path: save_json(manifest, path))
 
 
-def write(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
+def write_new(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
     """Write tables and figures by name to a new folder: either all of them, or nothing."""
     with fill_new(out) as partial:
         write_files(partial, tabled, drawn)

@@ -27,7 +27,7 @@ from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
 from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
 from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
-from exaul.kernels.play import FixedParams, Params, RankedParams, at_block, loss_costs, play_round
+from exaul.kernels.play import FixedParams, Params, RankedParams, at_round, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
 
@@ -332,11 +332,11 @@ class AdaptiveEnvironment:
 
     arms: int  # of the grid
     environment: Adaptive
-    words: tuple[int, ...]  # from ``tunable_choices``
+    choices: tuple[int, ...]  # from ``tunable_choices``
     rounds: int  # largest number of rounds of a game
 
     def _objective(self, pool: GamePool, params: Any) -> Objective:
-        return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.words, np.int32))
+        return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.choices, np.int32))
 
     def init(self, pool: GamePool) -> Any:
         """Return the state before round 1."""
@@ -359,7 +359,7 @@ class AdaptiveEnvironment:
 
         def one_round(states: Any, x: Any) -> tuple[Any, Any]:
             t, u, draws = x
-            current, state = at_block(learner, params, states[0], t)
+            current, state = at_round(learner, params, states[0], t)
             inputs = learner, self.environment, pool.records, (state, states[1]), current
             return play_round(*inputs, self._objective(pool, current), uniforms.Draws(u), draws, True)
 

@@ -18,6 +18,7 @@ from exaul.engine.checks import BadInput, as_typed, quote
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
 
+MANIFEST = "manifest.json"  # a sweep writes it first
 RELEASE = import_module("exaul").__version__  # not from its metadata: it may be on the path uninstalled
 # beside the kernels, the code that simulates; code that reads flags, prints or draws does not enter
 HASHED_FILES = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "machine")]
@@ -81,7 +82,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     manifest = load_json(path)
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
@@ -185,7 +186,7 @@ def resume_advice(out: str) -> str:
     """Return the clause that says how to continue the sweep in a folder, whose manifest may name a user's code."""
     trust = list[str]()
     with suppress(BadInput, LookupError, TypeError):  # no manifest, or one that --resume refuses
-        saved = load_json(Path(out) / "manifest.json")["configuration"]
+        saved = load_json(Path(out) / MANIFEST)["configuration"]
         trust = ["--trust"] * any(map(registry.is_user_code, (saved["environment"], *saved["learners"])))
     return f"continue with: {as_typed('sweep', '--resume', out, *trust)}"
 

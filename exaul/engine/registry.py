@@ -127,12 +127,12 @@ def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, 
     return loaded
 
 
-SCALAR = "it must be written with where, operators and functions written that way"
-TRACED = "it must be written in JAX, for one game"
+WRITTEN_WITH_WHERE = "it must be written with where, operators and functions written that way"
+WRITTEN_IN_JAX = "it must be written in JAX, for one game"
 
 
 @contextmanager
-def user_code_errors(part: str, reference: str, requirement: str = SCALAR) -> Iterator[None]:
+def user_code_errors(part: str, reference: str, requirement: str = WRITTEN_WITH_WHERE) -> Iterator[None]:
     """Run user code in float64; turn its errors into BadInput with the reason and, if known, the line.
 
     ``part`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``requirement`` says how

@@ -62,7 +62,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
         drawn = figures.against(named, "horizon", "regret", columns, "mean_bound")
-        folder.write(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
+        folder.write_new(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table
 
 

@@ -138,7 +138,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
     def one_round(state: Any, x: Any) -> tuple[Any, Any]:
         t, cut, error, u = x
-        current, state = at_block(learner, params, state, t)
+        current, state = at_round(learner, params, state, t)
         return advance_round(learner, state, current, Block(cut, error, Draws(u), True))
 
     rounds = jnp.arange(len(cuts)), cuts, errors, uniforms
@@ -151,7 +151,7 @@ def first_carry(first: Any, *inputs: Any) -> Any:
     return jax.tree.map(lambda x: jnp.where(has_nonzero, x, x), first)
 
 
-def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
+def at_round(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
     """Return the params and the state at round t, from 0; rates [K] become the rate of its block."""
     if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
         return params, state

@@ -10,8 +10,8 @@ from typing import Any
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.folder import MANIFEST, check_output_folder, create_folder, explain_errors, lock, write_manifest
-from exaul.engine.manifest import load_json, round_trip_json, timestamp
+from exaul.engine.folder import check_output_folder, create_folder, explain_errors, lock, write_manifest
+from exaul.engine.manifest import MANIFEST, load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
 from exaul.llm.prompts import read_prompts
 

@@ -24,7 +24,7 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
 from exaul.kernels.records import Pool, make_streams
 
-ARMS, COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
+CHECK_ARMS, CHECK_COPIES = 100, TILE  # of the check of a device, which has a span of rounds (chosen)
 # Records of the pools. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
 # smaller one takes more passes.
 POOL_SIZES = 300, 2000
@@ -56,16 +56,16 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
 
     Return the decisions [1024, 32], 0 for an abstention, 1 for a right answer and 2 for a wrong one; and the state.
     """
-    rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
+    rng, number = np.random.default_rng(0), np.arange(CHECK_COPIES, dtype=np.int32)
     pools = []
     for size in POOL_SIZES:
         scores = rng.random(size)
-        cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
+        cuts = np.clip((scores * CHECK_ARMS).astype(np.int32), 1, CHECK_ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
     streams = make_streams(gradual_shift.choose_pool, True, pools, SPAN, 0, number)
-    alpha = rng.choice([0.05, 0.2], COPIES)
-    copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
-    rates = rates_of_horizon(learner, SPAN, ARMS, False, None, None)
+    alpha = rng.choice([0.05, 0.2], CHECK_COPIES)
+    copies = Copies.of(alpha, *compute_costs(alpha, np.full(CHECK_COPIES, 32.0)), number, number)
+    rates = rates_of_horizon(learner, SPAN, CHECK_ARMS, False, None, None)
     import jax
 
     from exaul.engine.simulation.jax_chunks import JaxSimulation
@@ -73,12 +73,13 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
     is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):
         records = TrialRecords(streams, 0, number, is_imperfect)
-        start = start_copies(learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), number, 0 * number)
+        first = start_of(learner.rule, CHECK_ARMS, alpha)
+        start = start_copies(learner.rule, CHECK_ARMS, first, number, 0 * number)
         if is_native:
-            simulation: Any = NativeSimulation(backend, copies, start, ARMS, streams.stream_count)
+            simulation: Any = NativeSimulation(backend, copies, start, CHECK_ARMS, streams.stream_count)
         else:
-            simulation = JaxSimulation(backend, copies, start, ARMS, records)
-        (chunk,) = make_chunks(np.arange(1, SPAN + 1), COPIES)
+            simulation = JaxSimulation(backend, copies, start, CHECK_ARMS, records)
+        (chunk,) = make_chunks(np.arange(1, SPAN + 1), CHECK_COPIES)
         host_records = records.make(chunk) if is_native else None  # devices make their own
         simulation.submit(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
@@ -113,7 +114,7 @@ def device_agrees(learner: Learner[Any], name: str, backend_name: str, precision
     exact, _ = simulate_briefly(learner, backend_of(learner, "dense", "float64"))
     parted, decisions = count_parted(decided, exact)
     agrees = parted <= TOLERANCE[precision] * decisions
-    refusal = f"differs from dense in {parted} of {COPIES} copies, and is not used"
+    refusal = f"differs from dense in {parted} of {CHECK_COPIES} copies, and is not used"
     print(f"{title}: {'decides as dense does' if agrees else refusal}", file=sys.stderr)
     if cached is not None:
         cached.write_text(str(int(agrees)))

@@ -11,7 +11,7 @@ import numpy as np
 from exaul.engine.checks import BadInput, check_holds, check_known
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.registry import SCALAR, TRACED, is_user_code, user_code_errors
+from exaul.engine.registry import WRITTEN_IN_JAX, WRITTEN_WITH_WHERE, is_user_code, user_code_errors
 from exaul.engine.simulation.agreement import simulate_briefly
 from exaul.engine.simulation.chunks import select_rates
 from exaul.engine.simulation.learners import PreparedLearner
@@ -33,7 +33,7 @@ def try_user_code(source: Any) -> None:
         check_adaptive(name, environment, source.adaptive_pool(), objective)
     for learner in source.learners:
         if is_user_code(learner.name):
-            requirement = TRACED if isinstance(learner.definition.rule, Own) else SCALAR
+            requirement = WRITTEN_IN_JAX if isinstance(learner.definition.rule, Own) else WRITTEN_WITH_WHERE
             with user_code_errors("learners:", learner.name, requirement):
                 try_learner(learner, environment, len(source.grid), source.horizon)
 
@@ -150,7 +150,7 @@ def check_adaptive(reference: str, environment: Adaptive, pool: AdaptivePool, ob
         question = environment.ask(state, pool, objective, draws, distribution)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
-    with user_code_errors("environment: functions of", reference, TRACED):
+    with user_code_errors("environment: functions of", reference, WRITTEN_IN_JAX):
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
         *record, initial, later = games(pool, objective, np.array([True, False]))
         cut, error = map(np.asarray, record)  # they are compared outside x64

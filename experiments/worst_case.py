@@ -94,10 +94,10 @@ def simulate_parameters(
     tunables = np.repeat(source.tunable_values[None], candidates, axis=0)
     tunables[:, [*_numeric_tunables(source.environment)]] = values.T
     # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
-    state, counts = learner.start
-    start = (state._make(np.repeat(x, candidates) for x in state) if state else ()), counts
+    start = learner.start
+    state = start.state._make(np.repeat(x, candidates) for x in start.state) if start.state else ()
     cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
-    searched = learner._replace(cells=cells, start=start)
+    searched = learner._replace(cells=cells, start=start._replace(state=state))
     source = replace(
         source,
         trials=trials,

@@ -106,7 +106,7 @@ class Plan(RatingFlags, Layout):
             return None
         from exaul.engine.results.advice import start_from  # imports pandas
 
-        return float(start_from(self.log, np.array([self.alpha]))[0].share[0])
+        return float(start_from(self.log, np.array([self.alpha]))[0].state.share[0])
 
     @property
     def answered(self) -> float:

@@ -113,7 +113,7 @@ def _make_params(rule: Any, arms: int, alpha: float, lam: float, eta: Any, gamma
         return FixedParams(alpha, lam, np.int32(rule.arm(arms, np.int32(0))))
     eta = required("eta", eta)
     if isinstance(rule, Ranked):
-        state, counts = start_of(rule, arms, [alpha], log_records)
+        _, state, counts = start_of(rule, arms, [alpha], log_records)
         return RankedParams(alpha, lam, eta, type(state)(*(float(x[0]) for x in state)), counts)
     params = Params(alpha, lam, eta, required("gamma", gamma))
     if isinstance(rule, Own):

@@ -126,7 +126,7 @@ def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:
     shares = {
         learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
         for learner in source.learners
-        if (share := fitted_share(learner.definition.rule, learner.start[0])) is not None
+        if (share := fitted_share(learner.definition.rule, learner.start.state)) is not None
     }
     return describe_log(source.warm_log) | {"shares": shares}
 

@@ -99,7 +99,7 @@ class Sums(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What B copies of a learner begin with, beside weights that are all equal."""
+    """What B copies of a learner, or one for each cell, begin with, beside weights that are all equal."""
 
     arm: Array  # [B] int32 in 0..H-1, of a ``Fixed`` rule; else 0
     state: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each

@@ -80,7 +80,7 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
         return FdrBound(fdr, 1 / lam, fdr - case.alpha - 1 / lam)
     assert learner.rates is not None
     rates = Rates(*np.array(learner.rates(case.horizon, case.arms), np.float64)[:, None])  # NaN in place of None
-    state, _ = start_of(learner.rule, 2, [case.alpha])  # without a log; the state does not depend on H
+    state = start_of(learner.rule, 2, [case.alpha]).state  # without a log; the state does not depend on H
     if case.start is not None and fitted_share(learner.rule, state) is not None:
         state = state._replace(share=np.array([case.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are

@@ -53,7 +53,7 @@ class AbstainerStart(NamedTuple):
             records = compute_cuts(grid, log.scores), log.errors
             past_cuts = None if scores is None else compute_cuts(grid, scores)
         rule = learner_of(config.learner).rule
-        numbers, counts = start_of(rule, len(grid), [config.alpha], records, past_cuts)
+        _, numbers, counts = start_of(rule, len(grid), [config.alpha], records, past_cuts)
         table = counts.tolist() if isinstance(rule, Ranked) else [0.0] * len(grid)
         return cls(grid, [float(number[0]) for number in numbers], table, description)
 

@@ -50,7 +50,7 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(case):
         if not case:
             sweep = Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",))
             learner = prepare_source(sweep, [records]).learners[0]
-            bound = 40 * learner.start[0].share[0] + 0.9 + (~expected).sum() / 200
+            bound = 40 * learner.start.state.share[0] + 0.9 + (~expected).sum() / 200
             assert row["risk_bound"] == pytest.approx(bound)
     assert (decide_all(records, case, warm_start=rows)[0] == expected).all()
 

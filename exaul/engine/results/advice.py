@@ -21,7 +21,7 @@ from exaul.engine.registry import FROM_LOG, backend_of
 from exaul.engine.results.text_table import COMMAND, format_table
 from exaul.engine.simulation.chunks import Chunk, NativeSimulation
 from exaul.engine.sweep import Sweep
-from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Sums, compute_cuts, log_grid
+from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Start, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
 from exaul.kernels.metrics import FEASIBLE, Floats, answerable, every_threshold, lowest_threshold, risk_coverage
@@ -44,17 +44,17 @@ def is_near(fdr: Any, alpha: Any) -> Any:
     return fdr <= alpha + np.minimum(FDR_TOLERANCE, np.asarray(alpha) / 2)
 
 
-def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
-    """Return the state of ``aci-rank`` at each alpha, its counts [H], and its grid [H], all from a log."""
+def start_from(log: Records, alphas: Floats) -> tuple[Start, Floats]:
+    """Return the ``Start`` of ``aci-rank`` at each alpha, and its grid [H], both from a log."""
     grid = log_grid(LOG_ARMS, log.scores)
-    return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
+    return start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
 
 
 def simulate_half(log: Records, played: Records, alphas: Floats) -> Sums:
     """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
-    *first, grid = start_from(log, alphas)
+    first, grid = start_from(log, alphas)
     rounds, zeros, costs = len(played.scores), np.zeros(len(alphas), np.int32), np.zeros(len(alphas))
-    start = start_copies(aci_rank.rule, len(grid), (first[0], first[1]), np.arange(len(alphas)), zeros)
+    start = start_copies(aci_rank.rule, len(grid), first, np.arange(len(alphas)), zeros)
     copies = Copies.of(alphas, costs, costs, zeros, zeros)
     simulation = NativeSimulation(backend_of(aci_rank, "native", "float64"), copies, start, len(grid), 1)
     cuts, errors = compute_cuts(grid, played.scores)[None], played.errors[None]
@@ -94,8 +94,8 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
         ACI_RANK: [simulate_half(log, played, alphas) for log, played in pairs],
         THRESHOLD: [hold_threshold(log, played, alphas) for log, played in pairs],
     }
-    state, _, grid = start_from(source, alphas)
-    bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, state)
+    start, grid = start_from(source, alphas)
+    bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, start.state)
     size, off = len(source.scores), "so the advice may be off by several points"
     short = f"{source.name} has only {size} records, {off}" if size < FEW_RECORDS else None
     lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]

@@ -21,7 +21,7 @@ from exaul.engine.registry import FASTEST, STEPWISE_BACKENDS, backend_of
 from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
-from exaul.kernels.game import BLOCK, LARGEST_STEP, Copies, Rates, compute_cuts
+from exaul.kernels.game import BLOCK, LARGEST_STEP, Copies, Rates, Start, compute_cuts
 from exaul.kernels.learners.learner import (
     Fixed,
     Learner,
@@ -150,7 +150,7 @@ class PreparedLearner(NamedTuple):
     # by field of ``RegretBounds``, NaN if not proved: ``best`` [P, cells] at the checkpoints, the others [1, cells]
     regret_bounds: dict[str, Floats]
     feedback_model: Feedback = PERFECT_FEEDBACK
-    start: tuple[Any, Any] = ((), ())  # of a ``Ranked`` rule, its state [cells] and counts [H] before round 1
+    start: Start = Start(0)  # in each cell
 
     def cells_by_rates(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
         """Yield the cells that have the same rates, by number, with these rates [K]."""
@@ -179,7 +179,7 @@ class PreparedLearner(NamedTuple):
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
-        state, cells, lengths = self.start[0], len(self.cells.pair), block_lengths(horizon)
+        state, cells, lengths = self.start.state, len(self.cells.pair), block_lengths(horizon)
         shape = np.broadcast_shapes(answered.shape, np.shape(t), np.shape(alpha), (cells, 1))
         t, answered, alpha = (np.broadcast_to(x, shape) for x in (t, answered, alpha))
         bound = np.empty(shape)

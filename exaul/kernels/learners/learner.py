@@ -187,8 +187,8 @@ def start_of(
     alphas: Sequence[float] | NDArray[np.float64],
     log: tuple[NDArray[np.integer], NDArray[np.float64]] | None = None,
     past_cuts: NDArray[np.integer] | None = None,
-) -> tuple[Any, Any]:
-    """Return ``state`` and ``counts`` of a rule's ``Start``; () each if the rule is not ``Ranked``.
+) -> Start:
+    """Return the ``Start`` of a rule in each cell, with ``state`` and ``counts`` if the rule is ``Ranked``.
 
     Args:
         rule: the rule of a learner.
@@ -197,19 +197,16 @@ def start_of(
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
             ``fit`` does not use it (``docs/learners.md``, "Start from a log").
         past_cuts: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
-
-    Returns:
-        The rule's numbers, a NamedTuple of [cells] each, and the counts [H].
     """
     if not isinstance(rule, Ranked):
-        return (), ()
+        return Start(0)
     if log is None or rule.fit is None:
         states, counts = [rule.start] * len(alphas), count_log(rule, np.zeros(0, np.int32), arms)
     else:
         cuts, errors = log
         counts = count_log(rule, cuts if past_cuts is None else past_cuts, arms)
         states = [rule.fit(cuts, errors, counts, alpha) for alpha in alphas]
-    return type(rule.start)(*np.array(states, np.float64).T), counts
+    return Start(0, type(rule.start)(*np.array(states, np.float64).T), counts)
 
 
 def fitted_share(rule: Rule, state: Any) -> Any:
@@ -217,9 +214,7 @@ def fitted_share(rule: Rule, state: Any) -> Any:
     return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
 
 
-def start_copies(
-    rule: Rule, arms: int, start: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]
-) -> Start:
+def start_copies(rule: Rule, arms: int, start: Start, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
     """Return the ``Start`` of B copies on H arms.
 
     Args:
@@ -229,9 +224,9 @@ def start_copies(
         cell: [B], the cell of each copy.
         best: [B] in 0..H-1, the arm of least loss in hindsight, which only a ``Fixed`` rule may read.
     """
-    state, counts = start
+    state = start.state
     arm = np.broadcast_to(rule.arm(arms, best) if isinstance(rule, Fixed) else np.int32(0), best.shape)
-    return Start(arm.astype(np.int32), type(state)(*(x[cell] for x in state)) if state else (), counts)
+    return Start(arm.astype(np.int32), type(state)(*(x[cell] for x in state)) if state else (), start.counts)
 
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:

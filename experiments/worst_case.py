@@ -23,8 +23,8 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_pass
-from exaul.engine.simulation.learners import Cells, PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
+from exaul.engine.simulation.prepare_learner import Cells, PreparedLearner
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed

@@ -15,8 +15,8 @@ from exaul.engine.registry import backend_of
 from exaul.engine.results.text_table import format_table
 from exaul.engine.simulation.agreement import TOLERANCE, count_parted
 from exaul.engine.simulation.batch import LearnerRun, simulate_pass
-from exaul.engine.simulation.learners import PreparedLearner, with_feedback
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
+from exaul.engine.simulation.prepare_learner import PreparedLearner, with_feedback
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.game import Rates

@@ -20,7 +20,7 @@ from exaul.engine.environments import adaptive
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.logs.log import Records
-from exaul.engine.simulation.learners import rates_of_game, required
+from exaul.engine.simulation.prepare_learner import rates_of_game, required
 from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms

@@ -20,7 +20,6 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
-from exaul.engine.manifest import first_difference, identity
 from exaul.engine.progress import MODES, Progress
 from exaul.engine.results.result import PlayedSource, Result, load_tables
 from exaul.engine.results.summary import describe_left_out
@@ -276,8 +275,8 @@ def _on_workers(prepared: PreparedSweep, missing: list[Batch], bar: Progress, ex
                 else:
                     failed[batch] = describe_error(error)
                 continue
-            expected = identity(prepared.manifest, batch.source_number)
-            difference = first_difference(actual, expected, "on a worker", "here")
+            expected = manifests.identity(prepared.manifest, batch.source_number)
+            difference = manifests.first_difference(actual, expected, "on a worker", "here")
             if difference is not None:
                 raise Mismatch(difference)
             yield batch, arrays
@@ -306,7 +305,7 @@ def run_batch(sweep: Sweep, run_id: str, batch: Batch) -> tuple[dict[str, Any], 
     if len(batch.trials) > largest_batch(prepared.sources[batch.source_number]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
     result = simulate_batch(prepared.source_of(batch), lambda rounds: None)
-    return identity(prepared.manifest, batch.source_number), result
+    return manifests.identity(prepared.manifest, batch.source_number), result
 
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
@@ -432,8 +431,9 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     for shard in shards:
         if not shard.finished_of(0):
             raise BadInput(f"{shard.path}/batches: no finished batch; only a sweep with --shard keeps them")
-        identities = identity(shard.manifest), identity(first.manifest)
-        difference = first_difference(*identities, f"in {shard.path}", f"in {first.path}", ("out", "shard", "logs"))
+        identities = manifests.identity(shard.manifest), manifests.identity(first.manifest)
+        names = f"in {shard.path}", f"in {first.path}"
+        difference = manifests.first_difference(*identities, *names, ("out", "shard", "logs"))
         if difference is not None:
             raise Mismatch(difference)
     configuration, tables = first.manifest["configuration"], []

@@ -48,8 +48,8 @@ def make_delayed(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> B
     capacity = feedback.capacity(BLOCK * len(feedback_rates.eta))
     settings = feedback.delay, capacity, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
-    model = jax.tree.map(np.float64, feedback.parameters())
-    imperfect = ImperfectFeedback(feedback_rates, model)
+    parameters = jax.tree.map(np.float64, feedback.parameters())
+    imperfect = ImperfectFeedback(feedback_rates, parameters)
     return Backend(lambda arms: DelayedLearner(inner.make(arms), *settings), imperfect)
 
 
@@ -107,9 +107,9 @@ class DelayedLearner:
         """Return the state after a round; one of weight 0 that was not answered is padding, and changes nothing."""
         residuals, draws = decision.residuals
         assert params.imperfect is not None
-        delay, model, n = self.delay, params.imperfect.model, state.sums.questions.astype(jnp.int32)
-        expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
-        status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
+        delay, parameters, n = self.delay, params.imperfect.parameters, state.sums.questions.astype(jnp.int32)
+        expires, active = parameters.expires.astype(jnp.int32), decision.answer | (weight > 0)
+        status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, parameters)
         # the error of an abstention must not be stored
         status = jnp.where(decision.answer, status, CLOSED)
         feedback_error = jnp.where(decision.answer, feedback_error, 0.0)
@@ -143,7 +143,7 @@ class DelayedLearner:
             is_expired = active & (n >= expires) & (expired[0] != CLOSED)
             state = state._replace(pending=_closed(state.pending, old_index, is_expired))
             if self.imputes:
-                state = self._learn_pending(state, params, expired, model.imputed, is_expired, False)
+                state = self._learn_pending(state, params, expired, parameters.imputed, is_expired, False)
             else:
                 state = state._replace(sums=close_answer(jnp.where, state.sums, is_expired))
             state = state._replace(pending=_closed(state.pending, due_index, has_feedback))

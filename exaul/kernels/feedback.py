@@ -120,7 +120,7 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     return (wrong * (1 - wrong_flip) + (1 - alpha) * right_flip) / (wrong + 1 - alpha)
 
 
-def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters) -> tuple[Any, Any]:
+def draw_feedback(where: Function, error: Any, u: Any, parameters: FeedbackParameters) -> tuple[Any, Any]:
     """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
     Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback reports.
@@ -131,9 +131,9 @@ def draw_feedback(where: Function, error: Any, u: Any, model: FeedbackParameters
     #   | right: negative   | wrong: positive    | feedback = error  | no feedback      |
     #
     # ``rate`` is the probability of feedback; for a fractional error it is interpolated.
-    rate = model.right_rate + (model.wrong_rate - model.right_rate) * error
-    negative = rate * model.right_flip * (1.0 - error)
-    flipped = negative + rate * model.wrong_flip * error
+    rate = parameters.right_rate + (parameters.wrong_rate - parameters.right_rate) * error
+    negative = rate * parameters.right_flip * (1.0 - error)
+    flipped = negative + rate * parameters.wrong_flip * error
     return where(u < rate, WITH_FEEDBACK, WITHOUT_FEEDBACK), where(
         u < negative, 1.0, where(u < flipped, 0.0, error)
     )

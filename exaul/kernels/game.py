@@ -38,10 +38,10 @@ class Rates(NamedTuple):
 
 
 class ImperfectFeedback(NamedTuple):
-    """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
+    """Rates and parameters of imperfect feedback, where a round may be learned after later decisions."""
 
     rates: Rates  # [K] each, for all blocks of the horizon
-    model: Any  # ``FeedbackParameters``
+    parameters: Any  # ``FeedbackParameters``
 
 
 class RuleParams(NamedTuple):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from exaul import Sweep
-from exaul.engine import registry
-from exaul.engine.simulation import agreement, learners
+from exaul.engine import machine, registry
+from exaul.engine.simulation import agreement
 from exaul.engine.simulation.chunks import NativeSimulation
-from exaul.engine.simulation.learners import choose_backend
+from exaul.engine.simulation.prepare_learner import choose_backend
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS, answer_once_more
 
@@ -21,7 +21,7 @@ def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     agreement.device_agrees.cache_clear()
     agreement._reported.clear()
-    monkeypatch.setattr(learners.machine, "platform", lambda: "gpu")  # whose backends are checked
+    monkeypatch.setattr(machine, "platform", lambda: "gpu")  # whose backends are checked
     monkeypatch.setitem(registry.FASTEST, "gpu", ("native",))
 
 
@@ -35,7 +35,7 @@ def chosen(name="exaul", **fields):
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, precision, capsys, monkeypatch):
     monkeypatch.setattr(agreement, "simulate_briefly", tried := mock.Mock(wraps=agreement.simulate_briefly))
     assert chosen(name, precision=precision) == "native"
-    pair = [learners.backend_of(LEARNERS[name], *each) for each in (("native", precision), ("dense", "float64"))]
+    pair = [registry.backend_of(LEARNERS[name], *each) for each in (("native", precision), ("dense", "float64"))]
     assert [call.args[1] for call in tried.call_args_list] == pair
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(agreement, "simulate_briefly", None)

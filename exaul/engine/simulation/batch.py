@@ -24,8 +24,8 @@ from exaul.engine.simulation.chunks import (
     padded_indices,
     select_rates,
 )
-from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
+from exaul.engine.simulation.prepare_learner import PreparedLearner
 from exaul.engine.simulation.totals import Totals, totals_of
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -202,7 +202,7 @@ def simulate_pass(
         if running is not None:
             for part in simulated:
                 part.collect(running)
-            on_rounds(copy_count * running.rounds)
+            on_rounds(copy_count * running.round_count)
 
     width = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.is_native for run in runs)

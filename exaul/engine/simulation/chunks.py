@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     checkpoint_rounds: NDArray[np.int32]
 
     @property
-    def rounds(self) -> int:
+    def round_count(self) -> int:
         """The number of active rounds."""
         return int(self.active.sum())
 
@@ -43,7 +43,8 @@ class Chunk(NamedTuple):
 
     def checkpoint_slice(self, checkpoints: NDArray[np.int64]) -> slice:
         """Return which of all checkpoints [P] are in the chunk."""
-        first, last = np.searchsorted(checkpoints, [self.first_round, self.first_round + self.rounds], side="right")
+        ends = self.first_round, self.first_round + self.round_count
+        first, last = np.searchsorted(checkpoints, ends, side="right")
         return slice(int(first), int(last))
 
 
@@ -65,13 +66,11 @@ class TrialRecords:
 
     def make(self, chunk: Chunk) -> native.RecordBlocks:
         """Make the records of the next chunk for compiled code; devices make their own."""
-        shape, draws = (self.streams.stream_count, chunk.active.size + native.PADDING), self.draw_keys.decision
+        shape = self.streams.stream_count, chunk.active.size + native.PADDING
         cuts, errors = np.ones(shape, np.int32), np.zeros(shape)
-        blocks = native.RecordBlocks(chunk.rounds, cuts, errors, native.draw_uniforms(draws, chunk.block_numbers))
-        native.fill_records(
-            self.streams, self.records_read, chunk.first_round, blocks.round_count, blocks.cuts, blocks.errors
-        )
-        return blocks
+        draws = native.draw_uniforms(self.draw_keys.decision, chunk.block_numbers)
+        native.fill_records(self.streams, self.records_read, chunk.first_round, chunk.round_count, cuts, errors)
+        return native.RecordBlocks(chunk.round_count, cuts, errors, draws)
 
     def saved_arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that a save has."""
@@ -209,7 +208,7 @@ class BestArmCounter:
     def submit(self, chunk: Chunk, records: native.RecordBlocks) -> None:
         """Count the cuts and errors [R, at least K C] of a chunk in the order of rounds; draws are not read."""
         ends = self.checkpoints[chunk.checkpoint_slice(self.checkpoints)] - chunk.first_round
-        arguments = records.cuts, records.errors, ends, chunk.rounds, self.costs, self.counts, self.wrong
+        arguments = records.cuts, records.errors, ends, chunk.round_count, self.costs, self.counts, self.wrong
         self.keep(chunk, *native.find_best_arms(*arguments))
 
     def collect(self, chunk: Chunk) -> None:
@@ -245,7 +244,7 @@ class AskedCounter:
     def count(self, chunk: Chunk, cut: NDArray[np.int32], error: Floats) -> None:
         """Count the cuts and errors [K C, B] of a chunk."""
         by_copy = np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)
-        self.counter.submit(chunk, native.RecordBlocks(chunk.rounds, *by_copy, np.empty((0, 0))))
+        self.counter.submit(chunk, native.RecordBlocks(chunk.round_count, *by_copy, np.empty((0, 0))))
         rows = chunk.checkpoint_slice(self.checkpoints)
         last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
         high = cut >= self.middle

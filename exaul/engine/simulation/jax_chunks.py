@@ -178,7 +178,7 @@ def count_chunk(
     return lax.scan(count_block, carry, chunk)
 
 
-class OnDevice:
+class DevicePart:
     """A part of a batch whose arrays are on a device, in the tree ``carry``."""
 
     carry: Any
@@ -199,7 +199,7 @@ class OnDevice:
         return jax.tree.leaves(self.carry)
 
 
-class DeviceBestArms(OnDevice, BestArmCounter):
+class DeviceBestArms(DevicePart, BestArmCounter):
     """The arms of least loss, counted on a device from records that it makes: a host would fall behind."""
 
     def __init__(self, records: TrialRecords, *arguments: Any) -> None:
@@ -222,7 +222,7 @@ class DeviceBestArms(OnDevice, BestArmCounter):
         self.keep(chunk, *(np.asarray(x)[chunk.checkpoint_rounds > 0] for x in self.result()))
 
 
-class JaxSimulation(OnDevice):
+class JaxSimulation(DevicePart):
     """B copies on a backend that JAX traces, with the methods of ``NativeSimulation``."""
 
     def __init__(

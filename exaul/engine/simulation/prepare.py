@@ -20,7 +20,7 @@ from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
 from exaul.engine.logs.profiles import load_profile
 from exaul.engine.simulation.chunks import TILE, TrialRecords
-from exaul.engine.simulation.learners import PreparedLearner, check_backend, prepare_learner
+from exaul.engine.simulation.prepare_learner import PreparedLearner, check_backend, prepare_learner
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID, Copies, compute_costs, compute_cuts, log_grid

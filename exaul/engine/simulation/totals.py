@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from exaul.engine.folder import Arrays
 from exaul.engine.simulation.chunks import BestArms
-from exaul.engine.simulation.learners import PreparedLearner
 from exaul.engine.simulation.prepare import PreparedSource
+from exaul.engine.simulation.prepare_learner import PreparedLearner
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
 

@@ -14,7 +14,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.registry import WRITTEN_IN_JAX, WRITTEN_WITH_WHERE, is_user_code, user_code_errors
 from exaul.engine.simulation.agreement import simulate_briefly
 from exaul.engine.simulation.chunks import select_rates
-from exaul.engine.simulation.learners import PreparedLearner
+from exaul.engine.simulation.prepare_learner import PreparedLearner
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates, RuleParams, Start

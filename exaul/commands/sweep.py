@@ -80,7 +80,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     prepared = (
         run.prepare_sweep(config, hashed=flags.has_cluster)
         if path is None
-        else run.reopen(path, fields, flags.trust)
+        else run.prepare_rest(path, fields, flags.trust)
     )
     if prepared is None:
         print(f"{path}: finished; nothing to resume (exaul rerun prints its summary again)")

@@ -70,7 +70,7 @@ def show_bytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-USABLE = 0.8  # share of the free memory that may be planned for (chosen)
+USABLE_SHARE = 0.8  # share of the free memory that may be planned for (chosen)
 SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 # By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -122,8 +122,8 @@ def device_memory() -> int:
     return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host_memory()
 
 
-SHORTEST = 0.1  # seconds; programs that compile faster are not stored
-MAPS = 20_000  # of the 65,530 memory maps that Linux allows a process; a function that JAX compiled takes some 30
+SHORTEST_COMPILATION = 0.1  # seconds; programs that compile faster are not stored
+MOST_MAPS = 20_000  # of the 65,530 memory maps that Linux allows a process; JAX takes some 30 for a function
 
 
 def forget_programs() -> None:
@@ -132,7 +132,7 @@ def forget_programs() -> None:
     They are loaded again from the cache folder when they are needed.
     """
     with suppress(OSError), open("/proc/self/maps") as lines:
-        if sum(1 for _ in lines) > MAPS:
+        if sum(1 for _ in lines) > MOST_MAPS:
             import jax
 
             jax.clear_caches()
@@ -144,10 +144,10 @@ def use_compilation_cache() -> None:
     if "jax" not in sys.modules:  # it reads these when it is imported, if ever
         if folder is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
             os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "jax")
-            os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(SHORTEST)
+            os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(SHORTEST_COMPILATION)
         return
     import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is None and folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)

@@ -57,8 +57,8 @@ class RuleParams(NamedTuple):
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
     weight: Array = 1.0  # [] in [0, 1], of an abstention: below 1 if only a share is learned, 0: no change
-    block: Array = 0  # [] for ``Own`` rules: the block's number, from 0; the same for all copies, as is the next
-    imperfect: ImperfectFeedback | None = None  # None if feedback is perfect
+    block: Array = 0  # [] for ``Own`` rules, the block's number, from 0; the same for all copies
+    imperfect: ImperfectFeedback | None = None  # None if feedback is perfect; the same for all copies
 
 
 class Copies(NamedTuple):

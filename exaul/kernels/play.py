@@ -146,7 +146,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
 
 def first_carry(first: Any, *inputs: Any) -> Any:
-    """Let the first carry of a scan depend on the inputs: in ``shard_map`` it must vary over devices, too."""
+    """Return the first carry of a scan, computed from the inputs: in ``shard_map`` it must vary over devices."""
     has_nonzero = jax.tree.reduce(lambda found_nonzero, x: found_nonzero | jnp.any(x), inputs, jnp.array(False))
     return jax.tree.map(lambda x: jnp.where(has_nonzero, x, x), first)
 

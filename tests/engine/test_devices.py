@@ -38,7 +38,7 @@ def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
 def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(monkeypatch):
     sizes = []
     for limit in (10**9, 0):
-        monkeypatch.setattr(machine, "MAPS", limit)
+        monkeypatch.setattr(machine, "MOST_MAPS", limit)
         for horizon in (200, 600):
             run(Sweep(**GAME | {"backend": "dense", "learners": ["exaul"], "horizon": horizon, "checkpoints": 1}))
             sizes.append(jax_chunks.simulate_chunk._cache_size())
@@ -51,7 +51,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
     assert batch.largest_batch(prepared) == 1000
     needed = [batch.bound_resources(prepared, trials).host for trials in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)
-    monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / machine.USABLE) + 1)
+    monkeypatch.setattr(machine, "host_memory", lambda: int(needed[1] / machine.USABLE_SHARE) + 1)
     assert batch.largest_batch(prepared) == 500
 
 

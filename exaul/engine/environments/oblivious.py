@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 
 class Oblivious(NamedTuple):
-    """A rule that chooses the pool of records for each round.
+    """A rule that chooses from which source the record of each round comes.
 
-    ``choose_pool(where, t, horizon, u)`` returns the number of a pool, from 0; t is the round, from 1 to the
-    horizon, and u the uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that
-    it runs on arrays (JAX, NumPy) and on numbers (Numba).
+    ``choose_pool(where, t, horizon, u)`` returns the number of a source, from 0, and so its pool; t is the round,
+    from 1 to the horizon, and u the uniform in [0, 1) of the round and trial. It is written with ``where`` and
+    operators, so that it runs on arrays (JAX, NumPy) and on numbers (Numba).
     """
 
-    sources: int  # number of pools
+    sources: int  # number of logs or profiles, each a pool of records
     shuffled: bool  # each trial reads a pool in a random order, a new one per lap; else in its own order
     choose_pool: Callable[..., Any]
     segments: int = 1  # number of segments of rounds that use one pool each; 1 if rounds mix pools

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.machine import USABLE, host_memory, show_bytes
+from exaul.engine.machine import USABLE_SHARE, host_memory, show_bytes
 
 Table = pd.DataFrame
 
@@ -97,7 +97,7 @@ def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]
     flat = [name for name in names if name in sizes]
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=flat) as stored:  # each distinct text once
         for name in flat:  # one column at a time, since a log may have large columns of prompts and replies
-            if sizes[name] <= USABLE * host_memory():
+            if sizes[name] <= USABLE_SHARE * host_memory():
                 with suppress(BadInput):
                     yield name, _readable_errors(path, partial(_parquet_table, stored, [name]))[name]
 
@@ -206,7 +206,7 @@ def _check_size(path: Path) -> None:
     """
     longest = math.inf if _is_array(path) else MAX_LINE
     free = host_memory()
-    limit, size, line = int(USABLE * free / BYTES_PER_BYTE), 0, 0
+    limit, size, line = int(USABLE_SHARE * free / BYTES_PER_BYTE), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
         stream: Any = handles.handle
         for piece in iter(partial(stream.read, 2**20), b""):
@@ -227,7 +227,7 @@ def _read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
 
     with parquet.ParquetFile(path) as stored:
         rows, free = stored.metadata.num_rows, host_memory()
-        if rows * len(names) * CELL_BYTES > USABLE * free:
+        if rows * len(names) * CELL_BYTES > USABLE_SHARE * free:
             raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
         return _parquet_table(stored, names).set_axis(range(1, rows + 1))
 

@@ -241,7 +241,7 @@ class Resources(NamedTuple):
 
 def largest_batch(source: PreparedSource) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
-    host, device = machine.USABLE * machine.host_memory(), machine.USABLE * machine.device_memory()
+    host, device = machine.USABLE_SHARE * machine.host_memory(), machine.USABLE_SHARE * machine.device_memory()
     if machine.platform() == "cpu":
         host = min(host, bound_resources(source, 1).host + LARGE_BATCH)
     count = len(source.trials)

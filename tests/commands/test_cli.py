@@ -71,7 +71,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     assert {"versions", "device", "start", "end"} <= about.keys()
     text = capsys.readouterr().out
     assert "exaul" in text
-    assert f"tables, figures and manifest: {out}" in text
+    assert f":\n  exaul rerun {out} --theory\n\ntables, figures and manifest: {out}\n" in text
 
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
@@ -161,9 +161,11 @@ def test_each_flag_is_in_a_group(capsys):
 
 
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
-    monkeypatch.setattr("exaul.engine.results.result.lemma_holds", lambda table: np.zeros(len(table), bool))
+    for module in ("result", "summary"):
+        name = f"exaul.engine.results.{module}.lemma_holds"
+        monkeypatch.setattr(name, lambda table: (table["learner"] != "exaul").to_numpy())
     assert main(["sweep", *SMALL]) == 1
-    assert "Lemma 1 is broken" in capsys.readouterr().err
+    assert "is BROKEN in 2 of 16 (exaul at alpha = 0.05: 2), the limit" in capsys.readouterr().err
 
 
 @pytest.mark.slow

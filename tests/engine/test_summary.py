@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.commands.sweep import print_report
 from exaul.engine.checks import BadInput
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs.log import Records
-from exaul.engine.results.summary import (
-    as_latex,
-    describe_backends,
-    describe_checks,
-    shares_answerable,
-    summarize,
-    summarize_theory,
-)
+from exaul.engine.results.summary import as_latex, describe_backends, describe_checks, shares_answerable, summarize
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -84,7 +78,7 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     """A sample of the profile stands for a log, from which a second aci-rank starts; with a log there is none."""
     result = run(Sweep(**SMALL, alphas=(0.1,)))
     assert result.summary().startswith("synthetic profile triviaqa-like: 2 trials of 600 questions\n\n")
-    assert "\n* aci-rank-from-log " in result.summary()
+    assert "(the advice below starts it from half of " in result.summary().split("\n* aci-rank-from-log ")[1]
     named = result.trials.set_index("learner")["warm_start"].dropna()
     assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
@@ -98,29 +92,24 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
 
 
 def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
-    sweep = Sweep(**SMALL, lambdas=(3, 20))
-    result = run(sweep)
-    plain, theory = result.summary(), result.summary(theory=True)
+    """A block of rows for each alpha, in the order of the flags, with the regret and its bound as numbers."""
+    result = run(Sweep(**SMALL, alphas=(0.2, 0.05), lambdas=(3, 20)))
+    plain, table = result.summary(), table_of(result.summary(theory=True), "alpha")
     assert "lambda" in table_of(plain, "answered")
-    shown = ["learner", "alpha", "lambda", "regret", "of bound", "R_T", "FDR"]
+    shown = ["learner", "alpha", "lambda", "regret", "at most", "R_T", "Lemma 1"]
     alone = run(Sweep(**SMALL, learners=("exaul",))).summary(80, theory=True)
     assert "lambda" not in table_of(alone, "answered")
-    assert list(table_of(alone, "regret"))[:7] == ["learner", "alpha", *shown[3:], "FDR at most"]
+    assert list(table_of(alone, "alpha"))[:7] == ["learner", "alpha", *shown[3:], "FDR"]
     assert "\n\nregret, R_T and bounds (lambda = 24.49)\n\n" in alone
     assert "regret" not in plain
-    table = table_of(theory, "regret")
-    trials = result.trials
-    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
-    assert [float(cell.partition(" ±")[0]) for cell in table["regret"]] == [round(x, 1) for x in means]
-    deviations = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].std(ddof=0)
-    assert [cell.partition(" ±")[2] for cell in table["regret"]] == [f"{x:.1f}" for x in deviations]
-    assert set(table["Lemma 1"]) == {"held"}
-    in_80_columns = table_of(result.summary(80, theory=True), "regret")
-    assert (list(in_80_columns)[:7], list(table)[-1]) == (shown, "Lemma 1")
-    assert dict(zip(table["learner"], table["of R_T"], strict=True)) == {
-        name: "-" if trials[trials["learner"] == name]["risk_bound"].isna().all() else "held"
-        for name in table["learner"]
-    }
+    trials = result.trials.sort_values("alpha", ascending=False, kind="stable")
+    by_cell = trials.groupby(["alpha", "learner", "lambda"], sort=False)
+    means, spreads = by_cell.mean(numeric_only=True), by_cell["regret"].std(ddof=0)
+    assert table["alpha"] == ["0.20"] * 16 + ["0.05"] * 16
+    assert table["regret"] == [f"{x:z.1f} ±{y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
+    assert table["at most"] == [f"{x:.0f}" if x < 600 else "-" for x in np.ceil(means["regret_bound"])]
+    assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(means["lemma_bound"])]
+    assert list(table_of(result.summary(80, theory=True), "alpha"))[:7] == shown
 
 
 def test_a_broken_bound_is_counted_and_printed_without_theory():
@@ -132,15 +121,15 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
         "2, the bound of the regret, where it is below T (probability 1 - 0.05) held in all 2"
     )
     trials.loc[0, "regret"] = 2 * trials.loc[0, "regret_bound"]  # a larger regret cannot break the lemma
+    assert print_report(replace(result, trials=trials), False) == 0  # it holds with a probability
     trials.loc[~known, ["fdr_risk", "feedback_risk", "feedback_risk_bound"]] = 600, 0, 0
     broken = replace(result, trials=trials).summary(80)
     text = " ".join(broken.split())
-    assert "the limit of R_T is BROKEN in 2 of 2" in text
-    assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2" in text
+    assert "the limit of R_T is BROKEN in 2 of 2 (aci-rank at alpha = 0.05: 2)" in text
+    assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2 (exaul at alpha = 0.05: 1)" in text
     trials["lambda"], trials["fdr_risk"] = 1e9, trials["answered"] / 2
     trials.loc[0, "regret"] = 0.0
     assert "checks the arithmetic) is BROKEN in" in describe_checks(trials, 0.05)
-    assert "BROKEN" in table_of(summarize_theory(trials, 0.05, {}), "regret")["Lemma 1"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +150,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert f"this number are wrong, whatever the questions and their order{limits} (" in said
+        assert f"this many more are wrong, whatever the questions and their order{limits} (" in said
 
 
 def test_a_result_is_printed_in_one_line():

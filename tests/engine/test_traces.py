@@ -87,6 +87,8 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
             "fdr": here["fdr"].mean(),
             "fdr_within_01": here["fdr"].mean() <= row["alpha"] + 0.01,
             "fdr_risk": here["fdr_risk"].mean(),
+            "regret": here["regret"].mean(),
+            "regret_bound": here["regret_bound"].mean(),
             "risk_bound": np.nan,
         }
         np.testing.assert_allclose([row[name] for name in expected], list(expected.values()), rtol=1e-12)

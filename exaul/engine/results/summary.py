@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
@@ -24,6 +23,7 @@ NONE = "none"  # if no learner is advised
 NAMED_TRACES = 8  # most traces to name (chosen)
 ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
+BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
 EXCESS = "proven limit of\nwrong above target"
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
@@ -127,7 +127,7 @@ def summarize(
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
-        meaning = f"at most alpha x its answers + this number are wrong, {ALWAYS}{condition}"
+        meaning = f"at most the share alpha of its answers and this many more are wrong, {ALWAYS}{condition}"
         legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
@@ -135,7 +135,8 @@ def summarize(
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
         legend.append(f"the most that a threshold can answer of {questions} with an FDR of at most alpha: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
+        halves = " (the advice below starts it from half of all rows, and plays the other half)" * is_starred
+        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
@@ -159,19 +160,17 @@ def describe_limits(trials: Table, advised: Mapping[float, str], condition: str)
 
 def as_latex(trials: Table, with_regret: bool = True) -> str:
     """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table."""
-    rows = []
-    for cell, trials_of_cell in _cells(trials, SUMMARY_KEYS):
+    table = []
+    for cell, rows in _cells(trials, SUMMARY_KEYS):
         row = {
-            "FDR": _spread(trials_of_cell["fdr"]),
-            "answered": f"{_coverage(trials_of_cell).mean():.1%}",
-            "$R_T$": f"{trials_of_cell['fdr_risk'].mean():z.0f}",
-            "$R_T$ at most": _limit(trials_of_cell["risk_bound"]),
+            "FDR": _spread(rows["fdr"]),
+            "answered": f"{_coverage(rows).mean():.1%}",
+            "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
+            "$R_T$ at most": _limit(rows["risk_bound"]),
         }
-        bound = trials_of_cell["regret_bound"]
-        at_most = _limit(bound[bound < trials_of_cell["horizon"]])  # no regret is above T
-        regret = {"regret": _spread(trials_of_cell["regret"], "z.1f"), "regret at most": at_most}
-        rows.append(cell | row | (regret if with_regret else {}))
-    columns = columns_of(_merge_equal_lambdas(rows))
+        regret = {"regret": _spread(rows["regret"], "z.1f"), "regret at most": _regret_limit(rows)}
+        table.append(cell | row | (regret if with_regret else {}))
+    columns = columns_of(_merge_equal_lambdas(table))
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
@@ -198,33 +197,31 @@ def summarize_theory(
     """
     table = []
     for cell, rows in _cells(trials, SUMMARY_KEYS):
-        part, broken = _regret_bound(rows)
         best = answerable.get(cell["alpha"], np.nan)
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
-            "of bound": part,
+            "regret\nat most": _regret_limit(rows),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
+            "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
             "FDR": _spread(rows["fdr"]),
             "FDR at most": _rounded_up(rows["fdr_bound"]),
             "by the paper": _rounded_up(rows["fdr_bound_paper"]),
-            "limit\nof R_T": _verdict(risk_holds(rows)[_is_bounded(rows)]),
-            "above\nbound": broken,
+            "above\nbound": _trials_above(rows.query(BOUNDED)),
             # at most 100% in each trial
             "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
-            "Lemma 1": _verdict(lemma_holds(rows)),
         }
         table.append(cell | row)
     meanings = {
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-        "limit\nof R_T": "whether it held in all trials; -: none is proved",
+        "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (mean)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
-        "regret": "the paper's loss above that of best-fixed (mean ±standard deviation over trials)",
-        "of bound": f"regret divided by its bound, which holds with probability {1 - delta:g} per trial; -: "
-        "the bound is above T, or there is none",
+        "regret": "the paper's loss, at most 1 per round, above that of best-fixed (mean ±standard deviation over "
+        "trials)",
+        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: above T, or none is proved",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments)",
     }
@@ -234,21 +231,21 @@ def summarize_theory(
 
 
 def describe_checks(trials: Table, delta: float) -> str:
-    """Return one line that says whether each proven bound held, or in how many trials it is broken."""
-    bound = trials["regret_bound"]
-    bounded = (trials["regret"] <= bound)[(bound > 0) & (bound < trials["horizon"])]
+    """Return one line that says whether each proven bound held, or in how many trials of which learners not."""
+    named = with_rates(trials)
+    limited = named.dropna(subset=["risk_bound", "feedback_risk_bound"], how="all")
+    is_above = (bounded := named.query(BOUNDED)).eval("regret > regret_bound")
     checks = {
-        "Lemma 1 (which checks the arithmetic)": lemma_holds(trials),
-        "the limit of R_T": risk_holds(trials)[_is_bounded(trials)],
-        f"the bound of the regret, where it is below T (probability 1 - {delta})": bounded,
+        "Lemma 1 (which checks the arithmetic)": (named, ~lemma_holds(named)),
+        "the limit of R_T": (limited, ~risk_holds(limited)),
+        f"the bound of the regret, where it is below T (probability 1 - {delta})": (bounded, is_above),
     }
-    texts = [
-        f"{name} held in all {len(held):,}"
-        if held.all()
-        else f"{name} is {BROKEN} in {len(held) - held.sum():,} of {len(held):,}"
-        for name, held in checks.items()
-        if len(held)
-    ]
+    texts = []
+    for name, (rows, is_broken) in checks.items():
+        cells = rows[is_broken].groupby(["learner", "alpha"], sort=False).size().items()
+        where = "; ".join(f"{learner} at alpha = {alpha:g}: {count:,}" for (learner, alpha), count in cells)
+        broken = f"is {BROKEN} in {is_broken.sum():,} of {len(rows):,} ({where})"
+        texts += [f"{name} {broken if where else f'held in all {len(rows):,}'}"] * (not rows.empty)
     return f"trials of all learners: {', '.join(texts)}"
 
 
@@ -338,9 +335,10 @@ def _merge_equal_lambdas(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _cells(table: Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], Table]]:
-    """Yield the values of the keys of each cell, and its rows."""
-    for values, rows in with_rates(table).groupby(list(keys), sort=False):
-        yield dict(zip(keys, values, strict=True)), rows
+    """Yield the values of the keys of each cell, and its rows: one alpha after the other."""
+    for _, block in with_rates(table).groupby("alpha", sort=False):
+        for values, rows in block.groupby(list(keys), sort=False):
+            yield dict(zip(keys, values, strict=True)), rows
 
 
 def _text(value: float, form: str) -> str:
@@ -368,22 +366,17 @@ def _coverage(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
 
-def _regret_bound(rows: Table) -> tuple[str, str]:
-    """Return the mean regret divided by its bound, and the trials above the bound; "-" without one."""
-    bound, count = rows["regret_bound"].iloc[0], len(rows)
-    if np.isnan(bound) or bound == 0 or bound >= rows["horizon"].iloc[0]:  # no regret is above T
-        return "-", "-"
-    above = int((rows["regret"] > bound).sum())
+def _regret_limit(rows: Table) -> str:
+    """Return the mean bound of the regret, rounded up; "-" where none is below T, since no regret is above T."""
+    return _limit(rows.query("regret_bound < horizon")["regret_bound"])
+
+
+def _trials_above(rows: Table) -> str:
+    """Return in how many trials the regret is above its bound, with an interval; "-" without trials."""
+    if rows.empty:
+        return "-"
     from scipy.stats import binomtest  # imported here: it takes a second and is seldom needed
 
-    low, high = binomtest(above, count).proportion_ci()  # exact (Clopper and Pearson, 1934)
-    return f"{rows['regret'].mean() / bound:.2f}", f"{above}/{count} ({low:.0%}-{high:.0%})"
-
-
-def _is_bounded(trials: Table) -> NDArray[np.bool_]:
-    """Return the rows whose R_T, of answers or of feedback, has a bound."""
-    return (trials["risk_bound"].notna() | trials["feedback_risk_bound"].notna()).to_numpy()
-
-
-def _verdict(held: NDArray[np.bool_]) -> str:
-    return "-" if not len(held) else "held" if held.all() else BROKEN
+    above = int(rows.eval("regret > regret_bound").sum())
+    low, high = binomtest(above, len(rows)).proportion_ci()  # exact (Clopper and Pearson, 1934)
+    return f"{above}/{len(rows)} ({low:.0%}-{high:.0%})"

@@ -20,7 +20,7 @@ from exaul.kernels.metrics import Floats
 TRACES = (  # the columns of ``traces_table``
     *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),
     *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
-    *RATE_COLUMNS,
+    *("regret", "regret_bound", *RATE_COLUMNS),
 )
 
 
@@ -165,7 +165,7 @@ def traces_table(trials: Table, source_table: Table) -> Table:
     joined["answered"] = share
     joined["of_answerable"] = np.minimum(share / joined["answerable"], 1).where(joined["answerable"] > 0)
     by_cell = joined.groupby(["trace", "learner", "alpha", "lambda", *RATE_COLUMNS], sort=False, dropna=False)
-    columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
+    columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound", "regret", "regret_bound")
     table = by_cell[[*columns]].mean().join(by_cell[["horizon", *source_columns]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
     table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + FDR_TOLERANCE)).astype(int)  # also without answers

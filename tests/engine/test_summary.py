@@ -63,14 +63,15 @@ def test_the_default_tables_fit_80_columns_and_their_numbers_align():
         assert len(set(map(len, lines))) == 1
         assert [line.split()[1] for line in lines if line.startswith("* ")] == ["aci-rank"] * (number == 1)
         table = table_of(parts[number], "answered")
-        assert list(table) == ["learner", "FDR", "answered", "below target", "wrong above target"]
+        assert list(table) == ["learner", "the shown", "answered", "below target", "(any sequence)"]
         for row, (name, rows) in zip(
             zip(*table.values(), strict=True),
             result.trials[result.trials["alpha"] == alpha].groupby("learner", sort=False),
             strict=True,
         ):
-            fdr, met, limit = rows["fdr"].mean(), ~(rows["fdr"] > alpha), np.ceil(rows["risk_bound"].mean())
-            texts = f"{fdr:.2%}", f"{rows['answered'].mean() / 600:.1%}", f"{met.mean():.0%}", f"{limit:.0f}"
+            fdr, met = rows["fdr"].mean(), ~(rows["fdr"] > alpha)
+            limit = np.ceil(1e4 * (alpha + rows["risk_bound"] / rows["answered"]).mean()) / 1e4
+            texts = f"{fdr:.2%}", f"{rows['answered'].mean() / 600:.1%}", f"{met.mean():.0%}", f"{limit:.2%}"
             assert row == (name, *("-" if "nan" in text else text for text in texts))
 
 
@@ -78,7 +79,7 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     """A sample of the profile stands for a log, from which a second aci-rank starts; with a log there is none."""
     result = run(Sweep(**SMALL, alphas=(0.1,)))
     assert result.summary().startswith("synthetic profile triviaqa-like: 2 trials of 600 questions\n\n")
-    assert "(the advice below starts it from half of " in result.summary().split("\n* aci-rank-from-log ")[1]
+    assert "(the advice below: from half of " in result.summary().split("\n* aci-rank-from-log ")[1]
     named = result.trials.set_index("learner")["warm_start"].dropna()
     assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
@@ -150,7 +151,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert f"this many more are wrong, whatever the questions and their order{limits} (" in said
+        assert f"share of them is wrong, whatever the questions and their order{limits} (-: none)" in said
 
 
 def test_a_result_is_printed_in_one_line():

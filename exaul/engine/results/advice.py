@@ -140,14 +140,13 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfect: bool = True) -> str:
-    """Return the advice as text: a sentence per source and alpha, then cautions and limits; empty without rows.
+def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
+    """Return the advice as text: a sentence per source and alpha, then cautions; empty without rows.
 
     Args:
         table: as ``advice_table`` returns it.
         step: that of programs, if the sweep has others.
         is_perfect: whether each answer of the sweep gets its feedback at once.
-        limits: what is proven of the advised learner, as ``describe_limits`` returns it.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
@@ -160,7 +159,7 @@ def describe(table: Table, step: str = "", limits: Sequence[str] = (), is_perfec
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
-    return "\n".join([*lines, *limits])
+    return "\n".join(lines)
 
 
 def describe_use(sweep: Sweep, alpha: float) -> str:

@@ -139,9 +139,7 @@ class Result:
         ]
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
-        start = "" if trials["warm_start"].notna().any() else ", without a log"
-        limits = summary.describe_limits(trials, advised, start + condition)
-        parts.append(advice.describe(self.advice, self._step, limits, sweep.feedback == PERFECT_FEEDBACK))
+        parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
         if self.asked is not None:
             parts.append("no advice: the questions of an adaptive environment are like those of no log")
         if is_log and best:

@@ -1,6 +1,5 @@
 """The summary of a sweep as text: its tables, what can be answered, and the backends."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,10 +20,9 @@ SUMMARY_KEYS = "learner", "alpha", "lambda"
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 NAMED_TRACES = 8  # most traces to name (chosen)
-ALWAYS = "whatever the questions and their order"
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
-EXCESS = "proven limit of\nwrong above target"
+PROVEN = "proven limit\n(any sequence)"
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
@@ -115,47 +113,29 @@ def summarize(
             row = {
                 f"{indent}learner": f"{ADVISED if name == best else indent}{name}",
                 **cell,
-                "FDR": _text(cell_rows["fdr"].mean(), "{:.2%}"),
+                "wrong of\nthe shown": _text(cell_rows["fdr"].mean(), "{:.2%}"),
                 "answered": f"{_coverage(cell_rows).mean():.1%}",
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
-            rows.append(row | ({EXCESS: _limit(cell_rows["risk_bound"])} if is_limited else {}))
+            rows.append(row | ({PROVEN: _fdr_limit(cell_rows, alpha)} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         rows = _merge_equal_lambdas(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if trials["warm_start"].notna().any() else ", if it starts from a log, which it does not here"
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
-    if is_limited and EXCESS.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
-        meaning = f"at most the share alpha of its answers and this many more are wrong, {ALWAYS}{condition}"
-        legend.append(f"{EXCESS.replace(chr(10), ' ')}: {meaning} (-: nothing shown, or no such limit)")
+    if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
+        share = "after as many answers, at most this share of them is wrong"
+        legend.append(f"proven limit: {share}, whatever the questions and their order{condition} (-: none)")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
         legend.append(f"the most that a threshold can answer of {questions} with an FDR of at most alpha: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        halves = " (the advice below starts it from half of all rows, and plays the other half)" * is_starred
+        halves = " (the advice below: from half of all rows)" * is_starred
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
-
-
-def describe_limits(trials: Table, advised: Mapping[float, str], condition: str) -> list[str]:
-    """Return, per alpha, how many answers of the advised learner may be wrong; nothing where no limit is proven.
-
-    ``advised`` and ``condition`` are those of ``summarize``.
-    """
-    named, lines = with_rates(trials), list[str]()
-    for alpha, name in advised.items():
-        rows = named.query("alpha == @alpha and learner == @name")
-        upper = (alpha * rows["answered"] + rows["risk_bound"]).mean(skipna=False)
-        shown = rows["answered"].mean()
-        if upper < shown:  # a limit is NaN without rows or a proof
-            wrong = math.ceil(upper)
-            share = f"{wrong:,} of its {shown:,.0f} answers per trial ({round_up(wrong / shown)})"
-            limit = f"at most {share} are wrong, {ALWAYS}"
-            lines.append(f"proven for {name} at alpha = {alpha:g}{condition}: {limit}")
-    return lines
 
 
 def as_latex(trials: Table, with_regret: bool = True) -> str:
@@ -354,6 +334,12 @@ def _spread(values: Any, form: str = ".2%") -> str:
 def _limit(bounds: Any) -> str:
     """Return the mean of bounds, rounded up; "-" if a trial has none."""
     return _text(np.ceil(bounds.mean(skipna=False)), "{:.0f}")
+
+
+def _fdr_limit(rows: Table, alpha: float) -> str:
+    """Return the mean limit of the FDR that follows from the bound of R_T, over the trials with answers."""
+    shown = rows.query("answered > 0")
+    return _rounded_up(alpha + shown["risk_bound"] / shown["answered"])
 
 
 def _rounded_up(bounds: Any) -> str:

@@ -294,8 +294,8 @@ class Abstainers:
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
-    def note(self, name: str, value: str) -> str | None:
-        """Store a value in the file under a name, and return the previous one. ``OSError`` as in ``decide``."""
+    def note(self, name: str, value: str | None = None) -> str | None:
+        """Store a value under a name, unless it is None; return the previous one. ``OSError`` as in ``decide``."""
         return self._journal.note(name, value)
 
     @_uses_file

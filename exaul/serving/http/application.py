@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import math
 import re
 import secrets
@@ -28,7 +27,7 @@ from exaul.serving.http import bodies
 from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, FeedbackBody, WithdrawBody
 from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
-from exaul.serving.http.settings import FALLBACK, Tokens
+from exaul.serving.http.settings import FALLBACK, Tokens, logger
 from exaul.serving.prometheus import ON_ERROR
 from exaul.serving.service import Service, decision_of, for_json
 
@@ -37,8 +36,6 @@ Limit = Annotated[int, Query(ge=1, le=PAGE)]
 Offset = Annotated[int, Query(ge=0, le=2**32)]  # SQLite's integers end
 TEXT_SECONDS = 3600.0  # between deletions of old texts
 TEXT_REPLY: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}  # a reply that is not JSON
-
-logger = logging.getLogger("exaul.serving")
 
 
 class TextConvertor(PathConvertor):
@@ -174,8 +171,7 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
             return service.feedback(item.id, item.rating, judges)
 
         # one by one: decisions go in between
-        outcomes = [await state.call(rate, item) for item in items]
-        replies = [*map(_accepted, outcomes)]
+        replies = [_accepted(await state.call(rate, item)) for item in items]
         return replies if isinstance(body, list) else replies[0]
 
     @application.post("/v1/withdraw", dependencies=[require("decide")], responses=error_responses(413, 415))

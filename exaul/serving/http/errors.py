@@ -1,7 +1,6 @@
 """Errors of the service in OpenAI's form, and the headers of every reply."""
 
 import json
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from exaul.engine.checks import BadInput, join_lines, quote, shorten
+from exaul.serving.http.settings import logger
 
 ERRORS = {  # by status: type, and meaning for the description of the API
     400: ("invalid_request_error", "A field is invalid; `param` names it."),
@@ -40,7 +40,6 @@ SECURITY_HEADERS = {  # of every reply; one that the application sets stays as i
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
-logger = logging.getLogger("exaul.serving")
 
 
 class ErrorDetail(BaseModel):

@@ -6,7 +6,6 @@ client disconnects before its answer is sent, the call is cancelled, and a decis
 
 import asyncio
 import json
-import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
@@ -28,7 +27,7 @@ from exaul.serving.http.application import require
 from exaul.serving.http.bodies import COMPLETION_PREFIX, LONGEST_TEXT
 from exaul.serving.http.errors import CompletionFailed, error_reply, error_responses
 from exaul.serving.http.handover import Handover
-from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags
+from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
@@ -44,8 +43,6 @@ messages metadata modalities model moderation n parallel_tool_calls prediction p
 prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier
 stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity
 web_search_options"""
-
-logger = logging.getLogger("exaul.serving")
 
 
 # a completion of a model, and what the client is told of the decision: at least ``answer``, whether it is shown
@@ -76,8 +73,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     @application.post("/v1/chat/completions", dependencies=allowed, responses=error_responses(409) | failures)
     async def complete(request: Request, body: Annotated[dict[str, Any], Body()]) -> Response:
         """Ask the model, and decide whether its answer is shown. Takes and returns what the model does."""
-        chat = checked_request(body, request.headers, flags, state.keys, request.state.key)
-        return GatedReply(gateway, chat)
+        return GatedReply(gateway, checked_request(body, request.headers, flags, state.keys, request.state.key))
 
     @application.get("/v1/models", dependencies=allowed, responses=failures)
     @application.get("/v1/models/{name:path}", dependencies=allowed, responses=failures)
@@ -326,15 +322,16 @@ class Gateway:
             reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer
             reason, trouble = "score_failed", type(error).__name__
-        logger.warning("an answer has no score: %s", trouble)
+        logger.warning("an answer has no score: %s (%s)", trouble, chat.id)
         return math.nan, reason
 
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision, and withdraw it on cancellation: nobody will read the answer."""
+        service, call, question = self._state.service, self._state.call, completions.conversation_of(chat.body)
+        await call(service.note, "score", self._flags.score)  # not at the start, which may name another by mistake
         only_shown = bool(self.second_model)  # of two answers, ref names the shown one
-        arguments = score, chat.key, chat.id, chat.ref, only_shown
-        question = completions.conversation_of(chat.body)
-        task = asyncio.ensure_future(self._state.call(self._state.service.decide, *arguments, question, text))
+        arguments = score, chat.key, chat.id, chat.ref, only_shown, question, text
+        task = asyncio.ensure_future(call(service.decide, *arguments))
         try:
             with self._state.metrics.decide_seconds.time():
                 return await asyncio.shield(task)

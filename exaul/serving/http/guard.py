@@ -1,19 +1,20 @@
 """ASGI middleware: token, host, form and body of a request before the application, and headers of each reply."""
 
 import asyncio
-import logging
 import re
 import secrets
 import traceback
 from collections.abc import Collection
 from contextlib import suppress
+from contextvars import ContextVar
+from logging import LogRecord
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
-from exaul.serving.http.settings import SCOPES, Grant, Tokens
+from exaul.serving.http.settings import SCOPES, Grant, Tokens, logger
 
 BODY_BYTES = 1024 * 1024  # of a request
 TOO_LONG = f"The body is too long: at most {BODY_BYTES} bytes are allowed."
@@ -21,13 +22,13 @@ BODY_SECONDS = 10.0  # from the head until the body is complete
 LINGER_SECONDS = 2.0  # after an error, what the client still sends is dropped, so that it reads the reply
 OPEN = {"/", "/healthz", "/readyz", "/openapi.json"}  # paths that need no token
 SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-logger = logging.getLogger("exaul.serving")
+REQUEST_ID = ContextVar("request_id", default="-")  # of the request in whose context a line is logged
 
 
 class Guard:
     """Check each request, then read all of its body.
 
-    ``scope["state"]`` gets its ``request_id``, and the ``scopes`` and ``key`` of its token.
+    ``scope["state"]`` gets the ``scopes`` and ``key`` of its token, and REQUEST_ID its id.
 
     If ``tokens`` is None, all requests have all scopes. ``hosts`` are the names that the Host header may have;
     those of loopback stop sites that let their name resolve to it (DNS rebinding). None: any name.
@@ -43,7 +44,7 @@ class Guard:
             return
         headers, state, started = Headers(scope=scope), scope.setdefault("state", {}), False
         id = headers.get("x-request-id", "")
-        state["request_id"] = id = id if SAFE_ID.fullmatch(id) else secrets.token_hex(16)
+        REQUEST_ID.set(id := id if SAFE_ID.fullmatch(id) else secrets.token_hex(16))
 
         async def reply(message: Message) -> None:
             nonlocal started
@@ -101,6 +102,12 @@ class Guard:
         if int(length or 0) > BODY_BYTES:  # the parser has checked that it is a number
             raise HTTPException(413, TOO_LONG)
         return grant
+
+
+def add_request_id(record: LogRecord) -> bool:
+    """Add the field ``request_id`` to a record of the log: a filter of a handler."""
+    record.request_id = REQUEST_ID.get()
+    return True
 
 
 async def _read_body(receive: Receive) -> list[Message]:

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import logging
 from typing import Any
 
 from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.settings import logger
 from exaul.serving.http.upstream import Upstream
 
 MOST_WAITING = 1000  # answers; each may have some kilobytes of text
@@ -13,7 +13,6 @@ MOST_BYTES = 64 * 2**20  # of all that wait (chosen): an answer may have some me
 TIMEOUT_SECONDS = 10.0  # of a try
 CLOSE_SECONDS = 5.0  # for the answers that wait when the service stops
 PAUSES = 0.0, 1.0, 5.0  # seconds before each try
-logger = logging.getLogger("exaul.serving")
 
 
 class Handover:

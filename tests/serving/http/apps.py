@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway
-from exaul.serving.http.guard import Guard
+from exaul.serving.http.guard import REQUEST_ID, Guard
 from exaul.serving.http.server import BoundedServer, address_of, listen
 from exaul.serving.http.settings import GatewayFlags
 
@@ -36,7 +36,7 @@ class Recorder:
         if scope["type"] == "lifespan":
             await self.live(receive, send)
             return
-        self.ids.append(scope["state"]["request_id"])
+        self.ids.append(REQUEST_ID.get())
         message = await receive()
         self.bodies.append(message["body"])
         assert not message["more_body"]

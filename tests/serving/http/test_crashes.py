@@ -25,7 +25,7 @@ def started(path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process.stdout:
         line = process.stdout.readline()
-    assert line.startswith("serving with alpha = 0.1 at http://127.0.0.1:"), line
+    assert line.startswith("serving with alpha = 0.1, audit = none at http://127.0.0.1:"), line
     return process, int(line.rsplit(":", 1)[1])
 
 

@@ -23,6 +23,7 @@ from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway, ask_models
+from exaul.serving.http.guard import add_request_id
 from exaul.serving.http.settings import GatewayFlags
 from tests.models.stub import completion
 from tests.models.test_endpoint import Broken
@@ -194,12 +195,15 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
         UNSCORED[asked["user"]](body["choices"][0])
         return Response(json.dumps(body), media_type="application/json")
 
+    caplog.handler.addFilter(add_request_id)  # as that of exaul serve
     stub.rule, shown = unscored, shadow or rule == "answer"
     with gate(without_score=rule, shadow=shadow) as client:
         for name in UNSCORED:
             status, headers, raw = client.ask(QUESTION | {"logprobs": True, "user": name})
             reply = json.loads(raw)
             known = {"reason": "no_score", "ref": None, "id": headers["x-exaul-id"]}
+            assert caplog.messages[-1] == f"an answer has no score: the reply has none ({known['id']})"
+            assert caplog.records[-1].request_id == headers["x-request-id"]
             assert reply["exaul"] == {"decided": False, "answer": shown} | known
             assert (headers["x-exaul-answer"], "x-exaul-score" in headers) == (json.dumps(shown), False)
             assert (SECRET in raw) == shown
@@ -211,7 +215,6 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
         assert client.questions() == 0
         metric = 'exaul_undecided_replies_total{key="",reason="no_score"}'
         assert client.metric(metric) == len(UNSCORED)
-        assert caplog.messages.count("an answer has no score: the reply has none") == len(UNSCORED)
 
 
 async def failing(request, reply, ask):
@@ -270,25 +273,31 @@ def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, 
         assert part.replace("URL", stub.url) in message
 
 
-def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(stub, tmp_path, monkeypatch, capsys):
+def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
+    stub, gate, tmp_path, monkeypatch, caplog, capsys
+):
+    """Another than that of earlier decisions: a start alone notes none."""
+
     async def serve(server):
         assert stub.asked == []
         server._on_started()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
-        server.started = True
+        server.started = stub.asked != []
+        stub.asked.clear()
 
     run = "exaul.serving.http.server.BoundedServer.run"
     monkeypatch.setattr(run, lambda server, sockets: asyncio.run(serve(server)))
     log = tmp_path / "log.csv"
     log.write_text("score_p_true,error\n0.9,0\n")
-    argv = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--shadow", "--upstream", stub.url]
-    assert main(argv) == 0
-    assert (len(stub.asked), capsys.readouterr().err.count("\n")) == (1, 2)  # on a new file, and on shadow mode
+    argv = ["serve", "--state", str(tmp_path / "state.sqlite"), "--port", "0", "--shadow", "--upstream", stub.url]
+    with gate(learner="aci-rank") as client:
+        client.json()
     stub.asked.clear()
+    assert main([*argv, "--score", "p-true"]) == 0
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
-    printed = capsys.readouterr().err
-    assert "--score was logprob so far, and is exact now" in printed
-    assert "the scores of the log are score_p_true, those of the gateway exact" in printed
+    assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out
+    assert "--score was logprob so far, and is exact now" in caplog.text
+    assert "the scores of the log are score_p_true, those of the gateway exact" in caplog.text
 
 
 async def drip():

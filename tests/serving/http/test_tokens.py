@@ -55,12 +55,12 @@ def client(opened, source):
         yield client
 
 
-def request(client, route, authorization=None, path=""):
+def request(client, route, authorization=None):
     method, url, body = route
     headers = {"content-type": "application/json"} if body else {}
     if authorization is not None:
         headers["authorization"] = authorization
-    return client.request(method, url + path, content=body, headers=headers)
+    return client.request(method, url, content=body, headers=headers)
 
 
 def test_a_route_needs_its_scope(client):
@@ -86,7 +86,7 @@ WRONG = (
     f"Bearer {ALL}x",
     f"Bearer {ALL[:-1]}",
     b"Bearer \xff\xfe",
-    "Bearer " + "x" * 8000,
+    f"Bearer {'x' * 8000}",
 )
 
 
@@ -96,9 +96,6 @@ def test_a_wrong_token_is_refused_everywhere(client):
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"
         assert reply.json()["error"]["type"] == "authentication_error"
-    for name in ("token", "access_token", "authorization", "api_key"):  # nor is one in the query or the body taken
-        assert request(client, ("GET", "/v1/keys", None), path=f"?{name}={ALL}").status_code == 401
-    assert client.post("/v1/decide", json={"score": 1, "token": ALL}).status_code == 401
 
 
 def test_without_a_token_the_body_is_read_after_the_reply(source):
@@ -181,22 +178,17 @@ def test_a_bad_file_is_one_sentence_without_a_token_and_keeps_the_old_ones(sourc
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-def test_a_source_that_is_no_file(tmp_path):
-    for place, part in (
-        (str(tmp_path), "cannot be read"),
-        ("env:NO_SUCH_VARIABLE", "is not set"),
-        (f"decide,read {ALL}", "^tokens: the file cannot be read"),  # a line instead of a file
-    ):
-        with pytest.raises(BadInput, match=part) as refused:
-            Tokens(place)
-        assert ALL not in str(refused.value)
+def test_a_line_that_is_given_in_place_of_a_file_is_not_repeated():
+    with pytest.raises(BadInput, match=r"^tokens: the file cannot be read") as refused:
+        Tokens(f"decide,read {ALL}")
+    assert ALL not in str(refused.value)
 
 
-@pytest.mark.parametrize(("mode", "warned"), [(0o640, False), (0o644, True)])
-def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
-    source.chmod(mode)
-    Tokens(str(source))
-    assert ("all users" in caplog.text) == warned
+def test_a_file_that_all_can_read_is_reported(source, caplog):
+    for mode in (0o640, 0o644):
+        source.chmod(mode)
+        Tokens(str(source))
+        assert ("all users" in caplog.text) == (mode == 0o644)
     assert "secret" not in caplog.text
 
 

@@ -15,6 +15,7 @@ from exaul.serving.http.settings import SCOPES
 from tests.models.stub import completion
 from tests.processes import EXAUL, ROOT, serving, variables
 from tests.serving.http.apps import asked, blocks
+from tests.test_budgets import files
 
 PAGE, HTTP_PAGE = (
     (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("operations.md", "reference/http.md")
@@ -118,17 +119,27 @@ def test_routes(gate, stub):
             assert reply == expected or not re.search("accepted|status|param", text)
 
 
+def test_the_messages_of_symptoms_are_printed():
+    source = "".join(path.read_text(encoding="utf-8") for path in files("exaul"))
+    messages = re.findall("`(.*?)`", " ".join(column("You see")))
+    assert [message for message in messages if message in source] == messages != []
+
+
 def test_each_start_has_audits():
     starts = re.findall(r"^(?:ExecStart=.*\n.*|CMD .*| +args: .*)$", PAGE, re.MULTILINE)
     assert [re.sub(r"\W+", " ", start).count("audit 0 02") for start in starts] == [1, 1, 1]
 
 
 def test_one_process_at_a_time_in_kubernetes(opened):
-    deployment = yaml.safe_load(blocks(PAGE, "Kubernetes", "yaml")[0])["spec"]
+    manifests = map(yaml.safe_load, blocks(PAGE, "Kubernetes", "yaml"))
+    deployment, claim, service = (manifest["spec"] | manifest["metadata"] for manifest in manifests)
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["template"]["spec"]
-    (service,) = (yaml.safe_load(text)["spec"] for text in blocks(PAGE, "Kubernetes", "yaml")[1:])
     assert service["selector"] == deployment["selector"]["matchLabels"]
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": claim["name"]}
+    secrets = re.findall(r"secret generic ([\w-]+)", PAGE)
+    (environment,) = pod["containers"][0]["envFrom"]
+    assert [pod["volumes"][1]["secret"]["secretName"], environment["secretRef"]["name"]] == secrets
     assert pod["terminationGracePeriodSeconds"] > server.SHUTDOWN_SECONDS
     with opened() as client:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):

@@ -55,12 +55,12 @@ def client(opened, source):
         yield client
 
 
-def request(client, route, authorization=None):
+def request(client, route, authorization=None, path=""):
     method, url, body = route
     headers = {"content-type": "application/json"} if body else {}
     if authorization is not None:
         headers["authorization"] = authorization
-    return client.request(method, url, content=body, headers=headers)
+    return client.request(method, url + path, content=body, headers=headers)
 
 
 def test_a_route_needs_its_scope(client):
@@ -96,6 +96,9 @@ def test_a_wrong_token_is_refused_everywhere(client):
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"
         assert reply.json()["error"]["type"] == "authentication_error"
+    for name in ("token", "access_token", "authorization", "api_key"):  # nor is one in the query or the body taken
+        assert request(client, ("GET", "/v1/keys", None), path=f"?{name}={ALL}").status_code == 401
+    assert client.post("/v1/decide", json={"score": 1, "token": ALL}).status_code == 401
 
 
 def test_without_a_token_the_body_is_read_after_the_reply(source):

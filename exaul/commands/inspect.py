@@ -143,7 +143,7 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         axes.text(1.01, height, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    figures.add_legend(figure, panels, "from: the lowest score to answer at $\\alpha$; dotted: the share answered")
+    figures.add_legend(figure, panels, "A dotted line leads from $\\alpha$ to the share that is answered.")
     return figure
 
 

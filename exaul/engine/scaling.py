@@ -58,7 +58,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         from exaul.engine.results import figures  # imports matplotlib
 
         columns = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
-        named = with_rates(files.Table(points))
+        named = with_rates(figures.short_names(files.Table(points)))
         if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
         drawn = figures.against(named, "horizon", "regret", columns, "mean_bound")

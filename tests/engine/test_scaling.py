@@ -98,4 +98,5 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     assert (line.get_label(), line.get_ydata().tolist()) == ("ew, slope 0.50", [2, 4])
     assert bound.get_ydata().tolist() == [4, 16]
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
+    assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.files import Table, stack
@@ -29,8 +29,7 @@ from exaul.kernels.metrics import FEASIBLE
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
-# Styles of the learners, in the order of the registry. Each has its own marker; those with the same line differ in
-# lightness. Dotted lines are bounds and shifts.
+# Styles of the learners, in the order of the registry: each has its marker, and equal dashes differ in lightness.
 _STYLES = (
     ("#08306b", "-", "o"),
     ("#d94801", _DASHED, "s"),
@@ -49,11 +48,11 @@ _STYLES = (
     ("#543005", _DOTS, "+"),
     ("#a6d96a", _SHORT, "."),
 )
-_SIZES = {"*": 5.5, ".": 6}  # of markers that look smaller than others
+_OWN = {"eta x 1", "gamma x 1", f"step {STEP}"}  # a learner's own rates, as ``with_rates`` names them
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
-_COLUMNS = 3  # most panels in a row
-PANELS = 24  # most panels in a figure; beyond that, the last one lists the omitted ones
+_COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
+PANELS = 18  # most panels in a figure; beyond that, the last one lists the omitted ones
 _NAMED = 9  # most dots of a panel with a name beside each; beyond that, or in several rows, there is a legend
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
@@ -89,24 +88,29 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
-    silent = curves.groupby([*_PANEL, "learner"])["answered_mean"].transform("max") == 0
-    curves.loc[silent, ["fdr_mean", "answered_mean"]] = np.nan  # a learner that never answers has no FDR
+    ends = curves.groupby([*_PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
+    curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
-    ends = curves.groupby([*_PANEL, "learner"])[["t", "regret_bound"]].transform("max")
     curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
-    bounds, horizons = trials["regret_bound"], trials["horizon"]
-    trials = trials.assign(regret_bound=bounds.mask(bounds >= horizons, np.inf))
+    trials = trials.assign(answered=1 - trials["inefficiency"])
+    trials.loc[trials["regret_bound"] >= trials["horizon"], "regret_bound"] = np.inf
+    trials.loc[trials["learner"] == "best-fixed", "regret"] = np.nan  # 0 at T, by definition
     for name, (curve, label, bound, linear) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound, linear=linear)
-    by_source = trials.groupby("source")
-    for swept in (swept for swept in SWEPT if swept in trials and by_source[swept].nunique().max() > 1):
+    for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
-        played = played.assign(answered=1 - played["inefficiency"])
         for column in (column for column in AT_HORIZON if played[column].notna().any()):
-            bound = "regret_bound" if column == "regret" else ""
-            drawn[f"{column}-by-{swept.replace('_', '-')}"] = against(played, swept, column, bound=bound)
+            name = f"{column}-by-{swept.replace('_', '-')}"
+            drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
     return drawn
+
+
+def short_names(table: Table) -> Table:
+    """Return a table that names a learner ``module:name`` of a program ``name``, if no other is named so."""
+    short = table["learner"].str.rpartition(":")[2]
+    is_unique = table["learner"].groupby(short).transform("nunique") == 1
+    return table.assign(learner=short.where(is_unique & ~short.isin(LEARNERS), table["learner"]))
 
 
 def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
@@ -133,13 +137,13 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                 dots[plain(name)] = fdr, answered
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
                     axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markeredgewidth": 0.8})
-                    ring = "; ring: advised"
+                    ring = " The ring marks the advised learner."
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
         in_percent(axes.xaxis, axes.yaxis)
         if named:
             _name_dots(axes, dots)
-    note = f"mark: mean over trials; line: 5% to 95% of trials; dashed: target{ring}"
+    note = f"A mark is the mean over trials, its line reaches from 5% to 95% of them; the target is dashed.{ring}"
     add_legend(figure, [] if named else panels, note)
     return figure
 
@@ -183,7 +187,7 @@ def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any],
 def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
     """Return what the lines and bands of the panels show."""
     has_bands = any(band.get_visible() for axes, _ in panels for band in axes.collections)
-    return "line: mean over trials" + "; band: 5% to 95% of trials" * has_bands
+    return "A line is the mean over trials" + ", its band reaches from 5% to 95% of them" * has_bands + "."
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -221,11 +225,11 @@ def over_time(
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or checkpoints are not evenly spaced
     log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
-    unit, rounds = (1, "round $t$") if log else _rounds(curves)
+    unit, rounds = _rounds(horizon * (not log))
     drawn = curves[curves[f"{curve}_mean"].notna()]
     late = drawn[drawn["t"] > horizon * 0.03]  # the noise of the first rounds would set the scale
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
-    top = np.nanmax([*tops, curves["alpha"].max() * (curve == "fdr")])
+    top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
     ends = (2 * low - linear / 10, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
@@ -236,38 +240,37 @@ def over_time(
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
-            if dotted and np.isfinite(line[dotted]).all():
+            if dotted:
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.0)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
-        axes.set(xlim=(0, rows["t"].max() / unit), ylim=ends, xlabel=rounds)
+        axes.set(xscale="log" if log else "linear", ylim=ends, xlabel=rounds)
+        axes.set_xlim(rows["t"].min() * log, rows["t"].max() / unit)
         if linear:
             axes.set_yscale("symlog", linthresh=linear)
-        if log:
-            axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         if are_shares:
             in_percent(axes.yaxis)
     silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
-    note = _lines_note(panels) + "".join(f"; {plain(name)} shows nothing" for name in silent)
-    add_legend(figure, panels, f"{note}; dotted: {_bound_note(drawn, dotted)}" if dotted else note)
+    note = _lines_note(panels) + "".join(f" {plain(name)} shows nothing." for name in silent)
+    add_legend(figure, panels, f"{note} Dotted is the {_bound_note(drawn, dotted)}." if dotted else note)
     return figure
 
 
 def _bound_note(rows: Table, bound: str) -> str:
     """Return what a dotted bound is, which learners have none, and which one above T."""
-    note, names = BOUNDS.get(bound, "mean of its bound"), rows["learner"].str.partition(", ")[0]
-    reasons = {" (none for {})": rows[bound].isna(), "; above $T$, not drawn: {}": rows[bound] == np.inf}
+    note, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
+    reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
         note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
     return note
 
 
-def _rounds(table: Table) -> tuple[int, str]:
+def _rounds(last: int) -> tuple[int, str]:
     """Return the unit of rounds on the x axis, and its label."""
-    return (1000, "round $t$ (thousands)") if table["t"].max() >= 2000 else (1, "round $t$")
+    return (1000, "round $t$ (thousands)") if last >= 2000 else (1, "round $t$")
 
 
 def asked_figure(table: Table) -> Figure:
@@ -278,7 +281,7 @@ def asked_figure(table: Table) -> Figure:
     kinds = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     kinds["underconfident"] = "right, score below the pool's mean"
     figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
-    unit, rounds = _rounds(first)
+    unit, rounds = _rounds(first["t"].max())
     for axes, rows in panels:
         for style, (kind, label) in zip(_styles(), kinds.items(), strict=False):
             _band(axes, rows["t"] / unit, rows, kind, style | {"marker": ""}, label=label)
@@ -286,10 +289,9 @@ def asked_figure(table: Table) -> Figure:
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
         in_percent(axes.yaxis)
     reference = ENVIRONMENTS.get(environment.partition(":")[0])
-    knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
-    prefix = "the first " * (len(first) < len(table))
-    cell = f"{prefix}{as_label('alpha', alpha)}, {prefix}{as_label('lambda', lam)}"
-    add_legend(figure, panels, f"{knows}{cell}; since the last checkpoint; {_lines_note(panels)}")
+    knows = f"{environment} sees {load_object(reference).sees}.\n" if reference else ""
+    cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
+    add_legend(figure, panels, f"{knows}Shares since the last checkpoint, at {cell}. {_lines_note(panels)}")
     return figure
 
 
@@ -308,28 +310,28 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             _band(axes, means.index, means, column, style, label=plain(str(name)))
             lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
             if bound:
-                dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0, "marker": "_"}
                 bounds = by_value[bound].mean().replace(np.inf, np.nan)
-                axes.plot(bounds.index, bounds, **dots)
+                axes.plot(bounds.index, bounds, color=style["color"], linestyle=":", linewidth=1.0, marker="_")
                 largest = np.fmax(largest, bounds.max())
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
         axes.set(xlabel=SWEPT[swept])
-        _at_values(axes, rows[swept], are_shares=swept == "alpha")
+        _at_values(axes, rows[swept], swept == "alpha")
     for axes, _ in panels:
         if column == "regret":
-            axes.set_yscale("symlog", linthresh=1)
+            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5])
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
+            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 2)))  # few powers of ten alone
         else:
             axes.set_ylim(0, 1.04 * largest)
             in_percent(axes.yaxis)
-    dotted = f"; dotted, with bars: {_bound_note(table, bound)}" if bound else ""
+    dotted = f" Dotted, with bars, is the {_bound_note(table, bound)}." if bound else ""
     add_legend(figure, panels, _lines_note(panels) + dotted)
     return figure
 
 
-def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
+def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
     """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
     values = np.unique(values)
     is_log = values[0] > 0 and not are_shares
@@ -346,10 +348,8 @@ def _at_values(axes: Axes, values: Any, are_shares: bool = False) -> None:
 
 def traces_figure(table: Table) -> Figure:
     """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
-    feasible = table["answerable"] >= FEASIBLE
-    above = (table["fdr"] - table["alpha"]).where(feasible)
-    dots = with_rates(table).assign(above=above, of_answerable=table["of_answerable"].where(feasible))
-    note = f"dots: traces with at least {FEASIBLE:.0%} answerable, means over trials; above 100% is drawn at 100%"
+    dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(table["answerable"] >= FEASIBLE))
+    note = f"A dot is a trace with at least {FEASIBLE:.0%} answerable, mean over trials; above 100% is at 100%."
     return scatter(dots, "above", note)
 
 
@@ -386,12 +386,12 @@ def traces_by_learner(table: Table) -> Figure:
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.label_outer()  # all panels have the same traces
-    tail = f"; {len(traces) - MAPPED} more traces are in traces.csv" if len(traces) > MAPPED else ""
-    alpha = f" at {as_label('alpha', table['alpha'].iloc[0])}" if len(panels) == 1 else ""
-    pale = f"pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}"
-    corner = f"orange corner: FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}; {pale}"
-    tail += f"\neach name begins with {plain(start)}" * bool(start)
-    add_legend(figure, panels, f"answered in %{alpha}, mean over trials; {corner}{tail}")
+        axes.set_title(as_label("alpha", rows["alpha"].iloc[0]), fontsize=9)
+    tail = f" {len(traces) - MAPPED} more traces are in traces.csv." if len(traces) > MAPPED else ""
+    corner = f"An orange corner: the FDR is above $\\alpha$ + {FDR_TOLERANCE:.0%}."
+    pale = f"A pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}."
+    tail += f"\nEach name begins with {plain(start)}" * bool(start)
+    add_legend(figure, panels, f"A number is the mean share answered in %. {corner} {pale}{tail}")
     return figure
 
 
@@ -401,7 +401,7 @@ def scatter(table: Table, above: str, note: str) -> Figure:
     All panels have the same axes. Best is x = 1 with y at most 0.
     """
     figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["learner"])
-    low, high = np.nanmin([table[above].min(), 0.0]), np.nanmax([table[above].max(), 0.0])
+    low, high = min(0.0, table[above].min()), max(0.0, table[above].max())
     margin = 0.04 * (high - low) or 0.01
     for axes, rows in panels:
         for style, alpha, dots in styled_lines(rows, "alpha"):
@@ -419,23 +419,25 @@ def scatter(table: Table, above: str, note: str) -> Figure:
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column.
 
-    A learner has one style in all figures; of its rates, the later ones are lighter.
+    A learner has one style in all figures. Its own rates have its color; of others, the later ones are lighter.
     """
     lines, by_learner = list(rows.groupby(column, sort=False)), column == "learner"
-    names = [value.partition(", ")[0] if by_learner else value for value, _ in lines]
-    styles = dict(zip(dict.fromkeys([*(LEARNERS if by_learner else ()), *names]), _styles(), strict=False))
-    for index, (name, (value, line)) in enumerate(zip(names, lines, strict=True)):
-        white = 0.5 * names[:index].count(name) / max(names.count(name) - 1, 1)
-        color = tuple(white + (1 - white) * part for part in to_rgb(styles[name]["color"]))
-        yield styles[name] | {"color": color}, value, line
+    names = {value: value.partition(", ")[0] if by_learner else value for value, _ in lines}
+    styles = dict(zip(dict.fromkeys([*LEARNERS] * by_learner + [*names.values()]), _styles(), strict=False))
+    for value, line in lines:
+        style, shades = styles[names[value]], [x for x in names if names[x] == names[value]]
+        shades.sort(key=lambda x: not _OWN.issuperset(str(x).split(", ")[1:]))
+        white = 0.75 * shades.index(value) / len(shades)
+        color = tuple(white + (1 - white) * part for part in to_rgb(style["color"]))
+        yield style | {"color": color}, value, line
 
 
 def _styles() -> Iterator[dict[str, Any]]:
     """Yield the styles, then the styles again with longer and longer dashes."""
     for turn in count():
         for color, dashes, marker in _STYLES:
-            style = {"color": color, "marker": marker, "markersize": _SIZES.get(marker, 3.5), "linewidth": 1.4}
-            yield style | {"linestyle": dashes if turn == 0 else (0, (2 + 2 * turn, 1))}
+            line = {"color": color, "linestyle": (0, (2 + 2 * turn, 1)) if turn else dashes, "linewidth": 1.4}
+            yield line | {"marker": marker, "markersize": 5.5 if marker == "*" else 4}
 
 
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
@@ -448,12 +450,10 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         row = table.groupby(keys, sort=False).ngroup()
         table, rows = table.iloc[row.argsort(kind="stable")], row.nunique()
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
-    size = min(len(groups), PANELS)
-    shown = np.arange(size)
-    if len(groups) > PANELS:
-        shown = np.linspace(0, len(groups) - 1, PANELS - 1).round().astype(int)
+    size, has_list = min(len(groups), PANELS), len(groups) > PANELS
+    shown = np.linspace(0, len(groups) - 1, size - has_list).round().astype(int)
     aligned = rows > 1 and 1 < alphas <= 2 * _COLUMNS and rows * alphas == size == len(groups)  # a column per alpha
-    height = rows if aligned else -(-size // _COLUMNS)
+    height = -(-rows // -(-rows // _ROWS)) if aligned else -(-size // _COLUMNS)
     width = -(-size // height)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
@@ -467,8 +467,8 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         panels.append((axes, groups[index][1]))
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
-    if len(groups) > PANELS:
-        omitted = text_table.first_names([title for index, title in enumerate(titles) if index not in shown])
+    if has_list:
+        omitted = text_table.first_names([*np.delete(titles, shown)])
         text = "\n".join(["not drawn, see the tables:", *omitted])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
@@ -478,14 +478,12 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
     """Add one legend of all panels at the top, and a note at the bottom; many rows make the figure higher."""
-    entries = [pair for axes, _ in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    labels = list(dict.fromkeys(label for _, label in entries))
-    handles = [next(handle for handle, other in entries if other == label) for label in labels]
-    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, labels), default=0))))
-    figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(labels) // columns) - 3))
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
-    )
+    of_panels = (axes.get_legend_handles_labels() for axes, _ in panels)
+    entries = {label: handle for given in of_panels for handle, label in zip(*given, strict=True)}
+    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
+    figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
+    legend_style: dict[str, Any] = {"handlelength": 3, "frameon": False, "fontsize": 8}
+    figure.legend([*entries.values()], [*entries], loc="outside upper center", ncols=columns, **legend_style)
     add_note(figure, note)
 
 

@@ -215,15 +215,16 @@ class Result:
         return rows
 
 
-def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
+def draw(tabled: Mapping[str, Table], segments: int) -> dict[str, Any]:
     """Return the figures of the given tables by name; ``segments`` as in ``figures.draw``."""
     from exaul.engine.results import figures  # imports matplotlib
 
+    tabled = {name: figures.short_names(table) for name, table in tabled.items()}
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
-    if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
-        note = ""
+    if "trials" in tabled:
+        trials, curves, note = tabled["trials"], tabled["curves"], ""
         if traces is None:
             advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
@@ -239,14 +240,14 @@ def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
                 for x in (trials, curves)
             )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
-            note = f"each name begins with {start}\n" * bool(start)
-            note += f"not drawn, see the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
+            note = f"Each name begins with {start}\n" * bool(start)
+            note += f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
         of_cells = figures.draw(trials, curves, segments, best)
         for figure in of_cells.values():
             figures.add_note(figure, plain(note))
         drawn |= of_cells
-    if (asked := tabled.get("asked")) is not None:
-        drawn["asked"] = figures.asked_figure(asked)
+    if "asked" in tabled:
+        drawn["asked"] = figures.asked_figure(tabled["asked"])
     return drawn
 
 
@@ -266,7 +267,7 @@ def redraw(path: Path) -> None:
     tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
         drawn = draw(tabled, manifest["sources"][0]["segments"])
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a table that someone has edited
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error
     with folder.lock(path), folder.fill_atomically(path) as partial:

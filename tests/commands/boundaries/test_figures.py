@@ -50,7 +50,7 @@ def lightness(style):
 def test_learners_and_target_differ_also_in_grey():
     """Each has its own marker; two with the same line differ in lightness; the target has a line of its own.
 
-    A learner has one color and marker, whatever else is drawn; its rates are shades.
+    A learner has one color and marker, whatever else is drawn; other rates than its own are lighter.
     """
     each = [(name, style) for style, name, _ in figures.styled_lines(files.Table({"learner": list(LEARNERS)}))]
     assert len({style["marker"] for _, style in each}) == len(LEARNERS)
@@ -60,11 +60,13 @@ def test_learners_and_target_differ_also_in_grey():
         assert not same or abs(lightness(style) - lightness(second)) > 0.15, (name, other)
     assert all(style["linestyle"] != target["linestyle"] for _, style in each)
     assert lightness(target) < min(lightness(style) for _, style in each) - 0.1
-    names = ["mine:a", "ew, eta x 1", "ew, eta x 4"]
-    _, first, second = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
+    names = ["mine:a", "ew, eta x 0.5", "ew, eta x 1"]
+    _, second, first = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
     assert first == next(figures.styled_lines(files.Table({"learner": ["ew"]})))[0]
     assert lightness(second) > lightness(first) + 0.15
     assert second["marker"] == first["marker"]
+    names = ["mine:a", "x:b", "y:b", "mine:ew"]
+    assert [*figures.short_names(files.Table({"learner": names}))["learner"]] == ["a", *names[1:]]
 
 
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
@@ -106,8 +108,8 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
         [1.38, n - 0.3] for n in range(figures.MAPPED)
     ]
-    assert "pale number, unshaded: a threshold answers less than 5%" in " ".join(figure.get_supxlabel().split())
-    assert "; 2 more traces are in traces.csv" in " ".join(figure.get_supxlabel().split())
+    note = "A pale number, unshaded: a threshold answers less than 5%. 2 more traces are in traces.csv."
+    assert " ".join(figure.get_supxlabel().split()).endswith(note)
 
 
 def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_in_thousands():
@@ -125,10 +127,11 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         curves = files.Table([rows[0] | rise | {"t": t} for t in (horizon // 2, horizon)])
         (axes,) = [axes for axes in figures.over_time(curves, "rise", "rise").axes if axes.lines]
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
-    panels = files.Table({"lambda": [9, 5, 9, 5, 9, 5], "alpha": [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]})
-    figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
-    assert [axes.get_title()[-1] for axes in figure.axes] == [*"999555"]
-    assert figure.axes[0].get_gridspec().ncols == 3
+    for count, columns in (3, 2), (7, 4):  # no column has more than six
+        panels = files.Table({"lambda": [*range(count)] * 2, "alpha": [0.1] * count + [0.2] * count})
+        figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
+        assert [axes.get_title()[-1] for axes in figure.axes[:4]] == [*"0011"]
+        assert figure.axes[0].get_gridspec().ncols == columns
 
 
 def test_what_was_asked_names_its_cell():
@@ -136,8 +139,9 @@ def test_what_was_asked_names_its_cell():
     row = rates(learner="exaul", environment="e", alpha=0.1, **dict.fromkeys(kinds, 0.5))
     one = files.Table([row | {"lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
-    assert "$\\alpha$ = 10%, $\\lambda$ = 5;" in figures.asked_figure(one).get_supxlabel()
-    assert "the first $\\alpha$ = 10%, the first $\\lambda$ = 5;" in figures.asked_figure(several).get_supxlabel()
+    cell = "at $\\alpha$ = 10% and $\\lambda$ = 5"
+    assert f"{cell}." in figures.asked_figure(one).get_supxlabel()
+    assert f"{cell} (the first)." in figures.asked_figure(several).get_supxlabel()
 
 
 def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
@@ -176,7 +180,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
 
     The default lambda, which depends on the length of a trace, has no panels; what is not drawn is named.
     """
-    game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "always-abstain")}
+    game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "best-fixed")}
     result = run(Sweep(**game, alphas=(0.1, 0.2)))
     answerable = {"x:a": (0.1, 0.6), "x:b": (0.9, 0.3), "x:c": (0.5, 0.5)}  # most at the last alpha: a
     trials, curves = (
@@ -185,7 +189,8 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         )
         for x in (result.trials, result.curves)
     )
-    trials, curves = (x[(x["source"] != "x:b") | (x["learner"] != "no-abstention")] for x in (trials, curves))
+    trials, curves = (x.replace("no-abstention", "mine:no") for x in (trials, curves))
+    trials, curves = (x[(x["source"] != "x:b") | (x["learner"] != "mine:no")] for x in (trials, curves))
     row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1)
     rows = [
         row | {"trace": name, "alpha": alpha, "answerable": share, "advised": advised}
@@ -199,16 +204,16 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
-    named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
-    assert sorted(named) == ["aci-rank", "no-abstention", "target $\\alpha$"]
+    for name, others in ("fdr", ["best-fixed", "target $\\alpha$"]), ("regret-by-alpha", []):  # best-fixed has none
+        named = [text.get_text() for text in drawn[name].legends[0].get_texts()]
+        assert {*named} == {"aci-rank", "no", *others}
     assert {name for name in drawn if "-by-" in name} == {
         "traces-by-learner",
         *(f"{name}-by-alpha" for name in ("fdr", "answered", "regret")),
     }
-    for name in ("answered", "fdr-by-alpha"):
-        said = drawn[name].get_supxlabel()
-        assert said.endswith("\neach name begins with x:\nnot drawn, see the tables: a")
-    assert "; ring: advised" in drawn["answered"].get_supxlabel()
+    said = drawn["answered"].get_supxlabel()
+    assert said.endswith("\nEach name begins with x:\nNot drawn, but in the tables: a")
+    assert "The ring marks" in said
     monkeypatch.setattr(figures, "PANELS", 3)
     alone = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)["answered"]
     assert "ring" not in alone.get_supxlabel()  # of b
@@ -241,7 +246,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
-    assert "; always-abstain shows nothing" in " ".join(drawn["fdr"].get_supxlabel().split())
+    assert " always-abstain shows nothing." in " ".join(drawn["fdr"].get_supxlabel().split())
     of_learners = dict(iter(result.trials.groupby("learner", sort=False)))
     for name, dot in dots.items():
         rows = of_learners[name]
@@ -298,7 +303,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert said.endswith(": bound of a trial, with probability 1 - delta; above $T$, not drawn: exp3-ix")
+        assert said.endswith(" bound of a trial, with probability 1 - delta; not drawn, since above $T$: exp3-ix.")
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 

@@ -7,6 +7,7 @@ hour.
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -79,6 +80,12 @@ def notebook_page(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a page, without the marks of Markdown."""
+    sentence = re.search(r"(?m)^(?!```|\[!)[\w`[](?:.|\n(?!\n))+?[.:](?=\s)", text)[0]
+    return " ".join(re.sub(r"\[([^]]+)\]\([^)]*\)|[`*\"]", r"\1", sentence).split())
+
+
 def main(arguments: list[str]) -> None:
     """Draw the gallery; or gather the pages, write that of the command line from its flags, and run Zensical."""
     if arguments[0] in ("-h", "--help"):
@@ -92,15 +99,16 @@ def main(arguments: list[str]) -> None:
     for folder in ("examples", "exaul/kernels", "exaul/engine"):  # files that pages link to
         copytree(ROOT / folder, PAGES / folder, ignore=ignore_patterns("__*"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
-        (PAGES / name).write_bytes((ROOT / name).read_bytes())
+        copy(ROOT / name, PAGES)
     sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMAND_MODULES]
     page = PAGES / "docs" / "reference" / "commands.md"
-    page.write_text("# The command line\n\n" + "\n".join(sections), encoding="utf-8")
-    for notebook in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
-        text = notebook_page(notebook)
-        (PAGES / "docs" / "tutorials" / f"{notebook.stem}.md").write_text(text, encoding="utf-8")
-    for page in PAGES.rglob("*.md"):  # on the site, a notebook is a page
-        page.write_text(page.read_text(encoding="utf-8").replace(".ipynb)", ".md)"), encoding="utf-8")
+    page.write_text("# The command line\n\nThe help of each command.\n\n" + "\n".join(sections), encoding="utf-8")
+    for notebook in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
+        page = (PAGES / notebook.relative_to(ROOT)).with_suffix(".md")
+        page.write_text(notebook_page(notebook), encoding="utf-8")
+    for page in PAGES.rglob("*.md"):
+        text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
+        page.write_text(f"---\ndescription: {json.dumps(first_sentence(text))}\n---\n\n{text}", encoding="utf-8")
     atexit.register((PAGES.parent / "site" / "sitemap.xml").unlink, missing_ok=True)  # empty: no address is known
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 

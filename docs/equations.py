@@ -5,7 +5,6 @@ So pages and docstrings keep one plain notation, which GitHub and editors show a
 
 import re
 from html import unescape
-from re import Match
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -17,10 +16,8 @@ from markdown.treeprocessors import Treeprocessor
 
 GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "rho", "sigma", "tau", "theta"
 FUNCTIONS = "exp", "ln", "log", "max", "min", "sum", "in"
-SIGNS = {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"} | {
-    name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")
-}
-SIGNS |= {"*": "cdot", "lam": "lambda"}
+SIGNS = {name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")} | {"*": "cdot", "lam": "lambda"}
+SIGNS |= {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"}
 
 CODE = re.compile(r'["`\\@]|--|==|\w\.[a-z]')  # what no equation has
 OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
@@ -60,7 +57,7 @@ def to_latex(text: str) -> str:
         elif token.isspace():
             words = re.search(r"[a-z\d.)] [a-z]{2}|[a-z]{2} [A-Za-z\d(]", text[max(0, i - 3) : i + 2])
             latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else "\\ " if words else ""
-        elif _is_word(token):
+        elif WORD.fullmatch(token):
             latex += f"\\text{{{token}}}"
         elif token[0].isdigit() and "e" in token:
             latex += token.replace("e", " \\cdot 10^{") + "}"
@@ -69,10 +66,6 @@ def to_latex(text: str) -> str:
         else:
             latex += token
     return latex
-
-
-def _is_word(token: str) -> bool:
-    return token not in SIGNS and token != "sqrt" and WORD.fullmatch(token) is not None
 
 
 def _script(text: str, i: int) -> tuple[str, int]:
@@ -126,7 +119,7 @@ def display(text: str) -> str:
 class InlineEquations(InlineProcessor):
     """Replaces code within a sentence."""
 
-    def handleMatch(self, m: Match[str], data: str) -> Any:  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> Any:  # noqa: N802
         """Return the equation; nothing, if the code is not one."""
         text = m.group(2).strip()
         return (self.md.htmlStash.store(inline(text)), *m.span()) if is_equation(text) else (None, None, None)
@@ -152,8 +145,3 @@ class Equations(Extension):
         md.parser.blockprocessors.deregister("quote")
         md.inlinePatterns.register(InlineEquations(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)", md), "equations", 191)
         md.treeprocessors.register(DisplayedEquations(md), "displayed-equations", 40)
-
-
-def makeExtension(**options: Any) -> Equations:  # noqa: N802
-    """Return the extension, as Python-Markdown asks for it."""
-    return Equations(**options)

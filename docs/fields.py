@@ -7,14 +7,14 @@ from typing import Any
 import griffe
 
 
-def comment_of(node: ast.stmt, lines: list[str]) -> str:
+def comment_of(node: Any, lines: list[str]) -> str:
     """Return the comment above a statement and behind it."""
-    comments = [lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :]]
+    comments = [lines[node.end_lineno - 1][node.end_col_offset :]]
     number = node.lineno - 2
     while lines[number].lstrip().startswith("#"):
         comments.insert(0, lines[number])
         number -= 1
-    return " ".join(comment.strip().removeprefix("#").strip() for comment in comments)
+    return " ".join(comment.strip("# ") for comment in comments)
 
 
 class FieldTexts(griffe.Extension):
@@ -30,10 +30,10 @@ class FieldTexts(griffe.Extension):
         """Read the source: ``name: type = default  # comment``, or ``name: type = setting(default, text, ...)``."""
         if attr.docstring or not isinstance(node, ast.AnnAssign) or not agent.current.is_class:
             return
-        text, value = comment_of(node, agent.code.splitlines()), node.value
-        if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "setting":
+        text = comment_of(node, agent.code.splitlines())
+        if " = setting(" in ast.unparse(node):
             owner = getattr(import_module(agent.current.module.path), agent.current.name)
             text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul")
-            attr.value = ast.unparse(value.args[0])
+            attr.value = ast.unparse(node.value.args[0])
         if text:
             attr.docstring = griffe.Docstring(text, parent=attr)

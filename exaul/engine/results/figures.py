@@ -478,8 +478,9 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
     """Add one legend of all panels at the top, and a note at the bottom; many rows make the figure higher."""
-    of_panels = (axes.get_legend_handles_labels() for axes, _ in panels)
-    entries = {label: handle for given in of_panels for handle, label in zip(*given, strict=True)}
+    entries = dict[str, Any]()  # handles by label
+    for axes, _ in panels:
+        entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
     legend_style: dict[str, Any] = {"handlelength": 3, "frameon": False, "fontsize": 8}

@@ -234,13 +234,14 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, s
     assert files_in("out") == files_in("whole")
 
 
-def test_the_code_that_simulates_is_hashed(monkeypatch):
+def test_bits_depend_on_the_code_that_simulates_and_on_the_source_of_the_batch(monkeypatch):
     hashed = []
     monkeypatch.setattr(
         manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name for path in paths) or ""
     )
     manifest.engine_hash.__wrapped__()
     assert set(hashed) == {"engine", "environments", "logs", "simulation"}
+    assert manifest.identity({"sources": ["first", "second"]}, 1)["sources"] == ["second"]
 
 
 def test_progress_as_json_lines(capsys):

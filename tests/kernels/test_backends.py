@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep
-from exaul.engine import machine
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation import agreement
 from exaul.engine.simulation.prepare_learner import choose_backend
@@ -183,7 +182,7 @@ def test_a_device_leaves_large_rates_to_rows(monkeypatch):
     monkeypatch.setattr(agreement, "device_agrees", lambda *arguments: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
-        monkeypatch.setattr(machine, "platform", lambda: platform)
+        monkeypatch.setattr("exaul.engine.machine.platform", lambda: platform)
         rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
         return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds)[0]
 

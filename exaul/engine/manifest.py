@@ -20,8 +20,10 @@ from exaul.kernels.cache import hash_of, kernels_hash
 
 MANIFEST = "manifest.json"  # a sweep writes it first
 RELEASE = import_module("exaul").__version__  # not from its metadata: it may be on the path uninstalled
-# beside the kernels, the code that simulates; code that reads flags, prints or draws does not enter
+# beside the kernels, the code that simulates, and the counts from which profiles are drawn; code that reads flags,
+# prints or draws figures does not enter
 HASHED_FILES = [f"engine/{x}.py" for x in ("logs/*", "environments/*", "simulation/*", "machine")]
+HASHED_FILES += ["engine/logs/profiles.csv"]
 # Someone may have edited a manifest: fields that are read must have these types; messages name them in words.
 JSON_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
 MANIFEST_TYPES: dict[str, tuple[type, ...]] = {

@@ -16,7 +16,7 @@ from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
 from exaul.engine import manifest
 from exaul.engine import run as sweeps
-from exaul.engine.folder import SweepFolder
+from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS
 from exaul.engine.simulation import batch, chunks
@@ -237,11 +237,17 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, s
 def test_bits_depend_on_the_code_that_simulates_and_on_the_source_of_the_batch(monkeypatch):
     hashed = []
     monkeypatch.setattr(
-        manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name for path in paths) or ""
+        manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name + path.suffix for path in paths) or ""
     )
     manifest.engine_hash.__wrapped__()
-    assert set(hashed) == {"engine", "environments", "logs", "simulation"}
+    assert set(hashed) == {"engine.py", "environments.py", "logs.py", "logs.csv", "simulation.py"}
     assert manifest.identity({"sources": ["first", "second"]}, 1)["sources"] == ["second"]
+
+
+def test_a_begun_batch_is_not_cut_anew_beside_finished_ones():
+    folder = SweepFolder(None, {})
+    folder.finished, folder.begun = {Batch(0, 5, 9)}, {Batch(0, 2, 4)}
+    assert folder.missing([0], range(12), 4) == [Batch(0, 0, 1), Batch(0, 2, 4), Batch(0, 10, 11)]
 
 
 def test_progress_as_json_lines(capsys):

@@ -26,7 +26,7 @@ def sweep(**settings):
 
 
 RANKED = LEARNERS["aci-rank"]
-PEEKING = RANKED._replace(  # reads the error of each round
+PEEKING = RANKED._replace(  # ``aci-rank``, but it reads the error of each round
     rule=RANKED.rule._replace(
         learn=lambda where, state, answered, error, params: AciRankState(0.5 + 0.4 * error, state[1], state[2])
     )
@@ -36,7 +36,7 @@ PEEKING = RANKED._replace(  # reads the error of each round
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *games.pytest_params(pair for pair in games.LOOPS if LEARNERS[pair[0]].feedback != "full"),
+        *games.pytest_params(x for x in games.LOOPS if LEARNERS[x[0]].feedback == "bandit" and x[0] != "aci-rank"),
         *(("peeking", backend) for name, backend in games.LOOPS if name == "aci-rank"),
     ],
 )
@@ -44,7 +44,7 @@ def test_information_barrier(name, backend):
     """Errors of rounds that were not answered change nothing, to the bit, even if a rule reads them."""
     learner = PEEKING if name == "peeking" else LEARNERS[name]
     rng = np.random.default_rng(0)
-    rounds, copies, arms = 1_400, 3, 100
+    rounds, copies, arms = 1_280, 3, 1000  # as in ``test_backends.py``
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
     cuts = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
@@ -55,7 +55,7 @@ def test_information_barrier(name, backend):
         return games.simulate(learner.rule, loop, arms, 12, cuts, errors, uniforms, *numbers)
 
     state, decisions = simulated(errors)
-    assert name == "no-abstention" or not decisions.all()
+    assert not decisions.all()
     flipped = simulated(np.where(decisions, errors, 1 - errors))
     jax.tree.map(np.testing.assert_array_equal, (state, decisions), flipped)
 
@@ -79,7 +79,11 @@ def learners_of(case, backend, is_full):
 
 @pytest.mark.parametrize(
     ("case", "backend", "trials", "is_full"),
-    [(name, "native", 3 if name in ADAPTIVE_CASES else 1, name not in ADAPTIVE_CASES) for name in ENVIRONMENT_CASES]
+    [
+        (name, "native", 3 if name in ADAPTIVE_CASES else 1, name not in ADAPTIVE_CASES)
+        for name in ENVIRONMENT_CASES
+        if name not in ("adversary-history-knowing", "interactive-stubborn")  # which take no other branch
+    ]
     + [("stochastic", backend, 3, False) for backend in ("dense", *MORE) if backend not in games.SLOW]
     + [pytest.param("stochastic", backend, 3, True, marks=[pytest.mark.slow]) for backend in ("dense", *MORE)]
     + [pytest.param(TELLING, "native", 3, True, marks=[pytest.mark.slow])],
@@ -159,11 +163,10 @@ def test_one_trace_per_learner_whatever_the_grid_holds(environment, backend, mon
     sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, **fields)
 
 
-@pytest.mark.parametrize(("case", "grid"), [*(("gradual-shift", grid) for grid in GRIDS), (TELLING, "uniform")])
-def test_lemma_1_holds_on_every_grid_and_for_every_learner(case, grid):
-    """With all learners in an oblivious environment, and one of each rule in an adaptive one."""
-    fields = {"grid": grid, "learners": games.of_each_rule(ADAPTIVE_LEARNERS) if case == TELLING else ()}
-    check_bounds(sweep(environment=case, **fields, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
+@pytest.mark.parametrize("grid", GRIDS)
+def test_lemma_1_holds_on_every_grid_and_for_every_learner(grid):
+    """``test_rate_cells.py`` has adaptive environments."""
+    check_bounds(sweep(environment="gradual-shift", grid=grid, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]))
 
 
 def test_figures_of_a_trial_are_the_references(tmp_path):

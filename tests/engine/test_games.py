@@ -53,9 +53,7 @@ peeks, sees = (Learner(feedback=feedback, rule=Own(Peeker)) for feedback in ("ba
 PLAYED = [  # an environment and a learner: each program compiles for seconds
     ("stochastic", "exaul"),
     ("gradual-shift", "aci-rank"),  # of the shifts, which differ in ``choose_pool``: see ``test_environments.py``
-    ("replay", "aci-rank"),
     ("replay", share),
-    ("adversary-history", "exaul"),
     ("adversary-history", share),
     ("adversary-omniscient", "exaul"),
     ("interactive", "exaul"),

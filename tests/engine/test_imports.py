@@ -13,6 +13,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import COMMAND_MODULES
 from exaul.engine import machine, registry
+from tests.games import records_of, save_log
 from tests.models.test_scores import scored
 from tests.processes import ROOT, python, variables
 
@@ -169,7 +170,8 @@ def stop(*arguments):
     SweepFolder.save_state = save
     raise KeyboardInterrupt
 SweepFolder.save_state = stop  # the first save; the sweep goes on from it, and saves again
-main(["sweep", "--trials", "3", "--horizon", "3300", "--save-every", "0", "--out", "{out}"])
+log = ["--logs", "log.csv", "--warm-start", "0.5"]
+main(["sweep", *log, "--trials", "3", "--horizon", "2100", "--save-every", "0", "--out", "{out}"])
 status = main(["sweep", "--resume", "{out}", "--save-every", "0"])
 print(json.dumps({{name: getattr(module, "__file__", None) for name, module in sys.modules.items()}}))
 raise SystemExit(status)
@@ -178,6 +180,7 @@ raise SystemExit(status)
 
 def swept(tmp_path, out, first=""):
     """The modules that a sweep has imported, stopped and resumed in a process of its own, and its tables."""
+    save_log(records_of(300), tmp_path / "log.csv")
     env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
     process = python(SWEEP.format(first=first, out=out), folder=tmp_path, env=env | {"PYTHONPATH": str(ROOT)})
     tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.results import figures
 from exaul.kernels.game import Rates
 from exaul.kernels.native.backend import reweigh_periods
 
@@ -20,8 +21,8 @@ GAMES = {
     "shared records": {"environment": "replay", "learners": ("exaul", "exp3-ix", "ew", "aci-rank")},
     "anytime": {"anytime": True, "learners": ("exaul", "exp3-ix", "ew", "aci-rank")},
     "dense": {"backend": "dense", "learners": ("exaul", "aci-rank")},
-    "adaptive": {"environment": "adversary-omniscient", "learners": ("exaul", "exp3-ix", "aci-rank")},
-    "delayed": {"delay": 20, "feedback_rate": 0.8, "learners": ("exaul", "exp3-ix", "aci-rank")},
+    "adaptive": {"environment": "adversary-omniscient", "learners": ("exaul", "aci-rank")},
+    "delayed": {"delay": 20, "feedback_rate": 0.8, "learners": ("exaul", "aci-rank")},
     "delayed, adaptive": {"delay": 20, "environment": "adversary-history", "learners": ("exaul", "aci-rank")},
 }
 SLOW = "dense", "delayed, adaptive"
@@ -35,6 +36,7 @@ def compare(table, other):
 def test_a_cell_is_the_sweep_of_its_rate_alone(name):
     fields = SMALL | GAMES[name]
     together = run(Sweep(**fields, **RATES))
+    assert together.lemma_holds
     for eta, gamma, step in ((0.5, 3.0, 0.1), (2.0, 1.0, 0.01)):
         alone = run(Sweep(**fields, eta_scales=(eta,), gamma_scales=(gamma,), steps=(step,)))
         for table, of_one in ((together.trials, alone.trials), (together.curves, alone.curves)):
@@ -69,9 +71,9 @@ def test_rows_are_in_the_order_of_the_flags():
     assert not result.curves.duplicated([*KEYS, "t"]).any()
 
 
-def test_texts_and_figures_tell_the_rates_apart():
-    from exaul.engine.results import figures
-
+def test_texts_and_figures_tell_the_rates_apart(monkeypatch):
+    monkeypatch.setattr(figures, "OVER_TIME", {"fdr": figures.OVER_TIME["fdr"]})  # of all figures
+    monkeypatch.setattr(figures, "AT_HORIZON", {"fdr": figures.AT_HORIZON["fdr"]})
     result = run(Sweep(**SMALL, **RATES, learners=("exaul", "aci-rank")))
     text = result.summary(theory=True)
     assert "exaul, eta x 0.5, gamma x 3" in text
@@ -94,14 +96,14 @@ def test_texts_and_figures_tell_the_rates_apart():
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_large_rates_change_neither_their_neighbours_nor_the_algorithm(precision):
-    fields = SMALL | {"learners": ("exaul", "exp3-ix", "ew"), "precision": precision}
+    fields = SMALL | {"learners": ("exaul", "exp3-ix"), "precision": precision}
     scales = 1, 100, 3000
     together = run(Sweep(**fields, eta_scales=scales)).trials
     for scale in scales:
         compare(together[together["eta_scale"] == scale], run(Sweep(**fields, eta_scales=(scale,))).trials)
     if precision == "float64":
-        dense = run(Sweep(**fields | {"learners": ("exaul", "ew")}, eta_scales=scales, backend="dense")).trials
-        compare(together.loc[together["learner"] != "exp3-ix", ["answered"]], dense[["answered"]])
+        dense = run(Sweep(**fields | {"learners": ("exaul",)}, eta_scales=scales, backend="dense")).trials
+        compare(together.loc[together["learner"] == "exaul", ["answered"]], dense[["answered"]])
 
 
 def anew(eta, scales, precision):

@@ -13,6 +13,7 @@ from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
+from exaul.engine.results import figures
 from exaul.kernels.metrics import best_coverage, every_threshold
 from tests.engine.test_session import Stop, files_in, stop_at
 from tests.processes import output_of
@@ -22,6 +23,18 @@ GAME |= {"learners": ("exaul", "ew")}
 FLAGS = ["--trials", "3", "--horizon", "600", "--arms", "20", "--alphas", "0.1", "0.3", "--checkpoints", "5"]
 FLAGS += ["--learners", "exaul", "ew"]
 pytestmark = pytest.mark.usefixtures("in_folder", "few_figures")
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_not_rendered(monkeypatch):
+    """A figure takes longer than a small game: its files have the dots that it shows."""
+
+    def save(figure, path):
+        shown = [(axes.get_title(), [x.get_offsets() for x in axes.collections]) for axes in figure.axes]
+        for suffix in (".png", ".pdf"):
+            path.with_name(path.name + suffix).write_text(str(shown))
+
+    monkeypatch.setattr(figures, "save", save)
 
 
 def write(path, seed=0, rows=300, **columns):

@@ -132,6 +132,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
     log, records = records_of(1500, seed=1), records_of(500)
     path = save_log(log, "log.csv")
     flags = ["--logs", save_log(records, "played.csv"), "--environment", "replay", "--trials", "1"]
+    flags += ["--learners", "aci-rank"]
     text = output_of(["sweep", *flags, "--warm-start", path, "--alphas", "0.1", "0.2", "--out", "out"], capsys)
     manifest = json.loads(Path("out/manifest.json").read_text())["sources"][0]["warm_start"]
     assert manifest["name"] == "log"
@@ -178,7 +179,8 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     log = Records("log", np.array(scores, float), np.array(errors, float), 0, None)
     path, played = save_log(log, "log.csv"), save_log(records, "played.csv")
     flags = ["--logs", played, "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
-    printed = output_of(["sweep", *flags, "--warm-start", path, "--out", "out"], capsys)
+    flags += ["--learners", "aci-rank", "--warm-start", path, "--out", "out"]
+    printed = output_of(["sweep", *flags], capsys)
     assert said.replace("(LOG", "(log") in " ".join(printed.split())
     trials = pd.read_csv("out/trials.csv").set_index("learner")
     assert trials.loc["aci-rank", "answered"] == figures["answers"]

@@ -21,7 +21,7 @@ from tests import games, reference
 from tests.games import LEARNERS
 
 FAST = [pair for pair in games.LOOPS if pair[1] != "dense"]
-COPIES = 32  # with 3,300 rounds, more than 100,000 decisions
+COPIES = 32  # with 3,172 rounds, more than 100,000 decisions
 LATER = 20  # rounds by which long double may part from dense after a backend does
 
 
@@ -101,8 +101,8 @@ def compare_with_dense(name, backend, *case, **more):
 
 
 QUICK = [  # scores, T, H, streams, rates, ratings: T not a multiple of a block, and less than one
-    ("mixed", 3300, 1000, COPIES, "constant", False),
-    ("mixed", 600, 2, 1, "by block", True),
+    ("mixed", 3172, 1000, COPIES, "constant", False),
+    ("mixed", 512, 2, 1, "by block", True),
     ("ends", 100, 1000, COPIES, "constant", False),
 ]
 LONG = [  # own and shared records, at the rates with which their loops compute weights anew most and least often
@@ -143,12 +143,12 @@ def test_losses_after_300000_rounds_by_replay(name, streams, rates):
     assert np.abs(losses[2] - exact).max() <= 1e-8 + np.abs(off - exact).max()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([pair for pair in FAST if pair[1] == "native"]),
     st.sampled_from(games.SCORES),
-    st.integers(1, 600),
-    st.sampled_from((2, 3, 31, 32, 33, 90, 1024)),  # about powers of two
+    st.sampled_from((1, 100, 356)),  # each is a program of dense
+    st.sampled_from((2, 31, 32, 33, 1000)),  # about powers of two
     st.integers(0, 10**6),
     st.booleans(),
     st.sampled_from([1, 3, COPIES]),
@@ -157,14 +157,14 @@ def test_random_games(pair, kind, rounds, arms, seed, ratings, streams):
     compare_with_dense(*pair, kind, rounds, arms, seed=seed, ratings=ratings, streams=streams)
 
 
-@pytest.mark.parametrize(("name", "backend"), [pair for pair in FAST if pair[1] == "rows"])
-def test_no_copy_of_the_state_in_the_compiled_loop(name, backend):
+@pytest.mark.parametrize("name", games.of_each_rule([name for name, on in FAST if on == "rows"]))
+def test_no_copy_of_the_state_in_the_compiled_loop(name):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds.
 
     ``blocks`` keeps that order by a barrier, which XLA drops on a CPU.
     """
     arms, copies = 1000, 128
-    learner = backend_of(LEARNERS[name], backend, "float64").make(arms)
+    learner = backend_of(LEARNERS[name], "rows", "float64").make(arms)
     nothing = np.zeros((BLOCK, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(BLOCK, bool))
     numbers = RuleParams(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])

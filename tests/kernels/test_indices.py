@@ -40,7 +40,3 @@ def test_indices_are_within_their_arrays(tmp_path):
     """Compiled anew, with checks; an index that is not raises there."""
     checked = variables(NUMBA_BOUNDSCHECK="1", XDG_CACHE_HOME=str(tmp_path))
     python("from tests.kernels.test_indices import run_everything; run_everything()", env=checked)
-
-
-def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get():
-    run_sweep((OWN,), feedback_rate=0.5, delay=3, flips=(0.1, 0.1))

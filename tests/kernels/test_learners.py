@@ -28,9 +28,8 @@ FIXED = {
     ("arms", "grid", "kind", "feedback", "anytime", "rounds"),
     [
         (2, "uniform", "levels", "binary", False, 1024),
-        (3, "uniform", "ends", "ratings", False, 1024),
-        (1000, "uniform", "ends", "ratings", False, 1280),
-        (1000, "uniform", "shift", "binary", False, 1280),
+        (100, "uniform", "ends", "ratings", False, 1280),
+        (100, "uniform", "shift", "binary", False, 1280),
         (100, "logit", "continuous", "binary", True, 1024),
         (100, "quantile", "continuous", "binary", True, 1024),
     ],

@@ -12,11 +12,11 @@ from tests.processes import python, variables
 GAME = {"learners": ("exaul", "exaul-known", "ew", "exp3-ix", "aci-rank"), "trials": 6, "checkpoints": 7}
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("fields", [{}, {"precision": "float32", "learners": ("exaul", "exp3-ix", "exaul-known")}])
 @pytest.mark.parametrize("environment", ["stochastic", "replay"])
-def test_a_copy_has_the_same_bits_whether_or_not_others_share_its_records(environment, precision):
+def test_a_copy_has_the_same_bits_whether_or_not_others_share_its_records(environment, fields):
     """Of five alphas the copies share a path, of one each has its own; in a replay even trials share."""
-    game = GAME | {"horizon": 2300, "arms": 60, "environment": environment, "precision": precision}
+    game = GAME | {"horizon": 2300, "arms": 60, "environment": environment} | fields
     alphas = (0.02, 0.05, 0.1, 0.2, 0.4)
     together = run(Sweep(**game, alphas=alphas)).trials
     for alpha in alphas:

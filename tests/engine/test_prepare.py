@@ -55,7 +55,7 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(name):
 
 def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get():
     fields = {"learners": ("experiments.impostors:coin",), "eta": 0.5} | SMALL
-    prepare(Sweep(**fields, feedback_rate=0.5, delay=3, flips=(0.1, 0.1)))
+    prepare_source(Sweep(**fields, feedback_rate=0.5, delay=3, flips=(0.1, 0.1)))
 
 
 @pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])

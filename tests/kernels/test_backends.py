@@ -148,7 +148,7 @@ def test_losses_after_300000_rounds_by_replay(name, streams, rates):
     st.sampled_from([pair for pair in FAST if pair[1] == "native"]),
     st.sampled_from(games.SCORES),
     st.sampled_from((1, 100, 356)),  # each is a program of dense
-    st.sampled_from((2, 31, 32, 33, 1000)),  # about powers of two
+    st.sampled_from((2, 3, 31, 32, 33, 1024)),  # about powers of two
     st.integers(0, 10**6),
     st.booleans(),
     st.sampled_from([1, 3, COPIES]),

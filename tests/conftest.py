@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
@@ -38,28 +39,26 @@ settings.load_profile("timeless")
 OPTIMISED = "tests/kernels/", "tests/test_goldens.py"
 OPTIMISED += tuple(f"tests/engine/test_{name}.py" for name in ("adaptive", "contracts", "session"))
 TOGETHER = "tests/kernels/test_backends.py", "tests/kernels/test_learners.py"  # they compile the same programs
-
-
-def _scope(nodeid):
-    """Name the group of tests that run in one worker because they share programs: cases of a test, or files."""
-    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("[")[0]
+# where the longest files are, with which workers begin: none of them is to be the last
+LONGEST = *TOGETHER, "tests/experiments/test_e", "tests/engine/", "tests/test_", "tests/commands/", "tests/kernels/"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """One worker for each scope."""
+    """One worker for each file, whose tests share fixtures and programs."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByScope(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return _scope(nodeid)
+            return "kernels" if nodeid.startswith(TOGETHER) else nodeid.partition("::")[0]
 
-    return ByScope(config, log)
+    config.option.loadscopereorder = False  # those of many tests are not the longest
+    return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """Start the longest tests first."""
-    items.sort(key=lambda item: _scope(item.nodeid) != "kernels")
+    """Start the longest files first."""
+    items.sort(key=lambda item: next((n for n, x in enumerate(LONGEST) if item.nodeid.startswith(x)), len(LONGEST)))
 
 
 def pytest_configure(config):
@@ -128,8 +127,8 @@ def _risk_is_bounded(monkeypatch):
 
 
 def draw_few_figures(patch):
-    """Draw one of the figures of a sweep: all are made of the tables alone, and take longer than small games."""
-    patch.setattr(figures, "draw", lambda trials, *more: {"answered": figures.answered_against_wrong(trials)})
+    """Draw an empty figure in place of those of a sweep: they are made of the tables alone, and take longer."""
+    patch.setattr(figures, "draw", lambda *tables: {"answered": Figure()})
 
 
 @pytest.fixture

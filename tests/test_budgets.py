@@ -30,25 +30,34 @@ LIMITS = {  # what was reached; lower a number when it falls
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """
 import json, os, sys, tempfile, threading
+from matplotlib.figure import Figure
 from exaul.commands.main import main
 
 argv = ["sweep", "--trials", "4", "--horizon", "2000", "--progress", "quiet", "--out"]
 folder = tempfile.mkdtemp()
+Figure.savefig = lambda figure, *_, **__: figure.draw_without_rendering()  # other libraries write the files
 assert main([*argv, f"{folder}/first"]) == 0  # compiles what is not stored
 ran, imports = set(), 0
 
 def seen(frame, event, argument):
     global imports
-    code = frame.f_code
-    if "importlib" in code.co_filename:
-        imports += {"call": 1, "return": -1}.get(event, 0)
-    if event == "call" and not imports and f"{os.sep}exaul{os.sep}" in code.co_filename:
-        ran.add((code.co_filename, code.co_qualname))
+    name = frame.f_code.co_filename
+    if "importlib" in name:
+        imports += 1
+        frame.f_trace_lines = False
+        return left
+    if not imports and f"{os.sep}exaul{os.sep}" in name:
+        ran.add((name, frame.f_code.co_qualname))
 
-threading.setprofile(seen)
-sys.setprofile(seen)
+def left(frame, event, argument):
+    global imports
+    imports -= event == "return"
+    return left
+
+threading.settrace(seen)
+sys.settrace(seen)
 status = main([*argv, f"{folder}/second"])
-sys.setprofile(None)
+sys.settrace(None)
 assert status == 0
 print(json.dumps(sorted(ran)))
 """

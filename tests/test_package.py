@@ -16,7 +16,7 @@ import pytest
 
 import exaul
 from exaul import Abstainer
-from tests.processes import service, variables
+from tests.processes import service
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -28,18 +28,6 @@ DATA = (  # files that are not Python
     "exaul/serving/http/page.html",
 )
 LINKS = "engine", "kernels"
-IMPORT_ALL = """
-import importlib, pkgutil, exaul
-names = (each.name for each in pkgutil.walk_packages(exaul.__path__, "exaul."))
-modules = [name for name in names if not name.endswith("__main__")]
-for module in modules:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:  # of a library that is not installed
-        assert error.name.split(".")[0] not in ("exaul", "engine", "kernels"), error
-print(exaul.__file__, len(modules))
-"""
-OTHER = "raise RuntimeError('a package of somebody else')\n"
 
 
 def files():
@@ -126,19 +114,6 @@ def test_the_citation_is_of_this_version():
     assert f"\nversion: {exaul.__version__}\n" in text
     assert f"\nlicense: {PROJECT['license']}\n" in text
     assert re.findall(r"^  - (\w[\w ]+)$", text, re.MULTILINE) == PROJECT["keywords"]
-
-
-def test_no_module_of_the_wheel_imports_a_package_of_others(wheel, tmp_path):
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    for other in LINKS:
-        (site / other).mkdir()
-        (site / other / "__init__.py").write_text(OTHER)
-    env = variables(PYTHONPATH=str(site))
-    file, modules = output([sys.executable, "-c", IMPORT_ALL], tmp_path, env).split()
-    assert Path(file).parent == site / "exaul"
-    assert int(modules) > 100
 
 
 def test_a_script_beside_a_clone_imports_the_package(tmp_path):

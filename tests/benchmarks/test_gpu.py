@@ -6,19 +6,24 @@ import pytest
 
 from benchmarks import gpu
 from exaul.engine import machine
-from tests.benchmarks.test_benchmarks import Once
+from tests.games import BACKENDS, PAIRS
 
 
 def test_every_learner_is_measured_on_every_backend_and_at_every_size(monkeypatch):
-    small = {"LEARNERS": ("exaul", "aci-rank"), "COPIES": (40, 80), "ARMS": 20, "ROUNDS": 20_480}
-    for name, value in small.items():
-        monkeypatch.setattr(gpu, name, value)
-    monkeypatch.setattr(gpu.throughput, "Timer", Once)
-    monkeypatch.setattr(gpu.throughput, "backends", lambda name, order: ["native", "dense"])
+    def measure(cases, repetitions):
+        return [case._asdict() | {"repetitions": repetitions} for case in cases]
+
+    monkeypatch.setattr(gpu.throughput, "measure", measure)
     monkeypatch.setattr(machine, "platform", lambda: "gpu")
-    sizes = [(row["learner"], row["copies"], row["rounds"]) for row in gpu.run(quick=False) if row["value"] > 0]
-    assert sizes == [("exaul", 40, 512), ("aci-rank", 40, 512), ("exaul", 80, 256), ("aci-rank", 80, 256)]
-    assert [row["learner"] for row in gpu.run(quick=True)] == ["exaul"]
+    rows, quick = gpu.run(quick=False), gpu.run(quick=True)
+    names = "learner", "backend", "copies", "arms", "rounds", "repetitions"
+    pairs = [(name, x) for name in gpu.LEARNERS for x in BACKENDS if (name, x) in PAIRS and x != "native"]
+    sizes = (1_024, gpu.ARMS, 2**15, 3), (65_536, gpu.ARMS, 2**9, 3)
+    assert [tuple(row[name] for name in names) for row in rows] == [(*pair, *x) for x in sizes for pair in pairs]
+    assert [row | {"repetitions": 3} for row in quick] == [
+        row for row in rows[: len(quick)] if row["learner"] == "exaul"
+    ]
+    assert {row["repetitions"] for row in quick} == {1}
 
 
 PROGRAM = """%inner (p: (s32[], f64[8])) -> (s32[], f64[8]) {

@@ -83,23 +83,19 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
-        (["none"], "where: 'none' found; it must be http://HOST:PORT or a journal"),
-        (["http://127.0.0.1:P"], "where: http://127.0.0.1:P is not an address (Invalid port"),
-        (["http://127.0.0.1:9"], ":9: no reply of a service (ConnectError); for a stopped service, give its file"),
-        (["OTHER"], ": no reply of a service"),
-        (["FILE", "--judge-model", "m"], "--judge-model, --endpoint: one of the two is missing"),
-        (["FILE", "--token-variable", "NO_SUCH"], "--token-variable: the environment variable NO_SUCH is not set"),
-        # it is not printed
-        (
-            ["FILE", "--token-variable", "a-secret"],
-            "exaul: --token-variable: it must be the name of an environment",
-        ),
-        (["FILE", "--judge-model", "m", "--endpoint", "http://127.0.0.1:9/v1"], "endpoint: the upstream did not"),
+        ("none", "where: 'none' found; it must be http://HOST:PORT or a journal"),
+        ("http://127.0.0.1:P", "where: http://127.0.0.1:P is not an address (Invalid port"),
+        ("http://127.0.0.1:9", ":9: no reply of a service (ConnectError); for a stopped service, give its file"),
+        ("OTHER", ": no reply of a service"),
+        ("FILE --judge-model m", "--judge-model, --endpoint: one of the two is missing"),
+        ("FILE --token-variable NO_SUCH", "--token-variable: the environment variable NO_SUCH is not set"),
+        ("FILE --token-variable a-secret", "exaul: --token-variable: it must be the name of an environment"),
+        ("FILE --judge-model m --endpoint http://127.0.0.1:9/v1", "endpoint: the upstream did not"),
     ],
 )
 def test_bad_input_is_one_line(journal, stub, argv, part, capsys):
-    """``OTHER`` is the address of a program that is no service."""
+    """``OTHER`` is the address of a program that is no service. A secret is not printed."""
     words = {"FILE": str(journal), "OTHER": stub.url.removesuffix("/v1")}
-    said = refusal_of(["audits", *(words.get(word, word) for word in argv)], capsys)
+    said = refusal_of(["audits", *(words.get(word, word) for word in argv.split())], capsys)
     assert part in said
     assert "a-secret" not in said

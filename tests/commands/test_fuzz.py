@@ -10,9 +10,9 @@ import re
 import shutil
 import warnings
 from contextlib import suppress
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
-from itertools import cycle, islice, pairwise
+from itertools import cycle, pairwise
 from operator import getitem
 from pathlib import Path
 from unittest import mock
@@ -28,8 +28,10 @@ from exaul.commands.main import COMMAND_MODULES, main
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.manifest import first_difference, identity
 from exaul.engine.simulation import batch
+from experiments import run as running
 from experiments.__main__ import main as experiments
-from tests.commands.boundaries.helpers import interrupted
+from tests.commands.boundaries.helpers import SMALL, interrupted
+from tests.conftest import draw_few_figures
 from tests.experiments.scale import small_scale
 
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -89,14 +91,15 @@ def place(tmp_path_factory):
     Path("log.csv").write_text("score,error,model\n0.5,1,a\n0.9,0,b\n")
     Path("log.jsonl").write_text('{"score": 0.5, "error": 1}\n')
     Path("loop").symlink_to("loop")
-    small = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
-    assert main(["sweep", *small, "--out", "done"]) == 0
-    assert main(["sweep", *small, "--shard", "1/2", "--out", "shard"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        draw_few_figures(patch)
+        assert main(["sweep", *SMALL, "--out", "done"]) == 0
+    assert main(["sweep", *SMALL, "--shard", "1/2", "--out", "shard"]) == 0
     interrupted()
     Path("out").rename("stopped")
     interrupted("--logs", "log.csv", "--each", "model")
     Path("out").rename("traces")
-    with mock.patch("experiments.simulations.figures.draw", return_value={}), small_scale():
+    with mock.patch("experiments.simulations.figures.draw", return_value={}), small_scale(300):
         assert experiments(["stochastic-easy", "--out", "report"]) in (0, 1)
     yield home
     os.chdir(before)
@@ -160,48 +163,56 @@ def places_in(tree, above=()):
 
 
 OF_EACH_TYPE, GONE = [True, 1, 2.5, "x", [], {}], object()
-USES = {  # of a folder, by what it has
-    "stopped": (["sweep", "--resume", "out"], ["rerun", "out"], ["sweep", "--resume", "out"], ["merge", "out"]),
-    "traces": (["sweep", "--resume", "out"], ["rerun", "out", "--out", "new"]),
-    "shard": (["merge", "out"], ["sweep", "--resume", "out"]),
+RESUME = ["sweep", "--resume", "out"]
+USES = {  # of a folder, by what it has; three, so that each takes its turn at every value
+    "stopped": (RESUME, ["rerun", "out"], ["merge", "out"]),
+    "traces": (RESUME, ["rerun", "out", "--out", "new"], RESUME),
+    "shard": (["merge", "out"], RESUME, ["merge", "out"]),
     "report": (["stochastic-easy", "--redraw", "out", "--out", "new"],),
 }
 
 
 @pytest.mark.parametrize("kind", USES)
 def test_each_value_of_a_manifest(kind, place, capsys, tmp_path):
-    """Others in its place, or none: refused, or nothing that a resumed sweep depends on differs; types stay."""
+    """Others in its place, or none: refused, or nothing that a resumed sweep depends on differs; types stay.
+
+    Of a configuration, values that are the same in ``stopped`` are replaced there alone.
+    """
     os.chdir(tmp_path)
     shutil.copytree(place / kind, "out")
     shutil.copy(place / "log.csv", ".")
-    hostile = cycle(HOSTILE)
-    path, uses = Path("out/manifest.json"), cycle(USES[kind])
-    text, before, is_stopped = path.read_text(), seen(tmp_path), kind == "stopped"
-    whole = identity(json.loads(text)) if is_stopped else {}
+    hostile, uses, tables = cycle(HOSTILE), cycle(USES[kind]), cache(running.read_tables)
+    path, is_stopped = Path("out/manifest.json"), kind == "stopped"
+    text, before = path.read_text(), seen(tmp_path)
+    stopped = json.loads((place / "stopped" / "manifest.json").read_text())
+    whole, known = identity(stopped), stopped["configuration"] if kind in ("traces", "shard") else {}
+    same = [name for name in known if known[name] == json.loads(text)["configuration"][name]]
     for *above, key in [*places_in(json.loads(text))][1:]:
+        if above[:1] == ["configuration"] and [*above, key][1] in same:
+            continue
         old = reduce(getitem, above, json.loads(text))[key]
         is_read = above == ["configuration"] or (above == [] and key in {*whole, "start", "end"})
         is_typed = is_stopped and is_read and (old is not None or key == "end")
         types = {type(None), str if key == "end" else type(old), int if isinstance(old, float) else type(old)}
-        others = [*islice(hostile, 1 + is_stopped), *(OF_EACH_TYPE if is_typed else [])]
-        for value in [*others, GONE]:
+        for value in [next(hostile), *(OF_EACH_TYPE if is_typed else []), GONE]:
             about = json.loads(text)
             holder = reduce(getitem, above, about)
             holder[key] = value
             if value is GONE:
                 del holder[key]
             path.write_text(json.dumps(about))
-            for argv in islice(uses, 1 + is_stopped):
-                with (
-                    mock.patch.object(batch, "make_chunks", accept),
-                    mock.patch("experiments.simulations.figures.draw", return_value={}),
-                ):
-                    status = ends(argv, capsys, experiments if kind == "report" else main)
-                if is_stopped and status != 2:
-                    assert not is_typed or type(value) in types or value is GONE, (*above, key, value, argv)
-                    changed = "--resume" in argv and first_difference(whole, identity(about), "", "")
-                    assert not changed, (*above, key, value)
-                shutil.rmtree("new", ignore_errors=True)
+            argv = next(uses)
+            with (
+                mock.patch.object(batch, "make_chunks", accept),
+                mock.patch("experiments.simulations.figures.draw", return_value={}),
+                mock.patch.object(running, "read_tables", tables),
+            ):
+                status = ends(argv, capsys, experiments if kind == "report" else main)
+            if is_stopped and status != 2:
+                assert not is_typed or type(value) in types or value is GONE, (*above, key, value, argv)
+                changed = argv == RESUME and first_difference(whole, identity(about), "", "")
+                assert not changed, (*above, key, value)
+            shutil.rmtree("new", ignore_errors=True)
     path.write_text(text)
     assert seen(tmp_path) == before
 
@@ -283,8 +294,7 @@ def as_number(cell):
 
 
 @pytest.mark.parametrize("many", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_edited_logs(many, place, capsys, tmp_path):
-    os.chdir(tmp_path)
+def test_edited_logs(many, in_folder, capsys):
     settings(FUZZED, max_examples=many)(given(table=edited_tables(), drop=st.booleans(), data=st.data())(edit_log))(
         capsys
     )

@@ -42,7 +42,7 @@ ORACLES = {"aci": simulate_aci, "csa": simulate_csa}
 @pytest.mark.parametrize("full_name", RIVALS)
 def test_decisions_equal_the_reference(full_name, arms, kind, rating):
     """At three alphas; errors of 0 or 1, and ratings between them."""
-    rng, rounds, alphas = np.random.default_rng(arms), 3_000, np.array([0.05, 0.2, 0.5])
+    rng, rounds, alphas = np.random.default_rng(arms), 1_500, np.array([0.05, 0.2, 0.5])
     scores = games.scores_of(kind, rng, rounds)
     errors = (rng.random(rounds) > scores**0.5).astype(float)
     errors = np.clip(errors * (1 - rating) + rng.random(rounds) * rating, 0, 1)

@@ -421,9 +421,7 @@ BAD = {  # by tool: rows, flags and what is said
         ([{"trace_id": 1}], "", "no column assessments, so it has no traces of MLflow; the log has"),
         ([trace("t") | {"assessments": "[oops"}], "", "row 1: assessments is '[oops'; it must be a list of"),
     ],
-    "open-webui": [
-        ([{"data": {}}], "", "no column meta, so it has no feedback of Open WebUI; the log has"),
-    ],
+    "open-webui": [([{"data": {}}], "", "no column meta, so it has no feedback of Open WebUI; the log has")],
     "table": [
         (CELLS, JUDGED, "x.csv, row 2: c is empty; --drop-missing leaves out such rows"),
         (CELLS, "--score c --correct no", "x.csv, row 1: no is empty; --drop-missing leaves out such rows"),

@@ -1,6 +1,7 @@
 """Ends of a command: closed pipes, full devices, signals, defects; and configurations in Python."""
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from exaul import BadInput, Sweep
 from exaul.commands import terminal
-from exaul.commands.main import main
+from exaul.commands.main import entry, main
 from exaul.engine import simulation
 from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
@@ -50,13 +51,18 @@ def test_an_output_that_cannot_be_written():
     assert b"No space left on device" in done.stderr
 
 
-def test_terminals_without_the_characters():
-    """A log's name is escaped for an ASCII terminal and in a POSIX locale without UTF-8."""
+def test_terminals_without_the_characters(monkeypatch):
+    """A log's name is escaped for an ASCII terminal; and a command runs in a POSIX locale without UTF-8."""
     Path("lög.csv").write_text(ROWS)
-    done = process(["sweep", *SMALL, "--logs", "lög.csv", "--theory"], env={"PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 0, done.stderr
-    assert b"+-" in done.stdout
-    assert b"l\\xf6g, 3 rows" in done.stdout
+    monkeypatch.setattr(sys, "argv", ["exaul", "sweep", *SMALL, "--logs", "lög.csv", "--theory"])
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), "ascii"))
+    with pytest.raises(SystemExit) as end:
+        entry()
+    assert end.value.code == 0
+    printed = sys.stdout.buffer.getvalue()
+    assert b"+-" in printed
+    assert b"l\\xf6g, 3 rows" in printed
     posix = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     done = process(["inspect", "log.csv", "--out", "out"], env=posix)
     assert done.returncode == 0, done.stderr

@@ -144,7 +144,7 @@ def test_what_was_asked_names_its_cell():
     assert f"{cell} (the first)." in figures.asked_figure(several).get_supxlabel()
 
 
-def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
+def test_figures_are_drawn_again_from_the_tables(monkeypatch, one_figure):
     assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
     files = {path: path.read_bytes() for path in Path("out").iterdir()}
     drawn = {path for path in files if path.suffix in (".png", ".pdf")}
@@ -159,7 +159,7 @@ def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
 
 
-def test_what_cannot_be_drawn(refused, few_figures):
+def test_what_cannot_be_drawn(refused, one_figure):
     interrupted()
     refused(["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
     assert main(["sweep", "--resume", "out"]) == 0

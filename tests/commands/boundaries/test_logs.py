@@ -13,13 +13,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from exaul import run
 from exaul.commands.main import main
 from exaul.engine import machine
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, process
-from tests.experiments.scale import small_scale
 from tests.processes import python
 
 NAMES = {
@@ -36,7 +34,7 @@ NAMES = {
 }
 
 
-def test_logs_of_any_names_are_swept_drawn_and_read_back(few_figures):
+def test_logs_of_any_names_are_swept_drawn_and_read_back(one_figure, laid_out):
     """Names may look like numbers or empty cells in CSV, like mathematics in a figure, or like formulas."""
     Path("logs").mkdir()
     for file, name in NAMES.items():
@@ -75,26 +73,6 @@ def test_logs_of_one_name_get_distinct_names(few_figures):
         argv = ["sweep", *SMALL, "--environment", "single-shift", "--logs", "a/log.csv", f"{second}/log.csv"]
         assert main([*argv, "--out", f"with {second}"]) == 0
         assert set(files.load(Path(f"with {second}/trials.csv"))["source"]) == {name}
-
-
-def test_experiments_run_both_directions_of_logs_that_differ(monkeypatch):
-    """Data that figures share is identified by content, not by name."""
-    from experiments import run as running
-    from experiments.paper import Paper
-
-    names = "a/log.csv", "b/log.csv"
-    for name, rows in zip(names, (ROWS, "score,error\n0.5,1\n0.9,1\n0.2,1\n"), strict=True):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(rows)
-    runs = []
-    monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
-    runner = running.Runner(Paper(logs=names))
-    with small_scale(256):
-        trials = runner.tables("single-shift").trials
-    first, second = (one.name for one in runner.records)
-    assert first != second
-    assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
-    assert len(runs) == 2
 
 
 def write(name, text):
@@ -190,10 +168,11 @@ def test_a_log_of_many_columns_takes_the_memory_of_few(refused):
         names.split(","), pyarrow.array([1] * 60)
     )
     parquet.write_table(pyarrow.table(columns), "x.parquet")
-    for path, most in (("x.csv", 300), ("x.parquet", 400)):
-        inspect = f"from exaul.commands.main import main; main(['inspect', {path!r}])"
-        printed = python(f"{inspect}; print(open('/proc/self/status').read())").stdout
-        assert int(re.search(r"VmHWM:\s+(\d+) kB", printed)[1]) < most * 1024
+    inspect = "main(['inspect', {!r}]); print(open('/proc/self/status').read())".format
+    code = f"from exaul.commands.main import main; {inspect('x.csv')}; {inspect('x.parquet')}"
+    most = [int(size) / 1024 for size in re.findall(r"VmHWM:\s+(\d+) kB", python(code).stdout)]
+    assert most[0] < 300
+    assert most[1] < 400
     Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,{cells},1\n")
     refused(["inspect", "x.csv"], "x.csv: ", "row 2 has 60003 cells, and the header 60002")
 
@@ -221,7 +200,7 @@ def test_archives_that_would_not_fit_are_refused_early(refused, monkeypatch):
     assert machine.resident_bytes() - before < 2**26
 
 
-def test_no_warnings_at_the_edges(recwarn):
+def test_no_warnings_at_the_edges(recwarn, laid_out):
     """Nothing warns where numbers overflow or nothing can be drawn; warnings are errors in tests."""
     drawn = [["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"], ["--learners", "aci-rank", "--horizon", "1"]]
     accepted = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]

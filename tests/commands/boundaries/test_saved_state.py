@@ -119,7 +119,7 @@ def test_a_shard_of_another_sweep_is_not_merged(refused, few_figures):
     refused(["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 in it, 0 in")
 
 
-def test_how_to_continue_is_said_and_described_by_a_dry_run(capsys, refused):
+def test_how_to_continue_is_said_and_described_by_a_dry_run(capsys, refused, few_figures):
     interrupted()
     assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
@@ -161,7 +161,7 @@ def begun(tmp_path_factory):
 
 
 @pytest.fixture
-def halfway(begun):
+def halfway(begun, few_figures):
     """A copy of that folder, and the result."""
     shutil.copytree(begun[0], ".", dirs_exist_ok=True)
     return begun[1]

@@ -226,10 +226,7 @@ def test_a_shown_answer_its_feedback_and_errors(stub, gate, client, address):
         answer, refusal, id = client(address, {})
         assert (answer, refusal) == (SECRET if client in STRUCTURED else TEXT, None)
         assert rated(running, id) == "counted"
-        for reply, status, sentence in (
-            (error(500), 500, "no: "),
-            ({"choices": []}, 502, "not a chat completion"),
-        ):
+        for reply, status, sentence in ((error(500), 500, "no: "), ({"choices": []}, 502, "not a chat completion")):
             stub.rule = lambda asked, before, reply=reply: reply
             stub.asked.clear()
             with pytest.raises(Exception, match=sentence) as failed:

@@ -7,6 +7,8 @@ import random
 import re
 import shlex
 import signal
+import subprocess
+import time
 from collections import Counter
 from contextlib import closing
 from itertools import pairwise
@@ -24,7 +26,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import BudgetReached, Calls, key_of
 from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
-from tests.processes import output_of, refusal_of, sql
+from tests.processes import EXAUL, output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"
@@ -454,6 +456,35 @@ def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
     assert found.about["usage"]["prompt tokens"] > 0
     again = collect(how, *status, questions=path)
     assert again.about["usage"]["last run"]["calls"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_scores")
+def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
+    """No stored reply is replaced, so no call is made again. Then ``exaul score`` adds a score."""
+    flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
+    argv = ["collect", str(sums), "--score", "logprob", "my_scores:same", *flags, "--concurrent", "1"]
+    argv += ["--price", "1", "1", "--out", "log"]
+
+    def stored():
+        return set(sql("log/calls.sqlite", "SELECT key, rowid FROM calls"))
+
+    with subprocess.Popen([*EXAUL, *argv]) as running:
+        while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.kill()
+    had = [stored()]
+    for flag, status in ((["--budget", "3e-4"], 3), ([], 0)):
+        assert main([*argv, *flag]) == status
+        had.append(stored())
+    assert had[0] < had[1] < had[2]
+    assert len(had[2]) == 13
+    assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
+    log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
+    assert set(log["score_my_scores_same"]) == {1}
+    assert more["score_exact"].isin([0, 0.5, 1]).all()
+    assert more["error"].equals(log["error"])
 
 
 def surer(body, before):

@@ -127,11 +127,15 @@ async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, mo
         trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a user's scorer, too
-        target, status = f"{join_lines(model)} at {url}" if model else url, getattr(error, "status", 0)
         reason = shorten(join_lines(str(error))) or type(error).__name__
         reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
-        trouble = f"a first question to {target} failed ({reason})"
-        if isinstance(error, TimeoutError) or status in (404, 502, 504):
+        trouble = f"a first question to {join_lines(model)} at {url} failed ({reason})"
+        if not model:  # some endpoints have no list
+            reason = "it names no model" if isinstance(error, LookupError | TypeError) else reason
+            trouble = (
+                f"{url}/models: {reason}, so no first question was asked; --models NAME names the model to ask"
+            )
+        if isinstance(error, TimeoutError) or getattr(error, "status", 0) in (404, 502, 504):
             flag = "--upstream" if url == flags.upstream else "--fallback"
             trouble += f"; check {flag} (most addresses end in /v1) and {flag}-key-variable"
     finally:

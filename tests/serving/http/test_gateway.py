@@ -253,12 +253,14 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
 
 
 CHECK = "check --upstream (most addresses end in /v1) and --upstream-key-variable"
+UNASKED = "no first question was asked; --models NAME names the model to ask; "
 FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
     ({}, completion("Paris"), []),
     ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),
     ({"score": "verbal", "models": ("m",)}, completion("Paris"), ["--score verbal: the answers of m have none"]),
-    ({"upstream": ABSENT}, None, [f"to {ABSENT} failed (the upstream did not reply: no connection); {CHECK}"]),
+    ({"upstream": ABSENT}, None, [f"{ABSENT}/models: the upstream did not reply: no connection, so {UNASKED}"]),
     ({}, error(401), [f"gateway's key); {CHECK}"]),
+    ({"upstream": "URL/x"}, None, [f"URL/x/models: the upstream replied with status 404, so {UNASKED}{CHECK}"]),
     ({"models": ("m",)}, None, [f"a first question to m at URL failed (no reply within 0.3 s); {CHECK}"]),
 ]
 
@@ -268,7 +270,8 @@ def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, 
     """One line says if the model does not answer, or its answer has no score."""
     monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3 if reply is None else 20)
     stub.rule = lambda asked, before: reply or StreamingResponse(drip())
-    asyncio.run(ask_models(GatewayFlags(**{"upstream": stub.url} | flags)))
+    upstream = flags.get("upstream", "URL").replace("URL", stub.url)
+    asyncio.run(ask_models(GatewayFlags(**flags | {"upstream": upstream})))
     for part, message in zip(lines, caplog.messages, strict=True):
         assert part.replace("URL", stub.url) in message
 

@@ -82,6 +82,8 @@ def start(arguments: Mapping[str, Any]) -> int:
     check_holds("path", config.path, Path(config.path).exists(), "that of a file that exists")
     with Abstainers(config.path, **fields_given(Layout, arguments)) as abstainers:
         keys = abstainers.all_keys()
+        if not keys:
+            raise BadInput(f"{config.path}: has no decisions yet: delete it, and start the service again")
         if config.key not in keys:
             trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"
             near = meant([config.key or ""], keys)

@@ -223,9 +223,8 @@ class Abstainers:
         if isinstance(source, str) and warm_start is not None:
             count, needed = start.log["records"] if start.log else 0, math.ceil(SHORT_LOG / config.alpha)
             if count < needed:  # a handful of ratings must not replace a log
-                raise BadInput(
-                    f"warm_start: {quote(source)} has {count} answers with feedback; {needed} are needed"
-                )
+                text = f"has {count} of the {needed} answers with feedback that are needed"
+                raise BadInput(f"warm_start: {quote(source)} {text}")
         self._loaded.pop(key, None)
         self._journal.add_start(key, config.alpha, start.as_json())
         self._journal.commit()

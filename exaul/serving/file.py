@@ -80,9 +80,8 @@ class JournalFile:
                 self._remember(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
                 # Check it before any change: SQLite would move an unchecked FILE-wal into it.
-                config = self._verify_read_only(accept_loss)
+                config = self._verify_read_only(configuration or {}, accept_loss)
                 if config is not None:
-                    _check_same_settings(path, configuration or {}, config)
                     self.config = config
                 if configuration is not None:
                     self._begin_writing(configuration, config is None)
@@ -97,8 +96,10 @@ class JournalFile:
             f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
         )
 
-    def _verify_read_only(self, accept_loss: bool) -> AbstainerConfiguration | None:
+    def _verify_read_only(self, configuration: dict[str, Any], accept_loss: bool) -> AbstainerConfiguration | None:
         """Verify the file by reads alone. Return its configuration, or None if it is to be created.
+
+        ``configuration`` must not differ from that of the file.
 
         A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
         a reader may wrongly be the last, since a process that copies its own file loses its locks on it.
@@ -127,6 +128,8 @@ class JournalFile:
             self._connection.execute("PRAGMA query_only = TRUE")
             self._connection.execute("BEGIN")  # all reads see one state, also if the file is in use
             config = self._verify_content(is_bare, ending, accept_loss) if reads_only or self._schema() else None
+            if config is not None:
+                _check_same_settings(self.path, configuration, config, self.all_keys(1))
         except BaseException:
             self._connection.close()
             raise
@@ -383,8 +386,13 @@ def _check_path(path: Path, must_exist: bool) -> None:
             raise BadInput(f"{path}: is not a file; it must be one")
 
 
-def _check_same_settings(path: Path, arguments: dict[str, Any], config: AbstainerConfiguration) -> None:
-    """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret."""
+def _check_same_settings(
+    path: Path, arguments: dict[str, Any], config: AbstainerConfiguration, keys: list[str]
+) -> None:
+    """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret.
+
+    ``keys`` has the first key of the file, if it has one.
+    """
     configuration = SharedConfiguration(**arguments)
     for name in arguments:
         value, saved = getattr(configuration, name), getattr(config, name)
@@ -392,8 +400,9 @@ def _check_same_settings(path: Path, arguments: dict[str, Any], config: Abstaine
             raise BadInput(f"seed: {value} found; {path} was begun with another")
         if name != "seed" and value != saved:
             beginning = f"{path} was begun with {'none' if saved is None else quote(saved)}"
-            advice = "another takes a new file"
-            if name == "alpha":
-                words = "--key", "KEY", "--alpha", f"{value:g}", "--warm-start", "key:KEY"
-                advice = f"{as_typed('journal', 'start', str(path), *words)} changes that of one key"
+            advice = "another takes a new file" if keys else "it has no decisions yet: delete it, and start again"
+            if name == "alpha" and keys:
+                words = "--key", keys[0], "--alpha", f"{value:g}", "--warm-start", "LOG"
+                command = as_typed("journal", "start", str(path), *words)
+                advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}"
             raise BadInput(f"{name}: {quote(value)} found; {beginning}, which stays; {advice}")

@@ -167,9 +167,12 @@ def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_a
         progress = [f"key '': {total} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
         assert begun("--shadow") == ([serve.SHADOW_MODE, *progress], [])
         assert begun.serving == "serving with alpha = 0.1, audit = none"
+        if not count:
+            for argv in (["serve", "--state", "s", "--alpha", "0.2"], ["journal", "start", "s", "--key", ""]):
+                assert "has no decisions yet: delete it, and start" in refusal_of(argv, capsys)
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
-    (command,) = re.findall("which stays; exaul (.*) changes that of one key", refusal)
-    assert main([word.replace("KEY", "") for word in shlex.split(command)]) == 0
+    (command,) = re.findall("to change it for key '': stop the service, then exaul (.* --warm-start )LOG", refusal)
+    assert main([*shlex.split(command), "key:"]) == 0
     said = "key '' begins anew: aci-rank starts by answering 100.0% at alpha = 0.2"
     assert capsys.readouterr().out == f"{said} (answers of key '': 20 rows, 0.0% wrong)\n"
     (folder / "log.csv").write_text(LOG)

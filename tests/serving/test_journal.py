@@ -374,7 +374,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
         assert [abstainers.decide(score, "new").answer for score in (0.8, 0.05)] == [True, False]
         assert abstainers.decide(0.8, "cold").probability == Abstainer(alpha=0.1).decide(0.8).probability
         assert "answers of key 'old': " in abstainers.begin("cold", warm_start="key:old")
-        with pytest.raises(BadInput, match="warm_start: 'key:none' has 0 answers with feedback; 30 are needed"):
+        with pytest.raises(BadInput, match="warm_start: 'key:none' has 0 of the 30 answers with feedback that are"):
             abstainers.begin("new", warm_start="key:none")
         assert "shadow_answers" not in abstainers.figures("old")
         assert abstainers.fdr_limit() != abstainers.fdr_limit()  # NaN: nothing was audited

@@ -117,18 +117,19 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
     assert {rule["alert"] for rule in rules} == {
         *("ExaulLimit", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved"),
         *("ExaulModelFails", "ExaulWithoutScore"),  # of the gateway
+        *("ExaulRefused", "ExaulJournalFails", "ExaulDisk", "ExaulDown"),
     }
+    assert {rule["labels"]["severity"] for rule in rules} == {"page", "warning"}
     with opened(audit=0.5, **CONFIGURATION) as client:
         client.post("/v1/feedback", json={"id": answered(client, key="a"), "error": 1})
         client.app.state.metrics.undecided.labels("a", "no_score").inc()
         values = samples(client)
+    values_by_name = {name: dict(labels) for name, *labels in values}
     of_key = {labels[0] for labels in values if ("key", "a") in labels}
     for rule in rules:
         named = set(re.findall(r"exaul_\w+", rule["expr"]))
-        assert named
-        if rule["alert"] == "ExaulModelFails":  # all others are about a key, which their sentences name
-            assert named <= {labels[0] for labels in values}
-        else:
-            assert named <= of_key
-            assert "$labels.key" in rule["annotations"]["summary"]
+        assert named or rule["expr"] == 'up{job="exaul"} == 0'  # a metric of Prometheus itself
+        assert named <= (of_key if "$labels.key" in rule["annotations"]["summary"] else {*values_by_name})
+        known_labels = {"job", *(label for name in named for label in values_by_name[name])}
+        assert set(re.findall(r'(\w+)[!=]~?"', rule["expr"])) <= known_labels
         assert set(re.findall(r'outcome="(\w+)"', rule["expr"])) <= {"counted"}

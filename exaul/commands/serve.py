@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import check_installed, quote
+from exaul.engine.checks import as_typed, check_installed, quote
 from exaul.llm.scores import column_of
 from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
@@ -58,12 +58,16 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"the scores of the log are {column}, those of the gateway {score}: they must be one kind"
                     )
                 if earlier not in (None, score):
+                    command = as_typed("journal", "start", config.state, "--key", "", "--warm-start", "LOG")
                     logger.warning(
-                        f"--score was {earlier} so far, and is {score} now: begin keys anew (exaul journal start)"
+                        f"--score was {earlier} so far, and is {score} now: go back, or stop the service and begin "
+                        f"each key anew with a log of the new score, the key '' by {command}"
                     )
             if is_new:
                 audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
                 logger.warning(f"{config.state} is a new file, and keeps for ever: alpha = {alpha:g}, {audits}")
+            else:
+                logger.warning(f"{config.state} goes on {service.describe_past()}")
             if config.shadow:
                 logger.warning(SHADOW_MODE)
                 for key, (observed, needed) in service.verdicts(MOST_KEYS).items():

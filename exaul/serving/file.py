@@ -193,8 +193,8 @@ class JournalFile:
         if is_bare and not closed and not accept_loss:
             raise UnreadableJournal(
                 f"{self.path}: was copied while it was in use, or {self._wal.name} was removed or emptied, perhaps "
-                "by another program after a crash: the latest entries may be missing; accept_loss (of exaul serve: "
-                "--accept-loss) goes on with those that are there"
+                "by another program after a crash: the latest entries may be missing; exaul serve "
+                "--accept-loss (in Python: accept_loss=True) goes on with those that are there, and says how many"
             )
         if closed and self._connection.execute(f"SELECT {_LAST}").fetchone() != (closed,):
             raise UnreadableJournal(f"{self.path}: the latest entries are not those with which it was closed")

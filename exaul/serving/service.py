@@ -146,6 +146,13 @@ class Service(Abstainers):
             ],
         }
 
+    def describe_past(self) -> str:
+        """Return in words how many entries the file has, and when it last decided, without reading all of them."""
+        if not (latest := self.latest_entries(1, DECIDE, SHOWN)):
+            return "without a decision so far"
+        count, at = self.latest_entries(1)[0].seq, time.strftime("%Y-%m-%d %H:%M", time.localtime(latest[0].at))
+        return f"after {count:,} entries (keys: {self.count_keys():,}), the latest decision at {at}"
+
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
         return shutil.disk_usage(self._folder).free

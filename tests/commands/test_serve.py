@@ -129,8 +129,9 @@ def begun(folder, capsys, caplog, monkeypatch):
 
         monkeypatch.setattr(BoundedServer, "run", run)
         assert main(["serve", "--state", "s", "--port", "0", *flags]) == serve.STARTUP_FAILURE  # it accepts nothing
+        begin.past = [re.sub(r" at \d{4}(-\d\d){2} \d\d:\d\d$", "", x) for x in caplog.messages if " goes on " in x]
         begin.serving = capsys.readouterr().out.partition(" at http://127.0.0.1:")[0]
-        return [*caplog.messages], answers
+        return [line for line in caplog.messages if " goes on " not in line], answers
 
     return begin
 
@@ -164,9 +165,12 @@ def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_a
         with Abstainers("s") as abstainers:
             for _ in range(count):
                 abstainers.feedback(abstainers.show(0.5).id, "up")
+        entries = (
+            f"after {2 * total} entries (keys: 1), the latest decision" if count else "without a decision so far"
+        )
         progress = [f"key '': {total} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
         assert begun("--shadow") == ([serve.SHADOW_MODE, *progress], [])
-        assert begun.serving == "serving with alpha = 0.1, audit = none"
+        assert (begun.past, begun.serving) == ([f"s goes on {entries}"], "serving with alpha = 0.1, audit = none")
         if not count:
             for argv in (["serve", "--state", "s", "--alpha", "0.2"], ["journal", "start", "s", "--key", ""]):
                 assert "has no decisions yet: delete it, and start" in refusal_of(argv, capsys)

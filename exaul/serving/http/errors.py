@@ -33,6 +33,7 @@ SENTENCES = {  # for Starlette's and FastAPI's own words
     "Method Not Allowed": "the path does not allow this method",
     "There was an error parsing the body": "the body is not JSON",
 }
+NO_GATEWAY = "this service has no --upstream; it decides by /v1/decide"
 FINAL = 409, 502, 503, 504  # statuses of the gateway's own errors that clients of OpenAI would retry
 SECURITY_HEADERS = {  # of every reply; one that the application sets stays as it is
     "x-content-type-options": "nosniff",
@@ -110,6 +111,8 @@ HANDLED = StarletteException, RequestValidationError, BadInput, Conflict, OSErro
 async def reply_to_error(request: Request, error: Exception) -> Response:
     """Return the reply with an error of a request."""
     match error:
+        case StarletteException(detail="Not Found") if request.url.path.endswith("/v1/chat/completions"):
+            return error_reply(404, NO_GATEWAY)
         case StarletteException():
             return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
         case RequestValidationError():

@@ -299,7 +299,7 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     assert main([*argv, "--score", "p-true"]) == 0
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out
-    assert "--score was logprob so far, and is exact now" in caplog.text
+    assert "--score was logprob so far, and is exact now: go back" in caplog.text
     assert "the scores of the log are score_p_true, those of the gateway exact" in caplog.text
 
 

@@ -28,7 +28,7 @@ def folder(tmp_path, in_folder):
 
 
 BAD = {
-    "": "--state is required",
+    "": "exaul: --state: missing; FILE keeps all decisions, such as state.sqlite",
     "--state s --host 0.0.0.0": "without --tokens it must be a loopback address",
     "--state s --host localhost.example.org": "loopback",
     "--state s --host=": "loopback",

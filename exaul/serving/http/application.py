@@ -153,7 +153,7 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
         except OSError as error:
             if state.on_error == "refuse":
                 raise
-            logger.error("decided without the journal: %s", error.strerror)
+            logger.error("decided without the journal: %s", error)
             state.metrics.failures.labels(state.on_error).inc()
             answer = state.on_error == "answer"
             return DecideReply(id=None, answer=answer, probability=None, audit=False, error="journal")

@@ -125,7 +125,7 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
             return Response(json.dumps(error.body), error.status, error.headers, "application/json")
         case RecursionError():
             return error_reply(400, "the body is nested too deeply")
-    logger.error("the journal cannot be used: %s", getattr(error, "strerror", error))
+    logger.error("the journal cannot be used: %s", error)  # with the name of the file
     request.app.state.metrics.failures.labels("refuse").inc()
     return error_reply(503, "the journal cannot be used; repeat the request later")
 

@@ -297,7 +297,7 @@ class Gateway:
         except BadInput:  # somebody used the id or the ref while the model was asked
             raise _refused_ref() from None
         except OSError as error:
-            logger.error("the journal cannot be used: %s", error.strerror)
+            logger.error("the journal cannot be used: %s", error)
             on_error = "answer" if self._shadow else self._state.on_error
             self._state.metrics.failures.labels(on_error).inc()
             if on_error == "refuse":
@@ -351,7 +351,7 @@ class Gateway:
         try:
             await self._state.call(self._state.service.withdraw, id)
         except OSError as error:
-            logger.error("a decision could not be withdrawn: %s", error.strerror)
+            logger.error("a decision could not be withdrawn: %s", error)
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> Gated:
         self._state.metrics.undecided.labels(chat.key, reason).inc()

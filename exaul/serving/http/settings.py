@@ -75,7 +75,7 @@ class ServeFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.state:
-            raise BadInput("state: missing; --state is required")
+            raise BadInput("state: missing; FILE keeps all decisions, such as state.sqlite")
         check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")

@@ -141,6 +141,11 @@ def test_other_errors_have_the_same_form(lasting, url, status):
     assert error_of(lasting.get(url), status)["type"] == kind
 
 
+def test_without_an_upstream_a_completion_is_not_found(lasting):
+    error = error_of(lasting.post("/v1/chat/completions", json={}), 404)
+    assert error["message"] == "this service has no --upstream; it decides by /v1/decide"
+
+
 def test_an_id_with_another_score_or_key_is_a_conflict(client):
     client.post("/v1/decide", json={"score": 0.5, "key": "a", "id": "x"})
     for body in ({"score": 0.6, "key": "a"}, {"score": 0.5, "key": "b"}, {"score": 0.5}):
@@ -193,7 +198,7 @@ def break_file(client, fault):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so(client, fault, caplog):
     """Which replies are given is a setting; those that are decided without the journal are counted."""
-    caplog.set_level(logging.CRITICAL)
+    caplog.set_level(logging.ERROR)
     id, state = answered(client, key="a" * 200), client.app.state
     long = {"score": 0.5, "id": "i" * 256}
     before = client.get("/v1/overview")
@@ -202,6 +207,7 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so
     error = error_of(reply, 503)
     assert (error["type"], reply.headers["retry-after"]) == ("server_error", "1")
     assert "state" not in error["message"]
+    assert f"{state.service.path}" in caplog.text  # a line names the file
     error_of(client.post("/v1/decide", json={"score": 0.5, "key": "k" * 256}), 503)
     assert [client.request(method, "/healthz").status_code for method in ("GET", "HEAD")] == [200, 200]
     error_of(client.get("/readyz"), 503)

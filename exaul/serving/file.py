@@ -80,11 +80,9 @@ class JournalFile:
                 self._remember(self._absolute)
                 self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
                 # Check it before any change: SQLite would move an unchecked FILE-wal into it.
-                config = self._verify_read_only(configuration or {}, accept_loss)
-                if config is not None:
-                    self.config = config
+                is_new = self._verify_read_only(configuration or {}, accept_loss)
                 if configuration is not None:
-                    self._begin_writing(configuration, config is None)
+                    self._begin_writing(configuration, is_new)
         except BaseException:
             if self._lock is not None:
                 self._lock.close()
@@ -96,10 +94,8 @@ class JournalFile:
             f"{self._absolute.as_uri()}?{mode}", uri=True, check_same_thread=False, isolation_level=None
         )
 
-    def _verify_read_only(self, configuration: dict[str, Any], accept_loss: bool) -> AbstainerConfiguration | None:
-        """Verify the file by reads alone. Return its configuration, or None if it is to be created.
-
-        ``configuration`` must not differ from that of the file.
+    def _verify_read_only(self, configuration: dict[str, Any], accept_loss: bool) -> bool:
+        """Verify the file, and that its configuration is the given one, by reads alone. Return whether it is new.
 
         A file that another process uses is opened read-only: whoever closes a file last moves FILE-wal into it, and
         a reader may wrongly be the last, since a process that copies its own file loses its locks on it.
@@ -112,7 +108,7 @@ class JournalFile:
             if not has_no_wal:
                 raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
             if not reads_only:
-                return None
+                return True
         if not is_in_use:
             check_wal(self._wal)
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
@@ -127,15 +123,16 @@ class JournalFile:
         try:
             self._connection.execute("PRAGMA query_only = TRUE")
             self._connection.execute("BEGIN")  # all reads see one state, also if the file is in use
-            config = self._verify_content(is_bare, ending, accept_loss) if reads_only or self._schema() else None
-            if config is not None:
-                _check_same_settings(self.path, configuration, config, self.all_keys(1))
+            is_new = not (reads_only or self._schema())
+            if not is_new:
+                self.config = self._verify_content(is_bare, ending, accept_loss)
+                self._check_same_settings(configuration)
         except BaseException:
             self._connection.close()
             raise
         if not reads_only:
             self._connection.close()
-        return config
+        return is_new
 
     def _is_hot(self) -> bool:
         """Return whether a program that is not exaul was interrupted as it changed the file."""
@@ -204,6 +201,25 @@ class JournalFile:
         else:
             self._verify_entries()
         return config
+
+    def _check_same_settings(self, arguments: dict[str, Any]) -> None:
+        """Raise BadInput unless ``arguments`` agree with the configuration of the file, whose seed is secret."""
+        configuration, path = SharedConfiguration(**arguments), self.path
+        for name in arguments:
+            value, saved = getattr(configuration, name), getattr(self.config, name)
+            if name == "seed" and value not in (None, saved):
+                raise BadInput(f"seed: {value} found; {path} was begun with another")
+            if name != "seed" and value != saved:
+                beginning, advice = quote(saved) if saved is not None else "none", "another takes a new file"
+                if not (keys := self.all_keys(1)):
+                    advice = "it has no decisions yet: delete it, and start again"
+                elif name == "alpha":
+                    words = "--key", keys[0], "--alpha", f"{value:g}", "--warm-start", "LOG"
+                    command = as_typed("journal", "start", str(path), *words)
+                    advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}"
+                raise BadInput(
+                    f"{name}: {quote(value)} found; {path} was begun with {beginning}, which stays; {advice}"
+                )
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
         """Open the file to append to it."""
@@ -384,25 +400,3 @@ def _check_path(path: Path, must_exist: bool) -> None:
             raise BadInput(f"{path}: its folder is missing; make it first")
         if path.exists() and not path.is_file():
             raise BadInput(f"{path}: is not a file; it must be one")
-
-
-def _check_same_settings(
-    path: Path, arguments: dict[str, Any], config: AbstainerConfiguration, keys: list[str]
-) -> None:
-    """Raise BadInput unless ``arguments`` agree with the configuration of a file, whose seed is secret.
-
-    ``keys`` has the first key of the file, if it has one.
-    """
-    configuration = SharedConfiguration(**arguments)
-    for name in arguments:
-        value, saved = getattr(configuration, name), getattr(config, name)
-        if name == "seed" and value not in (None, saved):
-            raise BadInput(f"seed: {value} found; {path} was begun with another")
-        if name != "seed" and value != saved:
-            beginning = f"{path} was begun with {'none' if saved is None else quote(saved)}"
-            advice = "another takes a new file" if keys else "it has no decisions yet: delete it, and start again"
-            if name == "alpha" and keys:
-                words = "--key", keys[0], "--alpha", f"{value:g}", "--warm-start", "LOG"
-                command = as_typed("journal", "start", str(path), *words)
-                advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}"
-            raise BadInput(f"{name}: {quote(value)} found; {beginning}, which stays; {advice}")

@@ -41,12 +41,10 @@ class ServiceMetrics:
         self.upstream_failures = counter("exaul_upstream_failures", "Calls of the model that failed", ["status"])
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
         self.refused = counter("exaul_refused_requests", "Replies with a status from 400 to 499", ["status"])
-        for reply in ON_ERROR:
-            self.failures.labels(reply)
-        for status in (502, 503, 504):
-            self.upstream_failures.labels(status)
-        for status in (401, 403):
-            self.refused.labels(status)
+        first_labels = {self.failures: ON_ERROR, self.upstream_failures: (502, 503, 504), self.refused: (401, 403)}
+        for metric, labels in first_labels.items():
+            for label in labels:
+                metric.labels(label)
         # of the gateway, whose keys and reasons no client can make up
         self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["key", "reason"])
         self.keys = dict[str, None]()  # with a label of their own, in order

@@ -253,7 +253,7 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
 
 
 CHECK = "check --upstream (most addresses end in /v1) and --upstream-key-variable"
-UNASKED = "no first question was asked; --models NAME names the model to ask; "
+UNASKED = "no first question was asked; --models NAME names the model; "
 FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
     ({}, completion("Paris"), []),
     ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),

@@ -150,8 +150,9 @@ class Service(Abstainers):
         """Return in words how many entries the file has, and when it last decided, without reading all of them."""
         if not (latest := self.latest_entries(1, DECIDE, SHOWN)):
             return "without a decision so far"
-        count, at = self.latest_entries(1)[0].seq, time.strftime("%Y-%m-%d %H:%M", time.localtime(latest[0].at))
-        return f"after {count:,} entries (keys: {self.count_keys():,}), the latest decision at {at}"
+        time_text = time.strftime("%Y-%m-%d %H:%M", time.localtime(latest[0].at))
+        count = self.latest_entries(1)[0].seq
+        return f"after {count:,} entries (keys: {self.count_keys():,}), the latest decision at {time_text}"
 
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""

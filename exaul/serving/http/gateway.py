@@ -131,7 +131,6 @@ async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, mo
         reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
         trouble = f"a first question to {join_lines(model)} at {url} failed ({reason})"
         if not model:  # some endpoints have no list
-            reason = "it names no model" if isinstance(error, LookupError | TypeError) else reason
             trouble = f"{url}/models: {reason}, so no first question was asked; --models NAME names the model"
         if isinstance(error, TimeoutError) or getattr(error, "status", 0) in (404, 502, 504):
             flag = "--upstream" if url == flags.upstream else "--fallback"

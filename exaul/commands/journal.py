@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
-from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, meant, quote, setting, shorten
+from exaul.engine.checks import BadInput, Configuration, check_holds, meant, quote, setting, shorten
 from exaul.engine.logs.log import Layout
 
 
@@ -87,8 +87,9 @@ def start(arguments: Mapping[str, Any]) -> int:
         if config.key not in keys:
             trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"
             near, listed = meant([config.key or ""], keys), shorten(", ".join(map(quote, keys)))
-            command = as_typed("journal", "start", config.path, "--key", keys[0], "--warm-start", "LOG")
-            raise BadInput(f"key: {trouble}; it must be one of {listed}{near}, such as {command}")
+            raise BadInput(
+                f"key: {trouble}; it must be one of {listed}{near} (--key {quote(keys[0])} --warm-start LOG)"
+            )
         if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
         source = None if config.warm_start == "none" else config.warm_start

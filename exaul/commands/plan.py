@@ -44,8 +44,8 @@ class Plan(RatingFlags, Layout):
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float | None = setting(
         None,
-        f"share of rounds that are answered, in (0, 1] (default: {COVERAGE}; with --per-day and --warm-start, what "
-        f"{ACI_RANK} answers first)",
+        f"share of rounds that are answered, in (0, 1] (default: {COVERAGE}; with --warm-start, what {ACI_RANK} "
+        "answers first)",
         "SHARE",
     )
     warm_start: str | None = setting(None, f"log from which {ACI_RANK} starts, as in '{{exaul}} sweep'", "LOG")
@@ -111,7 +111,7 @@ class Plan(RatingFlags, Layout):
     @property
     def answered(self) -> float:
         """The share of the questions that are answered."""
-        if self.coverage is None and self.per_day is not None and self.start:
+        if self.coverage is None and self.start:
             return float(f"{self.start:.3g}")  # as printed
         return self.coverage or COVERAGE
 

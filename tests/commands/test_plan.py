@@ -197,9 +197,11 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):
     log = Path(__file__).parents[2] / "examples" / "log.csv"
     start = "aci-rank starts by answering 84.4% at alpha = 0.1 (log: 1,000 rows, 20.8% wrong)"
-    lines, limits = printed(f"--alpha 0.1 --coverage 1 --warm-start {log}", capsys)
+    lines, limits = printed(f"--alpha 0.1 --warm-start {log}", capsys)
     assert start in lines
-    assert limits["aci-rank"] == pytest.approx(0.1 + (40 * 0.844 + 0.9) / 30_000, abs=1e-4)
+    assert "84.4% answered" in lines[0]
+    risk = 40 * 0.844 + 0.9 + 0.156 * 30_000 / 200
+    assert limits["aci-rank"] == pytest.approx(0.1 + risk / (0.844 * 30_000), abs=1e-4)
     flags = f"--alpha 0.1 --per-day 1000 --warm-start {log} --audits-per-day"
     lines, _ = printed(f"{flags} 2", capsys)
     assert any(line.startswith("1  ") and line.split()[1:3] == ["5,908", "14"] for line in lines)

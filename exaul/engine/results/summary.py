@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import join_lines
+from exaul.engine.checks import as_typed, join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
@@ -127,6 +127,9 @@ def summarize(
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         share = "after as many answers, at most this share of them is wrong"
         legend.append(f"proven limit: {share}, whatever the questions and their order{condition} (-: none)")
+    if not is_limited and (trials["feedback_risk_bound"] > 0).any():
+        command = as_typed("plan", "--per-day", "N", "--audits-per-day", "M")
+        legend.append(f"proven limit: none, as not every answer is rated correctly; audits prove one: {command}")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)

@@ -88,7 +88,8 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
     text = advice.describe(table)
-    expected = f"{learned['answered']:.1%} answered, {learned['fdr']:.1%} of them wrong"
+    expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
+    expected += f"and {learned['fdr']:.1%} of the shown answers wrong"
     assert text == f"at alpha = 0.1: use aci-rank, started from a log of your model (expect {expected})"
     head, *lines = (re.split("  +", line) for line in advice.describe_halves(table).split("\n\n")[1].splitlines())
     assert head == ["learner", "FDR", "answered"]

@@ -199,7 +199,8 @@ def _sentence(row: Any, held: Any, step: str) -> str:
     if row["advised"] and held["answered_q05"] == held["answered_in_order"] == 1:
         return f"all answers may be shown ({held['fdr']:.1%} are wrong); {ACI_RANK}{step} guards against a change"
     if row["advised"]:
-        expected = f"{row['answered']:.1%} answered, {row['fdr']:.1%} of them wrong"
+        shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
+        expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
         return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"

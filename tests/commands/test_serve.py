@@ -146,7 +146,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     assert [line.partition(" (")[0] for line in said] == [
         "s is a new file, and keeps for ever: alpha = 0.1, audits of 0.5, the only feedback that is learned",
         "new keys: aci-rank starts by answering 25.0% at alpha = 0.1",
-        "key 'billing': aci-rank starts silent, because no threshold reaches alpha = 0.2",
+        "key 'billing': aci-rank starts by answering nothing, because no threshold reaches alpha = 0.2",
     ]
     assert answers == [True, False, False]
     assert begun("--warm-start", "log.csv", "--shadow", questions=questions) == (

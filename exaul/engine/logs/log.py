@@ -391,8 +391,11 @@ def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, sha
     """Return one line with the share that a learner answers at first, after a log of ``describe_log``."""
     rows, minimum = log_entry["records"], math.ceil(SHORT_LOG / alpha)
     if share <= 0:
-        start = f"starts silent, because no threshold reaches alpha = {alpha:g}"
-        advice = f"; {as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
+        start = f"starts by answering nothing, because no threshold reaches alpha = {alpha:g}"
+        advice = (
+            "; it tries some answers later, of which more than alpha are wrong if the log is right; "
+            f"{as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
+        )
     else:
         start, advice = f"starts by answering {share:.1%} at alpha = {alpha:g}", ""
     effect = f"start at {SHARE:.0%} at most" if share == SHARE else "say little"

@@ -19,7 +19,7 @@ from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
-TITLE = "largest share that a threshold answers with an FDR of at most alpha; largest means over alphas come first"
+TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
 DROPPED_NOTE = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
@@ -201,12 +201,16 @@ def _compare(config: Inspect, title: str) -> None:
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines
-    scope = f"for exaul sweep, on {len(hints)} of {len(shown)}"
+    scope = f"for exaul sweep, on {len(hints)} of {len(shown)} {title}s"
     left_out, best = len(lines) - len(shown), order[0]
-    with_numbers = [f"with numbers: {join_lines(as_typed('inspect', *inspected[best]))}"] if meanings else []
+    command = join_lines(as_typed("inspect", *inspected[best]))
+    with_numbers = [f"each defect with its numbers: {command}"] if meanings else []
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        command = as_typed("sweep", "--logs", *inspected[best], "--warm-start", "0.5")
+        feasible = [f"{x:g}" for x in config.alphas if rows[best][f"{SHARE_PREFIX}{x:g}"] >= FEASIBLE]
+        is_told = "--alphas" in inspected[best] or "0.05" in feasible  # which is the default of a sweep
+        target = ["--alphas", *feasible[:1]] if feasible and not is_told else []
+        command = as_typed("sweep", "--logs", *inspected[best], *target, "--warm-start", "0.5")
         scored, largest = rows[best]["records"], max(row["records"] for row in rows)
         note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
         advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"

@@ -89,8 +89,11 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     assert said in output_of(["inspect", str(path)], capsys)
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
-    assert f"for exaul sweep, on 1 of 1, such as hard: {said}" in output_of(["inspect", str(tmp_path)], capsys)
-    path.write_text(path.read_text().replace("score", "score_msp"))
+    text = output_of(["inspect", str(tmp_path)], capsys)
+    assert f"for exaul sweep, on 1 of 1 traces, such as hard: {said}" in text
+    path.write_text("score_a,score_b,error\n" + "0.9,0.5,0\n" * 8 + "0.9,0.5,1\n")
+    assert "--score score_a --alphas 0.2 --warm-start 0.5\n" in output_of(["inspect", str(path)], capsys)
+    path.write_text("score_msp,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     text = output_of(["inspect", str(path)], capsys)
     assert f"for exaul sweep: {said}" in text
     assert f":\n  exaul sweep --logs {path} --score score_msp --warm-start 0.5\n" in text

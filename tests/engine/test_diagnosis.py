@@ -213,7 +213,7 @@ def test_a_table_of_all_traces(capsys):
     names += [f"b:prompt={prompt},by=score_{n}" for n in "12" for prompt in ("cot", "verb")]
     assert list(table["trace"]) == names
     lines = printed.splitlines()
-    assert lines[0].endswith("; largest means over alphas come first")
+    assert lines[0].endswith(", sorted by the mean over alphas")
     assert lines[2].split() == ["trace", "defects", "at", "0.1", "at", "0.3", "error", "rate", "rows"]
     assert sorted(line.split()[0] for line in lines[3:8]) == sorted(name for name in names if name != names[4])
     shares = [re.findall(r"[\d.]+(?=%)", line)[:2] for line in lines[3:8]]
@@ -239,7 +239,7 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     rows.loc[0, "score"] = None
     rows.to_csv("rows.csv", index=False)
     printed = output_of(["inspect", "rows.csv", "--each", "model"], capsys)
-    assert "with numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
+    assert "each defect with its numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
 
 
 def test_where_a_log_pools_and_no_threshold_reaches_alpha_its_parts_are_the_last_advice(capsys):

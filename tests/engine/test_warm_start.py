@@ -152,7 +152,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
 
 
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
-    "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "if the log is right; exaul inspect LOG says"),
+    "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "log is right; exaul inspect LOG says"),
     "one right row": ([0.5], [0], "starts by answering 30.0%"),
     "one wrong row": ([0.5], [1], "say little); it tries some answers later"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import threading
-import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -563,14 +562,14 @@ def test_disconnects(town, tmp_path, monkeypatch, point, outcome, stream):
     application = app(tmp_path / "state.sqlite", learner=ANSWER)
     add_gateway(application, GatewayFlags(upstream=town.url))
     service = application.state.service
-    decide, ids, deciding = service.decide, [], threading.Event()
+    decide, ids, deciding, cancelled = service.decide, [], threading.Event(), threading.Event()
     town.delay = 10 if point.endswith("the call") else 0.05
 
     def slow_decide(*given, **named):
         deciding.set()
         if point == "during the decision":
             exchange.leave()
-        time.sleep(0.05)
+        cancelled.wait(10 if point == "cancelled" else 0.05)
         decision = decide(*given, **named)
         ids.append(decision.id)
         return decision
@@ -593,6 +592,7 @@ def test_disconnects(town, tmp_path, monkeypatch, point, outcome, stream):
         if point == "cancelled":
             await asyncio.to_thread(deciding.wait, 10)
             task.cancel()
+            cancelled.set()
         await asyncio.gather(task, return_exceptions=point == "cancelled")
         for close in application.state.closing:
             await close()

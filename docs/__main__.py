@@ -82,7 +82,7 @@ def notebook_page(path: Path) -> str:
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a page, without the marks of Markdown."""
-    sentence = re.search(r"(?m)^(?!```|\[!)[\w`[](?:.|\n(?!\n))+?[.:](?=\s)", text)[0]
+    sentence = re.search(r"(?m)^(?!```|\[!)[\w`[](?:.|\n(?!\n))+?\.(?=\s)", text)[0]
     return " ".join(re.sub(r"\[([^]]+)\]\([^)]*\)|[`*\"]", r"\1", sentence).split())
 
 

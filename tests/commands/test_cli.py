@@ -56,7 +56,6 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
     assert trials.loc[rules, ["eta", "gamma", "regret_bound", "fdr_bound"]].isna().all(axis=None)
     assert (trials.loc[trials["learner"] == "best-fixed", "regret_bound"] == 0).all()
     assert (trials.loc[trials["learner"] == "best-fixed", "regret"] == 0).all()
-    assert (trials.loc[trials["learner"] == "always-abstain", "fdr_bound"] == np.inf).sum() == 0
 
     curves = pd.read_csv(out / "curves.csv")
     assert len(curves) == 7 * 4 * 7
@@ -72,7 +71,6 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
     assert about["sources"][0]["records"][0]["sha256"] is not None
     assert {"versions", "device", "start", "end"} <= about.keys()
     text = capsys.readouterr().out
-    assert "exaul" in text
     assert f":\n  exaul rerun {out} --theory\n\ntables, figures and manifest: {out}\n" in text
 
 

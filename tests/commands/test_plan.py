@@ -45,9 +45,7 @@ def test_terms_add_up_to_the_formula():
     found = guarantee(LEARNERS["exaul"], Plan(alpha=0.05).case)
     assert found.abstaining == pytest.approx(T**-0.5)
     assert found.learning == pytest.approx((1 + T**0.5) * 918.3 / (T**0.5 * share * T), rel=1e-4)
-    assert found.fdr == pytest.approx(0.05 + 0.0673, abs=1e-4)
     assert found.fdr == pytest.approx(0.05 + found.abstaining + found.learning)
-    assert Plan().delta == 0.05
     audited, rated = (
         guarantee(LEARNERS["aci-rank"], Plan(alpha=0.1, horizon=300_000, **how).case).learning
         for how in ({"audit": 0.05}, {"feedback_rate": 0.05})
@@ -58,7 +56,6 @@ def test_terms_add_up_to_the_formula():
 
 def test_the_command(capsys):
     lines, _ = printed("--alpha 0.1 --slack 0.05", capsys)
-    assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
     assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).case, 0.05):,}" in lines[3]
     assert shortest(LEARNERS["aci-rank"], Plan().case, 0.001) is None  # abstentions at s < 1/20 alone are more

@@ -253,16 +253,6 @@ def test_where_a_log_pools_and_no_threshold_reaches_alpha_its_parts_are_the_last
         assert lines[-1] == f"  exaul inspect {log} {flags}--alphas 0.1 --each prompt"
 
 
-def test_several_scores_show_their_defects(capsys):
-    wrong_tops().rename(columns={"score": "score_a"}).assign(score_b=0.5).to_csv("log.csv", index=False)
-    lines = [line.split() for line in output_of(["inspect", "log.csv"], capsys).splitlines() if line[:5] == "score"]
-    assert [(name, "top" in words) for name, *words in lines] == [
-        ("score", False),
-        ("score_a", True),
-        ("score_b", False),
-    ]
-
-
 @pytest.fixture
 def table():
     """Errors that depend on the model alone: .2, .4, .6."""

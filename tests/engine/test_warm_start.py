@@ -154,10 +154,9 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "log is right; exaul inspect LOG says"),
     "one right row": ([0.5], [0], "starts by answering 30.0%"),
-    "one wrong row": ([0.5], [1], "say little); it tries some answers later"),
+    "one wrong row": ([0.5], [1], "(LOG: 1 row, 100.0% wrong; fewer than 30 rows say little); it tries some"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
     "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows start at 30% at most)"),
-    "few rows, less": ([0.1, 0.2], [1, 0], "(LOG: 2 rows, 50.0% wrong; fewer than 30 rows say little)"),
     "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 25."),
 }
 

@@ -201,6 +201,10 @@ def _sentence(row: Any, held: Any, step: str) -> str:
     if row["advised"]:
         shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
+        near = row["answered_q05"] - FDR_TOLERANCE, row["answered_q95"] + FDR_TOLERANCE
+        if not near[0] <= row["answered_in_order"] <= near[1]:
+            in_order = f"{row['answered_in_order']:.1%} answered and {row['fdr_in_order']:.1%} wrong"
+            expected += f"; in the order of the log, {in_order}"
         return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"

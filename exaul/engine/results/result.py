@@ -17,6 +17,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
+from exaul.engine.registry import is_user_code
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import (
     COMMAND,
@@ -148,7 +149,8 @@ class Result:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
             parts.append(f"on your own log:\n{COMMAND}{command}")
         if sweep.out is not None and not theory:
-            command = as_typed("rerun", sweep.out, "--theory")
+            trust = ["--trust"] * any(map(is_user_code, (sweep.environment, *sweep.learners)))
+            command = as_typed("rerun", sweep.out, "--theory", *trust)
             parts.append(f"regrets and bounds, by a repetition of the sweep:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends

@@ -126,7 +126,9 @@ def summarize(
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         share = "after as many answers, at most this share of them is wrong"
-        legend.append(f"proven limit: {share}, whatever the questions and their order{condition} (-: none)")
+        legend.append(
+            f"proven limit: {share}, whatever the questions and their order{condition} (-: none that is certain)"
+        )
     if not is_limited and (trials["feedback_risk_bound"] > 0).any():
         command = as_typed("plan", "--per-day", "N", "--audits-per-day", "M")
         legend.append(f"proven limit: none, as not every answer is rated correctly; audits prove one: {command}")
@@ -185,10 +187,11 @@ def summarize_theory(
             "regret": _spread(rows["regret"], "z.1f"),
             "regret\nat most": _regret_limit(rows),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
-            "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
+            "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
             "FDR at most": _rounded_up(rows["fdr_bound"]),
             "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+            "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
             "above\nbound": _trials_above(rows.query(BOUNDED)),
             # at most 100% in each trial
             "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
@@ -198,6 +201,7 @@ def summarize_theory(
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
+        "limit\nof R_T": "what it is at most on every sequence; -: none is proved",
         "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (mean)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed)",

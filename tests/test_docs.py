@@ -26,8 +26,8 @@ def prose(text):
 
 
 def anchors(text):
-    """Return the anchors that GitHub gives the headings of a page."""
-    found = []
+    """Return the anchors of a page: its own, and those that GitHub gives its headings."""
+    found = re.findall('<a id="(.+?)"></a>', text)
     for title in re.findall(r"^#+ +(.+?) *$", prose(text), re.MULTILINE):
         plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title).lower()
         anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
@@ -96,3 +96,9 @@ def test_the_diagram_names_files_that_exist():
     files = [path.as_posix() for path in (ROOT / "exaul").rglob("*.py")]
     assert len(named) > 10
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
+def test_the_page_of_proofs_names_functions_that_exist():
+    named = re.findall(r"`(\w+)` in\s+\[[\w/]+\.py\]\(\.\./(.+?)\)", (ROOT / "docs" / "proofs.md").read_text())
+    assert len(named) > 20
+    assert [name for name, path in named if f"def {name}(" not in (ROOT / path).read_text()] == []

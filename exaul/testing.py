@@ -10,7 +10,8 @@ import numpy as np
 from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
-from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon
+from exaul.kernels.bounds import BOUND_ARGUMENTS
+from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at
 from exaul.kernels.play import at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
@@ -29,6 +30,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     - P is in [0, 1], and it answers that share of uniforms: its draws have the probability P.
     - Its state keeps its shapes and types, and is finite.
     - A game has the same decisions under ``vmap`` as alone.
+    - Its ``regret_bounds`` can be called as a sweep calls them.
 
     Args:
         mine: a name, ``module:name`` or ``Learner``, which plays 40 thresholds at alpha = 0.2; or a pair of an
@@ -47,8 +49,15 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     if isinstance(mine, str | Learner):
         pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
+        rates = rates_of_horizon(mine, HORIZON, ARMS, False, None, None)
         if not isinstance(mine.rule, Own):
-            check_rule("the learner", mine, rates_of_horizon(mine, HORIZON, ARMS, False, None, None), ARMS)
+            check_rule("the learner", mine, rates, ARMS)
+        for field, bound in mine.regret_bounds._asdict().items() if mine.regret_bounds else ():
+            try:
+                np.empty(2)[:] = regret_at(bound, rates, HORIZON, ARMS, 0.05, np.full(2, ALPHA), np.ones(2))
+            except Exception as error:
+                call = f"regret_bounds.{field} is no function of ({BOUND_ARGUMENTS}) that returns numbers"
+                raise AssertionError(f"{call} ({type(error).__name__}: {error})") from error
     learner, params = pair
     if jax.tree.leaves(learner):
         raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")

@@ -18,6 +18,7 @@ from exaul.kernels.feedback import Feedback, aim
 from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
+BOUND_ARGUMENTS = "eta, gamma, rounds, arms, delta, alpha, lam"  # of each of ``RegretBounds``
 TILTS = np.geomspace(1e-6, 20, 600)  # values of x from which an exponential bound takes the best (chosen)
 # constants of ``exaul-known`` and its proofs: the first mass of the last arm, and eta x the largest charge
 KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0

@@ -27,6 +27,7 @@ SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 mine = LEARNERS["exaul"]._replace(risk_bound=None)
 share = Learner(feedback="bandit", rule=Own(Share))
 no_rates = mine._replace(rates=None, anytime=None)
+bad_bound = mine._replace(regret_bounds=mine.regret_bounds._replace(best=len))
 
 
 def test_rates_for_an_unknown_horizon_are_taken_where_there_are_no_others():

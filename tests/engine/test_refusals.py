@@ -55,6 +55,7 @@ SWEEPS = [  # fields
     ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*no distribution"),
     ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*needs perfect feedback"),
     ({"learners": [games.no_rates]}, "has weights and no rates"),
+    ({"learners": [games.bad_bound]}, r"^learners: regret_bounds.best of .*of \(eta, gamma, "),
 ]
 ABSTAINERS = [
     ({"learner": "ew"}, "learner: 'ew' is unknown; one of aci-rank, exaul"),

@@ -62,11 +62,12 @@ def plainly(params, cuts, errors, uniforms, rate=0.1):
     return np.array(answers)
 
 
-def test_a_rule_that_a_sweep_refuses_is_refused():
-    charge = LEARNERS["exp3-ix"].rule.charge
-    negative = LEARNERS["exp3-ix"]._replace(rule=Drawn(lambda *numbers: charge(*numbers) - 1))
+def test_a_rule_or_a_bound_that_a_sweep_refuses_is_refused():
+    learner = LEARNERS["exp3-ix"]
     with pytest.raises(exaul.BadInput, match=r"the rule of the learner returns .* and at least 0"):
-        exaul.testing.check_learner(negative)
+        exaul.testing.check_learner(learner._replace(rule=Drawn(lambda *numbers: -1.0)))
+    with pytest.raises(AssertionError, match=r"^regret_bounds.best is no function of \(eta, .*TypeError: len"):
+        check_learner(learner._replace(regret_bounds=learner.regret_bounds._replace(best=len)))
 
 
 def test_an_object_is_its_reference_and_no_other():

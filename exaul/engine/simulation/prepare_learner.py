@@ -17,9 +17,10 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.logs.log import Records
-from exaul.engine.registry import FASTEST, STEPWISE_BACKENDS, backend_of
+from exaul.engine.registry import FASTEST, STEPWISE_BACKENDS, backend_of, user_code_errors
 from exaul.engine.simulation import agreement
 from exaul.engine.sweep import Sweep
+from exaul.kernels.bounds import BOUND_ARGUMENTS
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import BLOCK, LARGEST_STEP, Copies, Rates, Start, compute_cuts
 from exaul.kernels.learners.learner import (
@@ -234,10 +235,12 @@ def prepare_learner(
     prepared = PreparedLearner(name, learner, backend_name, backend, rates, cells, nans, feedback, start)
     bounds = learner.regret_bounds if feedback == PERFECT_FEEDBACK else None
     for field, bound in () if bounds is None else bounds._asdict().items():
-        for subset, cell_rates in prepared.cells_by_rates():
-            arguments = arms, sweep.delta, cells.alpha[subset], cells.lam[subset]
-            for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
-                row[subset] = regret_at(bound, cell_rates, int(t), *arguments)
+        requirement = f"it must be a function of ({BOUND_ARGUMENTS})"
+        with user_code_errors(f"learners: regret_bounds.{field} of", name, requirement):
+            for subset, cell_rates in prepared.cells_by_rates():
+                arguments = arms, sweep.delta, cells.alpha[subset], cells.lam[subset]
+                for row, t in zip(prepared.regret_bounds[field], ends[field], strict=True):
+                    row[subset] = regret_at(bound, cell_rates, int(t), *arguments)
     return prepared
 
 

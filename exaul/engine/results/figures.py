@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
-from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.files import Table, stack
@@ -24,6 +24,7 @@ from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_answered, with_rates
+from exaul.engine.results.text_table import short_names as short_names
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 
@@ -48,8 +49,9 @@ _STYLES = (
     ("#543005", _DOTS, "+"),
     ("#a6d96a", _SHORT, "."),
 )
-_OWN = {"eta x 1", "gamma x 1", f"step {STEP}"}  # a learner's own rates, as ``with_rates`` names them
+_FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+_BOUND: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; beyond that, the last one lists the omitted ones
@@ -59,12 +61,11 @@ TICKS = 6  # parts of an axis: two ticks at values that were measured are at lea
 MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
-RISK, REGRET = "wrong above the target, R$_t$", "regret (loss above the best threshold's)"
-OVER_TIME = {  # by name of the figure: ``curve``, ``label``, ``dotted`` and ``linear`` of ``over_time``
-    "fdr": ("fdr", FDR, "", 0),
-    "answered-over-time": ("answered", ANSWERED, "", 0),
-    "risk": ("fdr_risk", RISK, "risk_bound", 10),
-    "regret": ("regret", REGRET, "regret_bound", 10),
+OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
+    "fdr": ("fdr", FDR, ""),
+    "answered-over-time": ("answered", ANSWERED, ""),
+    "risk": ("fdr_risk", "wrong above the target, R$_t$", "risk_bound"),
+    "regret": ("regret", "regret", "regret_bound"),
 }
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
@@ -75,8 +76,9 @@ SWEPT = {
     "horizon": "rounds $T$",
     "arms": "arms $H$",
 }
-AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
-BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound of a trial, with probability 1 - delta"}
+AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
+BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound of a trial, 95% sure unless delta is set"}
+LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
 
@@ -95,22 +97,15 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     trials = trials.assign(answered=1 - trials["inefficiency"])
     trials.loc[trials["regret_bound"] >= trials["horizon"], "regret_bound"] = np.inf
     trials.loc[trials["learner"] == "best-fixed", "regret"] = np.nan  # 0 at T, by definition
-    for name, (curve, label, bound, linear) in OVER_TIME.items():
+    for name, (curve, label, bound) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
-            drawn[name] = over_time(curves, curve, label, segments, dotted=bound, linear=linear)
+            drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
     for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
         for column in (column for column in AT_HORIZON if played[column].notna().any()):
             name = f"{column}-by-{swept.replace('_', '-')}"
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
     return drawn
-
-
-def short_names(table: Table) -> Table:
-    """Return a table that names a learner ``module:name`` of a program ``name``, if no other is named so."""
-    short = table["learner"].str.rpartition(":")[2]
-    is_unique = table["learner"].groupby(short).transform("nunique") == 1
-    return table.assign(learner=short.where(is_unique & ~short.isin(LEARNERS), table["learner"]))
 
 
 def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
@@ -144,6 +139,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
         if named:
             _name_dots(axes, dots)
     note = f"A mark is the mean over trials, its line reaches from 5% to 95% of them; the target is dashed.{ring}"
+    note += _missing_note(trials, trials["inefficiency"] < 1)
     add_legend(figure, [] if named else panels, note)
     return figure
 
@@ -186,8 +182,9 @@ def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any],
 
 def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
     """Return what the lines and bands of the panels show."""
-    has_bands = any(band.get_visible() for axes, _ in panels for band in axes.collections)
-    return "A line is the mean over trials" + ", its band reaches from 5% to 95% of them" * has_bands + "."
+    bands = [band.get_visible() for axes, _ in panels for band in axes.collections]  # none if trials are equal
+    note = ", its band reaches from 5% to 95% of them" * any(bands)
+    return f"A line is the mean over trials{note}." * bool(bands)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -207,32 +204,27 @@ def over_time(
     lines: str = "learner",
     by: Sequence[str] = tuple(_PANEL),
     dotted: str = "",
-    linear: float = 0,
 ) -> Figure:
     """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
 
     Args:
-        curves: as in ``curves.csv``.
-        curve: name of the column, without ``_mean``; with ``fdr``, alpha is drawn.
-        label: label of the y axis.
-        segments: number of segments, as in ``draw``.
-        lines: column; one line per value.
-        by: columns; one panel per combination of values.
-        dotted: column to draw dotted beside each line, unless empty.
-        linear: for a logarithmic y axis, where it is linear: from minus this number to it.
+        curves, segments: as in ``draw``.
+        curve, label: name of the column, without ``_mean`` (with ``fdr``, alpha is drawn), and of the y axis.
+        lines, by: column with a line per value, and columns with a panel per combination of values.
+        dotted: column to draw dotted beside each line, unless empty; the y axis is then logarithmic beyond LINEAR.
     """
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or checkpoints are not evenly spaced
     log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
     unit, rounds = _rounds(horizon * (not log))
-    drawn = curves[curves[f"{curve}_mean"].notna()]
-    late = drawn[drawn["t"] > horizon * 0.03]  # the noise of the first rounds would set the scale
+    is_drawn = curves[f"{curve}_mean"].notna()
+    late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-    ends = (2 * low - linear / 10, 2 * top + linear) if linear else (low - margin, top + 4 * margin)
+    ends = (2 * low - LINEAR / 10, 2 * top + LINEAR) if dotted else (low - margin, top + 4 * margin)
     for axes, rows in panels:
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             if line[f"{curve}_mean"].isna().all():
@@ -240,32 +232,42 @@ def over_time(
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
-            if dotted:
-                axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.0)
+            if dotted and np.isfinite(line[dotted]).any():
+                axes.plot(t, line[dotted], **style | _BOUND, markevery=spacing)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-        for i, end in enumerate(np.arange(1, segments) * rows["t"].max() // segments):
-            axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
+        for end in np.arange(1, segments) * rows["t"].max() // segments:
+            axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.set(xscale="log" if log else "linear", ylim=ends, xlabel=rounds)
         axes.set_xlim(rows["t"].min() * log, rows["t"].max() / unit)
-        if linear:
-            axes.set_yscale("symlog", linthresh=linear)
+        if dotted:
+            axes.set_yscale("symlog", linthresh=LINEAR)
         if are_shares:
             in_percent(axes.yaxis)
-    silent = curves["learner"][~curves["learner"].isin(drawn["learner"])].unique()
-    note = _lines_note(panels) + "".join(f" {plain(name)} shows nothing." for name in silent)
-    add_legend(figure, panels, f"{note} Dotted is the {_bound_note(drawn, dotted)}." if dotted else note)
+    note = _lines_note(panels) + _missing_note(curves, is_drawn)
+    if dotted:
+        note += f"{_bound_note(curves[is_drawn], dotted)} From -{LINEAR} to {LINEAR} the y axis is linear."
+    add_legend(figure, panels, note)
     return figure
+
+
+def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
+    """Return what learners lack of which no row is drawn."""
+    learners = rows["learner"]
+    return "".join(f" {plain(name)} {lack}." for name in learners[~learners.isin(learners[is_drawn])].unique())
 
 
 def _bound_note(rows: Table, bound: str) -> str:
     """Return what a dotted bound is, which learners have none, and which one above T."""
     note, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
+    if rows[bound].isna().all():
+        return f" No learner here has a proven {note}."
+    note = f" Dotted is the {note}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
         note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
-    return note
+    return f"{note}."
 
 
 def _rounds(last: int) -> tuple[int, str]:
@@ -311,7 +313,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
             if bound:
                 bounds = by_value[bound].mean().replace(np.inf, np.nan)
-                axes.plot(bounds.index, bounds, color=style["color"], linestyle=":", linewidth=1.0, marker="_")
+                axes.plot(bounds.index, bounds, **style | _BOUND)
                 largest = np.fmax(largest, bounds.max())
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
@@ -322,12 +324,13 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         if column == "regret":
             axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5])
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
-            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 2)))  # few powers of ten alone
+            axes.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(2, 2)))
         else:
             axes.set_ylim(0, 1.04 * largest)
             in_percent(axes.yaxis)
-    dotted = f" Dotted, with bars, is the {_bound_note(table, bound)}." if bound else ""
-    add_legend(figure, panels, _lines_note(panels) + dotted)
+    lack = "has a regret of 0" if bound else "shows nothing"
+    note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)
+    add_legend(figure, panels, note + (_bound_note(table, bound) if bound else ""))
     return figure
 
 
@@ -419,17 +422,17 @@ def scatter(table: Table, above: str, note: str) -> Figure:
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column.
 
-    A learner has one style in all figures. Its own rates have its color; of others, the later ones are lighter.
+    A learner has one style in all figures. Its later rates are lighter, with another part of the marker filled.
     """
     lines, by_learner = list(rows.groupby(column, sort=False)), column == "learner"
     names = {value: value.partition(", ")[0] if by_learner else value for value, _ in lines}
     styles = dict(zip(dict.fromkeys([*LEARNERS] * by_learner + [*names.values()]), _styles(), strict=False))
     for value, line in lines:
-        style, shades = styles[names[value]], [x for x in names if names[x] == names[value]]
-        shades.sort(key=lambda x: not _OWN.issuperset(str(x).split(", ")[1:]))
-        white = 0.75 * shades.index(value) / len(shades)
+        shades = [x for x in names if names[x] == names[value]]
+        style, shade = styles[names[value]], shades.index(value)
+        white = 0.75 * shade / len(shades)
         color = tuple(white + (1 - white) * part for part in to_rgb(style["color"]))
-        yield style | {"color": color}, value, line
+        yield style | {"color": color, "fillstyle": _FILLS[shade % len(_FILLS)]}, value, line
 
 
 def _styles() -> Iterator[dict[str, Any]]:
@@ -483,12 +486,15 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
-    legend_style: dict[str, Any] = {"handlelength": 3, "frameon": False, "fontsize": 8}
-    figure.legend([*entries.values()], [*entries], loc="outside upper center", ncols=columns, **legend_style)
+    names = [name for column in range(columns) for name in [*entries][column::columns]]  # filled row by row
+    handles = [entries[name] for name in names]
+    figure.legend(
+        handles, names, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
+    )
     add_note(figure, note)
 
 
 def add_note(figure: Figure, note: str) -> None:
     """Add lines to the note at the bottom."""
-    lines = [fill(line, int(20 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")]
+    lines = [fill(line, int(19 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")]
     figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")

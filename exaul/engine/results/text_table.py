@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import join_lines
+from exaul.engine.registry import LEARNERS
 
 if TYPE_CHECKING:  # which imports pandas
     from exaul.engine.logs.files import Table
@@ -23,6 +24,13 @@ LISTED = 8  # most names in a list of them (chosen)
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
 RATE_COLUMNS = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
+
+
+def short_names(table: "Table") -> "Table":
+    """Return a table that names a learner ``module:name`` of a program ``name``, if no other is named so."""
+    short = table["learner"].str.rpartition(":")[2]
+    is_unique = table["learner"].groupby(short).transform("nunique") == 1
+    return table.assign(learner=short.where(is_unique & ~short.isin(LEARNERS), table["learner"]))
 
 
 def with_rates(table: "Table", but: str = "") -> "Table":

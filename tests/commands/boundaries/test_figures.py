@@ -50,7 +50,7 @@ def lightness(style):
 def test_learners_and_target_differ_also_in_grey():
     """Each has its own marker; two with the same line differ in lightness; the target has a line of its own.
 
-    A learner has one color and marker, whatever else is drawn; other rates than its own are lighter.
+    A learner has one color and marker, whatever else is drawn; its later rates are lighter, and filled otherwise.
     """
     each = [(name, style) for style, name, _ in figures.styled_lines(files.Table({"learner": list(LEARNERS)}))]
     assert len({style["marker"] for _, style in each}) == len(LEARNERS)
@@ -60,11 +60,11 @@ def test_learners_and_target_differ_also_in_grey():
         assert not same or abs(lightness(style) - lightness(second)) > 0.15, (name, other)
     assert all(style["linestyle"] != target["linestyle"] for _, style in each)
     assert lightness(target) < min(lightness(style) for _, style in each) - 0.1
-    names = ["mine:a", "ew, eta x 0.5", "ew, eta x 1"]
-    _, second, first = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
+    names = ["mine:a", "ew, eta x 1", "ew, eta x 2"]
+    _, first, second = (style for style, _, _ in figures.styled_lines(files.Table({"learner": names})))
     assert first == next(figures.styled_lines(files.Table({"learner": ["ew"]})))[0]
     assert lightness(second) > lightness(first) + 0.15
-    assert second["marker"] == first["marker"]
+    assert (second["marker"], second["fillstyle"]) == (first["marker"], "none")
     names = ["mine:a", "x:b", "y:b", "mine:ew"]
     assert [*figures.short_names(files.Table({"learner": names}))["learner"]] == ["a", *names[1:]]
 
@@ -246,7 +246,8 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
-    assert " always-abstain shows nothing." in " ".join(drawn["fdr"].get_supxlabel().split())
+    for name in "fdr", "answered":
+        assert " always-abstain shows nothing." in " ".join(drawn[name].get_supxlabel().split())
     of_learners = dict(iter(result.trials.groupby("learner", sort=False)))
     for name, dot in dots.items():
         rows = of_learners[name]
@@ -284,8 +285,10 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     result = run(Sweep(trials=2, horizon=300, arms=20, learners=("no-abstention",), alphas=(0.1, 0.2)))
     silent = result.curves["alpha"] == 0.1
     result.curves.loc[silent, [name for name in result.curves if name.startswith("inefficiency_")]] = 1.0
-    lines = [len(axes.lines) for axes in figures.draw(result.trials, result.curves)["fdr"].axes]
-    assert lines == [1, 2]  # the target, and beside it the learner
+    drawn = figures.draw(result.trials, result.curves)
+    assert [len(axes.lines) for axes in drawn["fdr"].axes] == [1, 2]  # the target, and beside it the learner
+    said = " ".join(drawn["risk"].get_supxlabel().split())
+    assert said.endswith("No learner here has a proven limit on any sequence. From -10 to 10 the y axis is linear.")
 
 
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
@@ -303,7 +306,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert said.endswith(" bound of a trial, with probability 1 - delta; not drawn, since above $T$: exp3-ix.")
+        assert " bound of a trial, 95% sure unless delta is set; not drawn, since above $T$: exp3-ix." in said
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 

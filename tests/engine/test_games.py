@@ -52,7 +52,6 @@ class Peeker(Share):
 peeks, sees = (Learner(feedback=feedback, rule=Own(Peeker)) for feedback in ("bandit", "full"))
 
 PLAYED = [  # an environment and a learner: each program compiles for seconds
-    ("stochastic", "exaul"),
     ("gradual-shift", "aci-rank"),  # of the shifts, which differ in ``choose_pool``: see ``test_environments.py``
     ("replay", share),
     ("adversary-history", share),

@@ -80,7 +80,7 @@ LATE = {"feedback_rate": 0.3, "delay": 300}
         ("single-shift", {"learners": ("exaul", "exp3-ix", "aci-rank", "best-fixed")}),
         ("replay", {"backend": "dense", "learners": ("exaul", "best-fixed")}),
         ("adversary-history", {"learners": ("exaul",)}),
-        ("stochastic", {"learners": ("exaul", "aci-rank", "ew")} | LATE),
+        ("stochastic", {"learners": ("aci-rank", "ew")} | LATE),
         pytest.param("adversary-history", {"learners": ("aci-rank",)} | LATE, marks=pytest.mark.slow),
     ],
 )

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.files import Table, stack
@@ -324,7 +324,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         if column == "regret":
             axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5])
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
-            axes.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(2, 2)))
+            axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(2, 2)))
         else:
             axes.set_ylim(0, 1.04 * largest)
             in_percent(axes.yaxis)

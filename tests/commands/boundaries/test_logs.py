@@ -24,7 +24,7 @@ NAMES = {
     "NA.csv": "NA",
     "1.csv": "1",
     "a$b.csv": "a$b",
-    "c$\\frac.csv": "c$\\frac",
+    "c$\\frac$.csv": "c$\\frac$",
     "x.json.csv": "x.json",
     "gpt-4.0.csv": "gpt-4.0",
     "new\nline.csv": "new\\nline",

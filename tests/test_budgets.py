@@ -12,7 +12,7 @@ PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_499,
     "test lines": 19_649,
-    "product tokens": 197_927,
+    "product tokens": 197_935,
     "test tokens": 188_996,
     "engine and commands, lines": 10_085,
     "engine and commands, files": 54,

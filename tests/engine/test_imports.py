@@ -242,7 +242,7 @@ def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
     assert set(result.trials["learner"]) == {"hedged:hedged"}
     (row,) = import_module("learners").learners_table(result.trials).to_dict("records")
     assert (row["learner"], row["fdr"]) == ("hedged:hedged", result.trials["fdr"].mean())
-    result = run(Sweep(environment="grudge:grudge", **small | {"learners": "aci-rank"}))
+    result = run(Sweep(environment="grudge:grudge", **small))
     assert result.lemma_holds
     assert result.asked["hard_mean"].mean() > 0.3
     assert [scored("sure:sure", [reply])[0] for reply in ("Yes.", "no")] == [1, 0]

@@ -10,7 +10,7 @@ from exaul.engine import folder
 from exaul.engine.checks import check_holds
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
@@ -58,7 +58,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         from exaul.engine.results import figures  # imports matplotlib
 
         columns = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
-        named = with_rates(figures.short_names(files.Table(points)))
+        named = with_rates(short_learner_names(files.Table(points)))
         if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
         drawn = figures.against(named, "horizon", "regret", columns, "mean_bound")

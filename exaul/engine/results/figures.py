@@ -24,7 +24,6 @@ from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_answered, with_rates
-from exaul.engine.results.text_table import short_names as short_names
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 

@@ -25,6 +25,7 @@ from exaul.engine.results.text_table import (
     first_names,
     plain,
     shared_start,
+    short_learner_names,
     traces_by_answerable,
     wrap,
 )
@@ -221,7 +222,7 @@ def draw(tabled: Mapping[str, Table], segments: int) -> dict[str, Any]:
     """Return the figures of the given tables by name; ``segments`` as in ``figures.draw``."""
     from exaul.engine.results import figures  # imports matplotlib
 
-    tabled = {name: figures.short_names(table) for name, table in tabled.items()}
+    tabled = {name: short_learner_names(table) for name, table in tabled.items()}
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}

@@ -26,7 +26,7 @@ COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be 
 RATE_COLUMNS = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 
 
-def short_names(table: "Table") -> "Table":
+def short_learner_names(table: "Table") -> "Table":
     """Return a table that names a learner ``module:name`` of a program ``name``, if no other is named so."""
     short = table["learner"].str.rpartition(":")[2]
     is_unique = table["learner"].groupby(short).transform("nunique") == 1

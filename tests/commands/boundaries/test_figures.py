@@ -18,7 +18,7 @@ from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.results.result import draw
-from exaul.engine.results.text_table import RATE_COLUMNS, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -66,7 +66,7 @@ def test_learners_and_target_differ_also_in_grey():
     assert lightness(second) > lightness(first) + 0.15
     assert (second["marker"], second["fillstyle"]) == (first["marker"], "none")
     names = ["mine:a", "x:b", "y:b", "mine:ew"]
-    assert [*figures.short_names(files.Table({"learner": names}))["learner"]] == ["a", *names[1:]]
+    assert [*short_learner_names(files.Table({"learner": names}))["learner"]] == ["a", *names[1:]]
 
 
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():

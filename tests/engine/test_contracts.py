@@ -174,13 +174,13 @@ def test_figures_of_a_trial_are_the_references(tmp_path):
     rng = np.random.default_rng(3)
     scores, errors = rng.integers(0, 11, 300) / 10, rng.integers(0, 3, 300) / 2
     log = games.save_log(Records("log", scores, errors, 0, None), tmp_path / "log.csv")
-    result = sweep(environment="replay", horizon=None, logs=[log], arms=11, alphas=[0.4], lambdas=[2.0])
+    result = sweep(environment="replay", horizon=None, logs=[log], arms=11, alphas=[0.4], lambdas=[8.0])
     grid = GRIDS["uniform"](11, ())
     for name in ("no-abstention", "always-abstain", "best-fixed"):
-        best = int(np.argmin(reference.fixed_losses(grid, scores, errors, 0.4, 2.0)))
+        best = int(np.argmin(reference.fixed_losses(grid, scores, errors, 0.4, 8.0)))
         arm = {"no-abstention": 0, "always-abstain": 10, "best-fixed": best}[name]
         decisions = [not reference.abstains(grid, f)[arm] for f in scores]
-        expected = reference.metrics(decisions, grid, scores, errors, 0.4, 2.0)
+        expected = reference.metrics(decisions, grid, scores, errors, 0.4, 8.0)
         for _, row in result.trials[result.trials["learner"] == name].iterrows():
             for figure, value in (expected if row["answered"] else expected | {"fdr": np.nan}).items():
                 assert row[figure] == pytest.approx(value, abs=1e-9, nan_ok=True), figure

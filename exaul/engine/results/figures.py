@@ -76,7 +76,7 @@ SWEPT = {
     "arms": "arms $H$",
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
-BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound of a trial, 95% sure unless delta is set"}
+BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability 1 - delta (default 95%)"}
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)

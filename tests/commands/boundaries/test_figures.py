@@ -306,7 +306,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert " bound of a trial, 95% sure unless delta is set; not drawn, since above $T$: exp3-ix." in said
+        assert " bound, with probability 1 - delta (default 95%); not drawn, since above $T$: exp3-ix." in said
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 

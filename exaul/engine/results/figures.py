@@ -50,7 +50,7 @@ _STYLES = (
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-_BOUND: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
+BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; beyond that, the last one lists the omitted ones
@@ -232,7 +232,7 @@ def over_time(
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
             if dotted and np.isfinite(line[dotted]).any():
-                axes.plot(t, line[dotted], **style | _BOUND, markevery=spacing)
+                axes.plot(t, line[dotted], **style | BOUND_STYLE, markevery=spacing)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
@@ -312,7 +312,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
             if bound:
                 bounds = by_value[bound].mean().replace(np.inf, np.nan)
-                axes.plot(bounds.index, bounds, **style | _BOUND)
+                axes.plot(bounds.index, bounds, **style | BOUND_STYLE)
                 largest = np.fmax(largest, bounds.max())
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()

@@ -41,13 +41,15 @@ class Command(NamedTuple):
 
     configurations: tuple[type, ...]
     run: Callable[[Mapping[str, Any]], int]  # returns the exit status
+    examples: tuple[str, ...] = ()  # arguments of typical calls, at the end of the help text
 
 
 class Parser(argparse.ArgumentParser):
     """A parser of whole flags, which reports errors as ``BadInput``, in one line without the usage."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
+        layout = argparse.RawDescriptionHelpFormatter  # the examples are a line each
+        super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
         self.words: list[str] = []  # commands or flags that a misspelt one can mean
 
     def error(self, message: str) -> NoReturn:

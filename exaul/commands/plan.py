@@ -297,4 +297,5 @@ def _exact(share: float) -> str:
     return f"{100 * share:.12g}%"
 
 
-COMMANDS = {"plan": Command((Plan,), main)}
+EXAMPLES = "--alpha 0.05", "--alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"
+COMMANDS = {"plan": Command((Plan,), main, EXAMPLES)}

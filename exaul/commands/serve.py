@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,10 @@ MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
+EXAMPLES = (
+    "--state state.sqlite --warm-start LOG.csv --upstream http://127.0.0.1:8000/v1",
+    "--state state.sqlite --shadow --audit 0.02",
+)
 PACKAGES = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 
@@ -28,6 +33,8 @@ def main(arguments: Mapping[str, Any]) -> int:
     check_installed(PACKAGES, "the service needs: uv run --extra serve exaul serve")
     config = ServeFlags(**fields_given(ServeFlags, arguments))
     gateway_flags = GatewayFlags(**given) if (given := fields_given(GatewayFlags, arguments)) else None
+    from prometheus_client import disable_created_metrics
+
     from exaul.serving.http.application import app
     from exaul.serving.http.gateway import add_gateway, ask_models
     from exaul.serving.http.guard import add_request_id
@@ -35,7 +42,11 @@ def main(arguments: Mapping[str, Any]) -> int:
 
     handler = logging.StreamHandler()  # of warnings and errors, to stderr
     handler.addFilter(add_request_id)
-    logging.basicConfig(format="exaul: %(asctime)s [%(request_id)s] %(message)s", handlers=[handler])
+    formatter = logging.Formatter("exaul: %(asctime)sZ [%(request_id)s] %(message)s")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler])
+    disable_created_metrics()  # which no alert and no panel reads
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     learner_fields = fields_given(SharedConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
@@ -51,7 +62,7 @@ def main(arguments: Mapping[str, Any]) -> int:
             settings |= {f"alpha of key {quote(key)}": x for key, x in key_alphas if x != alpha}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
-                column, score, earlier = config.log_score, gateway_flags.score, service.note("score")
+                column, score, earlier = config.log_score, gateway_flags.score, service.noted("score")
                 settings |= {"upstream": gateway_flags.upstream, "score": score}
                 if column.startswith("score_") and column != column_of(score):
                     logger.warning(
@@ -91,4 +102,4 @@ def main(arguments: Mapping[str, Any]) -> int:
     return 0 if server.started else STARTUP_FAILURE
 
 
-COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, SharedConfiguration), main)}
+COMMANDS = {"serve": Command((ServeFlags, GatewayFlags, SharedConfiguration), main, EXAMPLES)}

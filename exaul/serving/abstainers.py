@@ -293,9 +293,14 @@ class Abstainers:
         return list(islice(self._journal.entries(*kinds, key=key, latest_first=True), count))[::-1]
 
     @_uses_file
-    def note(self, name: str, value: str | None = None) -> str | None:
-        """Store a value under a name, unless it is None; return the previous one. ``OSError`` as in ``decide``."""
-        return self._journal.note(name, value)
+    def note(self, name: str, value: str) -> None:
+        """Store a value under a name. ``OSError`` as in ``decide``."""
+        self._journal.note(name, value)
+
+    @_uses_file
+    def noted(self, name: str) -> str | None:
+        """Return the value that was stored under a name, or None."""
+        return self._journal.noted(name)
 
     @_uses_file
     def check_writable(self) -> None:

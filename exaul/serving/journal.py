@@ -142,13 +142,15 @@ class Journal(JournalFile):
         (total,) = self._connection.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
         return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
 
-    def note(self, name: str, value: str | None) -> str | None:
-        """Store a value in ``meta`` under a name, if it is not None, and return the previous one, or None."""
+    def note(self, name: str, value: str) -> None:
+        """Store a value in ``meta`` under a name."""
+        self.begin_transaction()
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        self.commit()
+
+    def noted(self, name: str) -> str | None:
+        """Return the value in ``meta`` under a name, or None."""
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        if value is not None and row != (value,):
-            self.begin_transaction()
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
-            self.commit()
         return row and str(row[0])
 
     def check_writable(self) -> None:

@@ -35,6 +35,7 @@ class ServiceMetrics:
         self._limit = gauge("exaul_fdr_limit_ratio", "Bound of the FDR over all keys, from audits")
         self.audits_open = gauge("exaul_audits_open", "Audited answers without a verdict, which count as wrong")
         self._alphas = gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"])
+        self._audits = gauge("exaul_key_audits", "Audited answers of a key", ["key"])
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
         self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
@@ -67,8 +68,8 @@ class ServiceMetrics:
             self._wrong.labels(label).inc(error)
 
     def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
-        """Set target and bound of the FDR by key, and the bound over all keys; NaN: no bound."""
-        for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit")):
+        """Set target and bound of the FDR and audits by key, and the bound over all keys; NaN: no bound."""
+        for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit"), (self._audits, "audited")):
             gauge.clear()
             for key, key_figures in figures.items():
                 gauge.labels(key).set(key_figures[name])

@@ -150,7 +150,7 @@ class Service(Abstainers):
         """Return in words how many entries the file has, and when it last decided, without reading all of them."""
         if not (latest := self.latest_entries(1, DECIDE, SHOWN)):
             return "without a decision so far"
-        time_text = time.strftime("%Y-%m-%d %H:%M", time.localtime(latest[0].at))
+        time_text = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(latest[0].at))
         count = self.latest_entries(1)[0].seq
         return f"after {count:,} entries (keys: {self.count_keys():,}), the latest decision at {time_text}"
 

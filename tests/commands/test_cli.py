@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
-from exaul.commands.main import COMMAND_MODULES, main
+from exaul.commands.main import COMMAND_MODULES, main, parser
 from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, load_log
@@ -156,6 +156,9 @@ def test_each_flag_is_in_a_group(capsys):
     for name, (usage, _, options) in helps.items():
         assert usage.startswith(f"usage: exaul {name} [FLAGS]")
         assert re.findall(r"^  (-\S+)", options.partition("\n\n")[0], re.MULTILINE) == ["-h,"], name
+        for example in options.partition("\nexamples:\n")[2].splitlines():
+            assert parser(example.split()[1:]).parse_args(example.split()[1:]).run
+    assert all("\nexamples:\n" in helps[name][2] for name in ("serve", "plan"))
     assert "--alpha " not in helps["sweep"][2]
     assert all("--" + field.name.replace("_", "-") in helps["sweep"][2] for field in dataclasses.fields(Sweep))
     fields = Sweep.__doc__.partition("\nFields:\n")[2].splitlines()  # of help(exaul.Sweep)

@@ -96,6 +96,9 @@ def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
         decision = "POST", "/v1/decide", '{"score": 1, "id": "x"}'
         for request in (), decision:
             assert [status_of(token, *request) for token in (old, new)] == [200, 401]
+        metrics = asked(port, "GET", "/metrics", None, {"Authorization": f"Bearer {old}"})[2]
+        assert "exaul_questions_total" in metrics
+        assert "_created" not in metrics  # half of all series, of no use
         tokens.write_text(f"read {new}\n")
         running.send_signal(signal.SIGHUP)
         until(lambda: status_of(new) == 200)
@@ -103,7 +106,7 @@ def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
         tokens.write_text(f"write {old}\n")
         running.send_signal(signal.SIGHUP)
         line = [running.stderr.readline() for _ in range(4)][-1]  # a new file, shadow mode, first tokens, and these
-        said = r"exaul: \d{4}-\d\d-\d\d [\d:,]{12} \[-\] the tokens stay as they were: tokens, line 1: the scopes"
+        said = r"exaul: \d{4}-\d\d-\d\d [\d:,]{12}Z \[-\] the tokens stay as they were: tokens, line 1: the scopes"
         assert re.match(said, line)
         assert status_of(new) == 200
         running.send_signal(signal.SIGINT)
@@ -129,7 +132,9 @@ def begun(folder, capsys, caplog, monkeypatch):
 
         monkeypatch.setattr(BoundedServer, "run", run)
         assert main(["serve", "--state", "s", "--port", "0", *flags]) == serve.STARTUP_FAILURE  # it accepts nothing
-        begin.past = [re.sub(r" at \d{4}(-\d\d){2} \d\d:\d\d$", "", x) for x in caplog.messages if " goes on " in x]
+        begin.past = [
+            re.sub(r" at \d{4}(-\d\d){2} \d\d:\d\dZ$", "", x) for x in caplog.messages if " goes on " in x
+        ]
         begin.serving = capsys.readouterr().out.partition(" at http://127.0.0.1:")[0]
         return [line for line in caplog.messages if " goes on " not in line], answers
 

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -77,7 +78,8 @@ def app(
     thread = ThreadPoolExecutor(1, "exaul")
 
     async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args, **kwargs))
+        work = partial(copy_context().run, function, *args, **kwargs)  # with the id of the request
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     async def delete_old_texts() -> None:
         while True:

@@ -7,10 +7,12 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving import prometheus
 from tests.serving.http.apps import CONFIGURATION, answered
 
-RULES = Path(__file__).parents[3] / "docs" / "rules.yml"
+PAGE = Path(__file__).parents[3] / "docs" / "rules.yml"
+RULES = [rule for group in yaml.safe_load(PAGE.read_text())["groups"] for rule in group["rules"]]
 
 
 def samples(client):
@@ -95,6 +97,7 @@ def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
             assert values["exaul_key_fdr_limit_ratio", ("key", key)] == pytest.approx(
                 service.figures(key)["fdr_limit"], nan_ok=True
             )
+            assert values["exaul_key_audits", ("key", key)] == service.figures(key)["audited"]
         assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
         free = values["exaul_free_bytes",]
         assert 0 < free == pytest.approx(service.free_bytes(), rel=0.5)
@@ -113,23 +116,40 @@ def test_without_the_journal_the_counters_remain(client):
 
 
 def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
-    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert {rule["alert"] for rule in rules} == {
+    assert {rule["alert"] for rule in RULES} == {
         *("ExaulLimit", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved"),
         *("ExaulModelFails", "ExaulWithoutScore"),  # of the gateway
         *("ExaulRefused", "ExaulJournalFails", "ExaulDisk", "ExaulDown"),
     }
-    assert {rule["labels"]["severity"] for rule in rules} == {"page", "warning"}
+    assert {rule["labels"]["severity"] for rule in RULES} == {"page", "warning"}
     with opened(audit=0.5, **CONFIGURATION) as client:
         client.post("/v1/feedback", json={"id": answered(client, key="a"), "error": 1})
         client.app.state.metrics.undecided.labels("a", "no_score").inc()
         values = samples(client)
     values_by_name = {name: dict(labels) for name, *labels in values}
     of_key = {labels[0] for labels in values if ("key", "a") in labels}
-    for rule in rules:
+    for rule in RULES:
         named = set(re.findall(r"exaul_\w+", rule["expr"]))
         assert named or rule["expr"] == 'up{job="exaul"} == 0'  # a metric of Prometheus itself
         assert named <= (of_key if "$labels.key" in rule["annotations"]["summary"] else {*values_by_name})
         known_labels = {"job", *(label for name in named for label in values_by_name[name])}
         assert set(re.findall(r'(\w+)[!=]~?"', rule["expr"])) <= known_labels
         assert set(re.findall(r'outcome="(\w+)"', rule["expr"])) <= {"counted"}
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.2])
+def test_the_alert_of_the_limit_is_quiet_until_a_service_at_its_target_could_be_below_it(alpha):
+    """Its expression is one of Python, too."""
+    (expression,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulLimit"]
+    for audits, wrong, fires in (
+        (20, 0, 0),
+        (99, 99, 0),
+        (101, 101, 0),
+        (101, 180, 1),
+        (101, 40, 0),
+    ):  # times alpha
+        answers = audits / alpha / 0.02
+        limit = fdr_limit(wrong, answers, answers, 0.02, (0.0, 0.0), 0.05)
+        values = {"alpha_ratio": alpha, "audits": audits / alpha, "fdr_limit_ratio": limit}
+        names = {f"exaul_key_{name}": value for name, value in values.items()}
+        assert eval(" ".join(expression.split()), names) == fires

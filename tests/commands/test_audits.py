@@ -1,11 +1,15 @@
 """``exaul audits``: of a running service and of a file, printed and judged by a model."""
 
+import time
+from contextlib import closing
+
 import pytest
 from starlette.responses import JSONResponse
 
 from exaul.commands.main import main
 from exaul.commands.terminal import INCOMPLETE_STATUS
 from exaul.serving.service import Service
+from exaul.serving.texts import DAY
 from tests.models.stub import completion
 from tests.processes import output_of, refusal_of
 from tests.serving.http.apps import EASY, gateway
@@ -32,10 +36,16 @@ def journal(tmp_path):
     return tmp_path / "state"
 
 
-def test_open_audits_are_printed(journal, capsys):
+def test_open_audits_are_printed_and_old_texts_left_to_the_service(journal, capsys, monkeypatch):
+    with closing(Service(journal)) as service:
+        id = service.decide(0.9, text="of old").id
+        service.feedback(id, "up")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 31 * DAY)
     text = output_of(["audits", str(journal)], capsys)
     parts = f"answer: {RIGHT}", "question: Which town?", "key 'other', score 0.9\nno text is kept", "4 open audits"
     assert [part for part in parts if part not in text] == []
+    assert b"of old" in journal.with_name("state.texts").read_bytes()
 
 
 @pytest.mark.parametrize(("page", "refuses"), [(1, True), (2, False), (100, True)])

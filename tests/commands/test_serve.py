@@ -132,9 +132,8 @@ def begun(folder, capsys, caplog, monkeypatch):
 
         monkeypatch.setattr(BoundedServer, "run", run)
         assert main(["serve", "--state", "s", "--port", "0", *flags]) == serve.STARTUP_FAILURE  # it accepts nothing
-        begin.past = [
-            re.sub(r" at \d{4}(-\d\d){2} \d\d:\d\dZ$", "", x) for x in caplog.messages if " goes on " in x
-        ]
+        past = [line for line in caplog.messages if " goes on " in line]
+        begin.past = [re.sub(r" at \d{4}(-\d\d){2} \d\d:\d\dZ$", "", line) for line in past]
         begin.serving = capsys.readouterr().out.partition(" at http://127.0.0.1:")[0]
         return [line for line in caplog.messages if " goes on " not in line], answers
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -281,9 +282,12 @@ def test_a_file_is_created_whole_or_not_at_all(monkeypatch):
 
 def test_a_closed_file_is_not_used():
     abstainers = Abstainers("state", **SMALL)
-    id = abstainers.decide(0.9).id
+    id, connection = abstainers.decide(0.9).id, abstainers._journal._connection
+    connection.execute("PRAGMA query_only = TRUE")  # so it cannot be marked as closed
     abstainers.close()
     abstainers.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
     for call in (lambda: abstainers.decide(0.9), lambda: abstainers.feedback(id, 1), abstainers.all_keys):
         with pytest.raises(OSError, match="is closed"):
             call()
@@ -309,6 +313,17 @@ def test_a_call_does_not_interrupt_another(monkeypatch):
             abstainers.decide(0.5, key="k0")
         assert abstainers.figures("k0")["questions"] == 101
     assert main(["journal", "verify", "state"]) == 0
+
+
+def test_a_commit_that_fails_leaves_the_memory_as_it_was(monkeypatch):
+    used("state")
+    with Abstainers("state") as abstainers:
+        figures = abstainers.figures("k0")
+        monkeypatch.setattr(Journal, "commit", mock.Mock(side_effect=OSError(5, "cannot be flushed")))
+        with pytest.raises(OSError, match="cannot be flushed"):
+            abstainers.decide(0.9, key="k0")
+        monkeypatch.undo()
+        assert abstainers.figures("k0") == figures
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,27 @@ def test_a_damaged_byte_beside_the_file_is_found_before_anything_is_lost(tmp_pat
         assert abstainers.figures()["questions"] == 99
 
 
+def test_what_an_earlier_use_has_left_beside_the_file_is_no_damage(tmp_path):
+    """SQLite begins to write there anew after a checkpoint, over what is in the file by then."""
+    path, later = killed(tmp_path / "state"), tmp_path / "later"
+    with Abstainers(path) as abstainers:
+        for n in range(5):
+            abstainers.decide(0.5, id=f"old {n}")
+        abstainers._journal._connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        abstainers.decide(0.5, id="new")
+        wal = wal_of(path).read_bytes()
+        for place, is_damage in ((len(wal) - 100, False), (100, True)):
+            edited = bytearray(wal)
+            edited[place] ^= 1
+            later.write_bytes(path.read_bytes())
+            wal_of(later).write_bytes(edited)
+            if is_damage:
+                check_refused(later, "later-wal: is damaged")
+            else:
+                with Abstainers(later) as restored:
+                    assert restored.entries_of("new")
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [

@@ -42,10 +42,10 @@ def test_a_text_is_gone_from_the_disk_when_its_time_is_over(tmp_path, monkeypatc
 def test_an_idle_service_deletes_texts(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(application, "TEXT_SECONDS", 0.01)
     with opened(audit=1.0, warm_start=EASY) as client:
-        service, file, later = client.app.state.service, tmp_path / "state.texts", time.time() + 31 * DAY
+        service, file, later = client.app.state.service, tmp_path / "state.texts", time.time() + DAY
         service.feedback(service.decide(0.5, question="", text="a secret").id, "up")
         assert b"a secret" in file.read_bytes()
-    with opened(texts="none"):  # also one that keeps no more
+    with opened(texts="none", retain_days=0.5):  # also one that keeps no more
         monkeypatch.setattr(time, "time", lambda: later)
         until(lambda: b"a secret" not in file.read_bytes())
 

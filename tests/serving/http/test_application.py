@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 
 from exaul.serving.http.application import app
 from exaul.serving.http.bodies import MOST_FEEDBACK
+from exaul.serving.http.guard import add_request_id
 from exaul.serving.http.server import address_of, listen
+from exaul.serving.http.settings import logger
 from exaul.serving.service import LEAST_BYTES, for_json
 from tests.processes import sql
 from tests.serving.http.apps import CONFIGURATION, answered
@@ -229,6 +231,13 @@ def test_while_the_file_cannot_be_used_nothing_is_given_out_that_does_not_say_so
         state.on_error = "refuse"
         break_file(client, fault)  # also when the service ends
         client.post("/v1/decide", json={"score": 0.5})
+
+
+def test_a_line_of_the_thread_of_the_file_has_the_id_of_its_request(client, caplog, monkeypatch):
+    caplog.handler.addFilter(add_request_id)
+    monkeypatch.setattr(client.app.state.service, "count_keys", lambda: logger.warning("said") or 3)
+    client.get("/v1/keys", headers={"x-request-id": "q-17"})
+    assert [record.request_id for record in caplog.records if record.message == "said"] == ["q-17"]
 
 
 def test_a_disk_that_is_almost_full_is_not_ready(client, monkeypatch):

@@ -141,7 +141,7 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
 def test_the_alert_of_the_limit_is_quiet_until_a_service_at_its_target_could_be_below_it(alpha):
     """Its expression is one of Python, too."""
     (expression,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulLimit"]
-    cases = (20, 0, False), (99, 99, False), (101, 101, False), (101, 180, True), (101, 40, False)
+    cases = (20, 20, False), (99, 99, False), (101, 101, False), (101, 180, True), (101, 40, False)
     for audits, wrong, fires in cases:  # both times alpha
         answers = audits / alpha / 0.02
         limit = fdr_limit(wrong, answers, answers, 0.02, (0.0, 0.0), 0.05)

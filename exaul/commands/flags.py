@@ -41,7 +41,7 @@ class Command(NamedTuple):
 
     configurations: tuple[type, ...]
     run: Callable[[Mapping[str, Any]], int]  # returns the exit status
-    examples: tuple[str, ...] = ()  # arguments of typical calls, at the end of the help text
+    examples: str = ""  # at the end of the help text, with {exaul} for the command as it is typed
 
 
 class Parser(argparse.ArgumentParser):

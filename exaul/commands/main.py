@@ -77,8 +77,7 @@ def parser(argv: Sequence[str]) -> Parser:
         if name.split() == words[: len(name.split())]:
             called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
             add_flags(sub, called.configurations)
-            examples = (f"  {as_typed(*name.split())} {words}" for words in called.examples)
-            sub.epilog = "\n".join(["examples:", *examples]) if called.examples else None
+            sub.epilog = called.examples.format(exaul=as_typed())
             root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=called.run)
     return root

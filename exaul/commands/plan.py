@@ -297,5 +297,7 @@ def _exact(share: float) -> str:
     return f"{100 * share:.12g}%"
 
 
-EXAMPLES = "--alpha 0.05", "--alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"
+EXAMPLES = """examples:
+  {exaul} plan --alpha 0.05
+  {exaul} plan --alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"""
 COMMANDS = {"plan": Command((Plan,), main, EXAMPLES)}

@@ -21,10 +21,9 @@ MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
-EXAMPLES = (
-    "--state state.sqlite --warm-start LOG.csv --upstream http://127.0.0.1:8000/v1",
-    "--state state.sqlite --shadow --audit 0.02",
-)
+EXAMPLES = """examples:
+  {exaul} serve --state state.sqlite --warm-start LOG.csv --upstream http://127.0.0.1:8000/v1
+  {exaul} serve --state state.sqlite --shadow --audit 0.02"""
 PACKAGES = "fastapi", "uvicorn", "prometheus_client", "httpx2"
 
 

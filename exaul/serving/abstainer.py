@@ -258,8 +258,7 @@ class Abstainer:
             self._expire()
             sums = self._sums
             observed, wrong = sums.observed, sums.observed_errors
-            unproven = wrong + self._audited - observed
-            return {
+            figures = {
                 "questions": int(sums.questions),
                 "answers": self._answers,
                 "audited": self._audited,
@@ -274,8 +273,8 @@ class Abstainer:
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),
                 "feedback_risk_bound": self._risk_bound(sums),
-                "fdr_limit": limit_of(self.config, unproven, self._answers, self._withdrawn),
             }
+            return figures | {"fdr_limit": limit_of(self.config, figures)}
 
     def state(self) -> dict[str, Any]:
         """Return the state for JSON. ``Abstainer.of`` continues from it with the same bits."""
@@ -381,18 +380,12 @@ def _digest_of_state(state: Mapping[str, Any]) -> str:
     return digest_of(json.dumps(json.loads(text, parse_int=float), sort_keys=True))
 
 
-def limit_of(config: AbstainerConfiguration, unproven: float, answers: float, withdrawn: float) -> float:
-    """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
-
-    Args:
-        config: has the probability of an audit, and the flips.
-        unproven: audited answers that are wrong or have no feedback.
-        answers: all answers, including withdrawn ones.
-        withdrawn: answers that were withdrawn.
-    """
+def limit_of(config: AbstainerConfiguration, figures: Mapping[str, float]) -> float:
+    """Return ``fdr_limit`` of the counts in ``Abstainer.figures``; NaN without audits or answers."""
     if config.audit is None:
         return math.nan
-    return fdr_limit(unproven, answers, answers - withdrawn, config.audit, config.flips, DELTA)
+    answers, unproven = figures["answers"], figures["wrong"] + figures["audited"] - figures["observed"]
+    return fdr_limit(unproven, answers, answers - figures["withdrawn"], config.audit, config.flips, DELTA)
 
 
 def as_text(name: str, value: Any) -> str:

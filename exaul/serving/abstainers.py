@@ -36,7 +36,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WI
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import AbstainerStart, count_verdicts, explain_cold_start, read_start_log
+from exaul.serving.start import AbstainerStart, count_needed, explain_cold_start, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
@@ -221,7 +221,7 @@ class Abstainers:
             source = _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
-            count, needed = start.log["records"] if start.log else 0, math.ceil(SHORT_LOG / config.alpha)
+            count, needed = start.log["records"] if start.log else 0, count_needed(config.alpha)
             if count < needed:  # a handful of ratings must not replace a log
                 text = f"has {count} of the {needed} answers with feedback that are needed"
                 raise BadInput(f"warm_start: {quote(source)} {text}")
@@ -244,9 +244,12 @@ class Abstainers:
 
     @_uses_file
     def verdicts(self, limit: int) -> dict[str, tuple[int, int]]:
-        """Return by key without a start, of at most ``limit`` keys, what ``count_verdicts`` counts."""
-        keys = [key for key in self._journal.all_keys(limit) if not self._journal.starts(key)]
-        return {key: count_verdicts(self._configuration_of(key), self._journal.sums(key)) for key in keys}
+        """Return by key without a start, of at most ``limit``, how many verdicts it has, and how many it needs."""
+        verdicts = dict[str, tuple[int, int]]()
+        for key in self._journal.all_keys(limit):
+            if not self._journal.starts(key):
+                verdicts[key] = self._journal.sums(key).observed, count_needed(self._configuration_of(key).alpha)
+        return verdicts
 
     @_uses_file
     def beginnings(self, limit: int) -> dict[str, str | None]:
@@ -331,7 +334,7 @@ class Abstainers:
         sums, shadow = self._journal.sums(key), dict[str, float]()
         if sums.answers:  # in shadow mode
             shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
-            shadow["shadow_fdr_limit"] = limit_of(self._config, sums.unproven, sums.answers, 0)
+            shadow["shadow_fdr_limit"] = limit_of(self._config, sums._asdict())
         if key in self._loaded or self._journal.starts(key):
             abstainer = self._take(key)
             figures = abstainer.figures()
@@ -352,8 +355,7 @@ class Abstainers:
         """
         if self._config.audit is None:
             return math.nan
-        sums = self._journal.sums()
-        return limit_of(self._config, sums.unproven, sums.answers, sums.withdrawn)
+        return limit_of(self._config, self._journal.sums()._asdict())
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.

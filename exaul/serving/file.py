@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,24 +69,22 @@ class JournalFile:
         self.path = path
         # device, inode and size of the file and FILE-wal, which stay until the file is closed, and do not shrink
         self._identities = dict[Path, tuple[int, int, int]]()
-        self._lock = None
-        try:
-            with explain_file_errors(path):
-                self._lock = None if configuration is None else lock_file(path)
-                if path.stat().st_nlink > 1:
-                    # SQLite keeps the newest entries in another file, beside the name by which it opened this one
-                    raise BadInput(f"{path}: has several names (hard links); it must have one")
-                self._absolute = path.resolve()  # the process may change its folder
-                self._remember(self._absolute)
-                self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
-                # Check it before any change: SQLite would move an unchecked FILE-wal into it.
-                is_new = self._verify_read_only(configuration or {}, accept_loss)
-                if configuration is not None:
-                    self._begin_writing(configuration, is_new)
-        except BaseException:
-            if self._lock is not None:
-                self._lock.close()
-            raise
+        with ExitStack() as opened, explain_file_errors(path):
+            self._lock = None if configuration is None else opened.enter_context(lock_file(path))
+            if path.stat().st_nlink > 1:
+                # SQLite keeps the newest entries in another file, beside the name by which it opened this one
+                raise BadInput(f"{path}: has several names (hard links); it must have one")
+            self._absolute = path.resolve()  # the process may change its folder
+            self._remember(self._absolute)
+            self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
+            # Check it before any change: SQLite would move an unchecked FILE-wal into it.
+            is_new = self._verify_read_only(configuration or {}, accept_loss)
+            if configuration is not None:
+                self._connect("mode=rw")
+                # Also if nobody calls ``close``, SQLite closes the file, at the latest when the process ends.
+                opened.callback(finalize(self, _mark_closed, self._connection, os.getpid()))
+                self._begin_writing(configuration, is_new)
+                self._opened = opened.pop_all()  # of which the lock is closed last: nobody else may open it earlier
 
     def _connect(self, mode: str) -> None:
         # threads share the connection
@@ -120,18 +118,16 @@ class JournalFile:
         is_writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
         mode = "mode=rw" if reads_only and is_writable and not self._is_hot() else "mode=ro&immutable=1"
         self._connect(mode if is_alone else "mode=ro")
-        try:
+        with ExitStack() as opened:
+            opened.enter_context(closing(self._connection))
             self._connection.execute("PRAGMA query_only = TRUE")
             self._connection.execute("BEGIN")  # all reads see one state, also if the file is in use
             is_new = not (reads_only or self._schema())
             if not is_new:
                 self.config = self._verify_content(is_bare, ending, accept_loss)
                 self._check_same_settings(configuration)
-        except BaseException:
-            self._connection.close()
-            raise
-        if not reads_only:
-            self._connection.close()
+            if reads_only:
+                self._opened = opened.pop_all()
         return is_new
 
     def _is_hot(self) -> bool:
@@ -222,41 +218,28 @@ class JournalFile:
                 )
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
-        """Open the file to append to it."""
-        self._connect("mode=rw")
-        try:
-            # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system,
-            # and only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power
-            # failure may lose the last ones without damaging the file.
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            if is_new:
-                self.config = AbstainerConfiguration(**configuration).with_seed()
-                text = json.dumps(asdict(self.config))
-                self._first_link = digest_of(str(FILE_VERSION), text)
-                self.begin_transaction()  # a file has all or nothing, whenever the process ends
-                for sql in _SCHEMA:
-                    self._connection.execute(sql)
-                rows = ("version", str(FILE_VERSION)), ("config", text), ("closed", "0")
-                self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-                self.commit()
-            _set_in_use(self._connection, True)
-            self._remember(self._wal)
-        except BaseException:
-            _mark_closed(self._connection, os.getpid())
-            raise
-        # Also if nobody calls ``close``, SQLite closes the file, at the latest when the process ends.
-        self._finalizer = finalize(self, _mark_closed, self._connection, os.getpid())
+        """Prepare the file to append to it."""
+        # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system, and
+        # only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power failure
+        # may lose the last ones without damaging the file.
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        if is_new:
+            self.config = AbstainerConfiguration(**configuration).with_seed()
+            text = json.dumps(asdict(self.config))
+            self._first_link = digest_of(str(FILE_VERSION), text)
+            self.begin_transaction()  # a file has all or nothing, whenever the process ends
+            for sql in _SCHEMA:
+                self._connection.execute(sql)
+            rows = ("version", str(FILE_VERSION)), ("config", text), ("closed", "0")
+            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            self.commit()
+        _set_in_use(self._connection, True)
+        self._remember(self._wal)
 
     def close(self) -> None:
         """Close the file and release its lock."""
-        try:
-            if self._lock is not None:
-                self._finalizer()
-            self._connection.close()
-        finally:
-            if self._lock is not None:
-                self._lock.close()  # last: nobody else may open the file earlier
+        self._opened.close()
 
     def check_open(self) -> None:
         """Raise OSError if the file was closed, or was opened before this process was forked."""

@@ -27,19 +27,11 @@ _BY_KIND = {START, SNAPSHOT, SHOWN, VERDICT}  # the kinds in the index of this n
 _IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
-# Feedback counts if ``audited`` is not NULL. It says whether the answer was audited: with audits, the gate has no
-# other feedback. Verdicts on answers that it withheld do not count.
-_SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind = 'withdraw'),
-    count(audited), sum(error) FILTER (WHERE audited NOT NULL), sum(audited), sum(error * audited)
-    FROM (
-        SELECT *, CASE kind WHEN 'feedback' THEN 1 WHEN 'verdict' THEN (
-            SELECT first.audit FROM journal AS first
-            WHERE first.id = journal.id AND first.id <> '' AND first.kind = 'shown'
-        ) END AS audited
-        FROM journal WHERE seq > :since AND {}
-    )"""
+_SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind = 'withdraw'), count(error),
+    sum(error) FROM journal WHERE seq > :since AND {}"""
 _GATE_ENTRIES = "kind NOT IN ('shown', 'verdict')"
-_SHADOW_ENTRIES = f"key = :key AND kind IN ('shown', 'verdict') AND {_IS_BY_KIND}"
+_SHADOW_ENTRIES = f"""key = :key AND {_IS_BY_KIND} AND (kind = 'shown' OR kind = 'verdict' AND EXISTS (
+    SELECT 1 FROM journal AS first WHERE first.id = journal.id AND first.id <> '' AND first.kind = 'shown'))"""
 
 
 class JournalSums(NamedTuple):
@@ -49,15 +41,8 @@ class JournalSums(NamedTuple):
     answers: int = 0
     audited: int = 0
     withdrawn: int = 0
-    observed: int = 0  # answers with feedback
+    observed: int = 0  # answers with feedback; with audits, only audited ones have it
     wrong: float = 0.0  # sum of its errors
-    judged: int = 0  # audited answers with feedback
-    judged_wrong: float = 0.0  # sum of its errors
-
-    @property
-    def unproven(self) -> float:
-        """Audited answers that are wrong, or have no feedback."""
-        return self.judged_wrong + self.audited - self.judged
 
 
 class Journal(JournalFile):

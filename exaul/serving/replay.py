@@ -62,9 +62,7 @@ class KeyAbstainer(Abstainer):
         figures = spans[-1] | {name: sum(span[name] for span in spans) for name in SUMMED_FIGURES}
         observed = figures["observed"]
         figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
-        unproven = figures["wrong"] + figures["audited"] - observed
-        figures["fdr_limit"] = limit_of(self.config, unproven, figures["answers"], figures["withdrawn"])
-        return figures
+        return figures | {"fdr_limit": limit_of(self.config, figures)}
 
     def repeat(self, entry: JournalEntry) -> bool:
         """Repeat an entry of the key. Return whether the outcome is the recorded one, numbers up to rounding."""

@@ -87,19 +87,17 @@ class AbstainerStart(NamedTuple):
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
 
 
-def count_verdicts(config: SharedConfiguration, shadow: Any) -> tuple[int, int]:
-    """Return how many answers of ``JournalSums`` of shadow mode have a verdict, and how many a start needs."""
-    observed = shadow.observed if config.audit is None else shadow.judged
-    return observed, math.ceil(SHORT_LOG / config.alpha)
+def count_needed(alpha: float) -> int:
+    """Return how many answers with feedback are needed for a start from them."""
+    return math.ceil(SHORT_LOG / alpha)
 
 
 def explain_cold_start(config: SharedConfiguration, source: Records | str | None, shadow: Any) -> str:
     """Return why a new key has no log although it has ``JournalSums`` of shadow mode, or a key as source; or ""."""
     if shadow.answers:
-        observed, needed = count_verdicts(config, shadow)
         total, name = (shadow.answers, "answers") if config.audit is None else (shadow.audited, "audits")
-        sample = f"{observed:,} of the {total:,} {name} of shadow mode have feedback"
-        return f"without a log: {sample}; {needed} are needed to start from them"
+        sample = f"{shadow.observed:,} of the {total:,} {name} of shadow mode have feedback"
+        return f"without a log: {sample}; {count_needed(config.alpha)} are needed to start from them"
     return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else ""
 
 

@@ -48,8 +48,7 @@ class Parser(argparse.ArgumentParser):
     """A parser of whole flags, which reports errors as ``BadInput``, in one line without the usage."""
 
     def __init__(self, **settings: Any) -> None:
-        layout = argparse.RawDescriptionHelpFormatter  # the examples are a line each
-        super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.words: list[str] = []  # commands or flags that a misspelt one can mean
 
     def error(self, message: str) -> NoReturn:

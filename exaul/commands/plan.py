@@ -298,6 +298,5 @@ def _exact(share: float) -> str:
 
 
 EXAMPLES = """examples:
-  {exaul} plan --alpha 0.05
   {exaul} plan --alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"""
 COMMANDS = {"plan": Command((Plan,), main, EXAMPLES)}

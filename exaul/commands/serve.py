@@ -5,8 +5,8 @@ import logging
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
@@ -16,10 +16,8 @@ from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
-BEGUN = "it began with another log or alpha: drop --warm-start and --keys, or begin it anew (exaul journal start)"
 MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
-COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
 EXAMPLES = """examples:
   {exaul} serve --state state.sqlite --warm-start LOG.csv --upstream http://127.0.0.1:8000/v1
@@ -41,20 +39,16 @@ def main(arguments: Mapping[str, Any]) -> int:
 
     handler = logging.StreamHandler()  # of warnings and errors, to stderr
     handler.addFilter(add_request_id)
-    formatter = logging.Formatter("exaul: %(asctime)sZ [%(request_id)s] %(message)s")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(handlers=[handler])
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(format="exaul: %(asctime)sZ [%(request_id)s] %(message)s", handlers=[handler])
     disable_created_metrics()  # which no alert and no panel reads
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     learner_fields = fields_given(SharedConfiguration, arguments)
     hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
-    is_new = not Path(config.state).exists()
     with listen(config.host, config.port) as listener:  # first, so that a port in use leaves no file
         fields = {name.removeprefix("log_"): x for name, x in asdict(config).items() if name not in SERVER_FIELDS}
         application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
-        service = application.state.service
-        try:
+        with closing(application.state.service) as service:
             alpha, audit = (service.configuration[name] for name in ("alpha", "audit"))
             settings = {"alpha": alpha, "audit": audit or "none"}
             key_alphas = service.alphas(MOST_KEYS).items()
@@ -73,19 +67,9 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"--score was {earlier} so far, and is {score} now: go back, or stop the service and begin "
                         f"each key anew with a log of the new score, the key '' by {command}"
                     )
-            if is_new:
-                audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
-                logger.warning(f"{config.state} is a new file, and keeps for ever: alpha = {alpha:g}, {audits}")
-            else:
-                logger.warning(f"{config.state} goes on {service.describe_past()}")
-            if config.shadow:
-                logger.warning(SHADOW_MODE)
-                for key, (observed, needed) in service.verdicts(MOST_KEYS).items():
-                    logger.warning(f"key {quote(key)}: {observed:,} verdicts so far, {needed} needed (3 / alpha)")
-            else:
-                for key, started in service.beginnings(MOST_KEYS).items():
-                    name = f"key {quote(key)}" if key or started is None else "new keys"
-                    logger.warning(f"{name}: {BEGUN if started is None else started or COLD}")
+            logger.warning(f"{config.state} {service.describe_past()}")
+            for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_KEYS, config.shadow):
+                logger.warning(line)
             tokens = application.state.tokens
 
             def announce() -> None:
@@ -96,8 +80,6 @@ def main(arguments: Mapping[str, Any]) -> int:
 
             server = BoundedServer(application, announce, on_hangup=lambda: tokens and tokens.reload())
             server.run(sockets=[listener])
-        finally:
-            service.close()
     return 0 if server.started else STARTUP_FAILURE
 
 

@@ -42,6 +42,7 @@ from exaul.serving.wal import UnreadableJournal
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 40 ms
 KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
+BEGUN = "it began with another log or alpha: drop --warm-start and --keys, or begin it anew (exaul journal start)"
 SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -217,8 +218,7 @@ class Abstainers:
         key = as_text("key", key)
         config = self._configuration_of(key, self._alpha_of(key) if alpha is None else alpha)
         source = self._sources.get(key, self._sources[""])
-        if warm_start is not None:
-            source = _read_source(warm_start, self._layout)
+        source = source if warm_start is None else _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
             count, needed = start.log["records"] if start.log else 0, count_needed(config.alpha)
@@ -243,33 +243,27 @@ class Abstainers:
         return self._journal.read_start(starts[-1])[0] if starts else self._configuration_of(key).alpha
 
     @_uses_file
-    def verdicts(self, limit: int) -> dict[str, tuple[int, int]]:
-        """Return by key without a start, of at most ``limit``, how many verdicts it has, and how many it needs."""
-        verdicts = dict[str, tuple[int, int]]()
-        for key in self._journal.all_keys(limit):
-            if not self._journal.starts(key):
-                verdicts[key] = self._journal.sums(key).observed, count_needed(self._configuration_of(key).alpha)
-        return verdicts
-
-    @_uses_file
-    def beginnings(self, limit: int) -> dict[str, str | None]:
-        """Return by key what it will start with; None: it began otherwise than configured; ``""`` is a new key."""
-        texts = dict[str, str | None]()
+    def describe_keys(self, limit: int, shadow: bool = False) -> list[str]:
+        """Return in lines what keys, at most ``limit`` of the file, start with; in shadow mode, their verdicts."""
+        lines = []
         for key in dict.fromkeys([*self._sources, *self._alphas, *self._journal.all_keys(limit)]):
-            if not (starts := self._journal.starts(key)):
+            name, starts, sums = f"key {quote(key)}", self._journal.starts(key), self._journal.sums(key)
+            source = self._sources.get(key, self._sources[""])
+            if shadow:
+                needed = count_needed(self._configuration_of(key).alpha)
+                verdicts = f"{sums.observed:,} verdicts so far, {needed} needed (3 / alpha)"
+                lines += [f"{name}: {verdicts}"] if sums.answers and not starts else []
+            elif not starts:
                 config, start = self._start_of_new(key)
-                source = self._sources.get(key, self._sources[""])
-                texts[key] = start.describe(config) or explain_cold_start(config, source, self._journal.sums(key))
-            elif self._began_otherwise(key, *self._journal.read_start(starts[-1])):
-                texts[key] = None
-        return texts
-
-    def _began_otherwise(self, key: str, alpha: float, start: Any) -> bool:
-        source = self._sources.get(key, self._sources[""])
-        log = start["log"] if start else None
-        is_chosen = log is not None and log["sha256"] is None  # from answers of a key, by choice
-        is_other = not is_chosen and isinstance(source, Records) and (not log or log["content"] != source.digest())
-        return is_other or alpha != self._alphas.get(key, alpha)
+                begins = start.describe(config) or explain_cold_start(config, source, sums)
+                lines.append(f"{name if key else 'new keys'}: {begins}")
+            else:
+                alpha, saved = self._journal.read_start(starts[-1])
+                log = saved["log"] if saved else {"sha256": "", "content": None}
+                was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
+                is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
+                lines += [f"{name}: {BEGUN}"] if is_other or alpha != self._alphas.get(key, alpha) else []
+        return lines
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
@@ -353,9 +347,7 @@ class Abstainers:
 
         The first call reads the whole journal; later calls read the newer entries.
         """
-        if self._config.audit is None:
-            return math.nan
-        return limit_of(self._config, self._journal.sums()._asdict())
+        return math.nan if self._config.audit is None else limit_of(self._config, self._journal.sums()._asdict())
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.

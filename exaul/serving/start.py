@@ -20,6 +20,7 @@ from exaul.serving.entries import JournalEntry
 from exaul.serving.lock import is_locked_here
 from exaul.serving.wal import is_in_wal_mode
 
+COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
 _grid = cache(partial(logit_grid, ARMS, np.empty(0)))  # thousands of Abstainers share it
 
 
@@ -93,12 +94,12 @@ def count_needed(alpha: float) -> int:
 
 
 def explain_cold_start(config: SharedConfiguration, source: Records | str | None, shadow: Any) -> str:
-    """Return why a new key has no log although it has ``JournalSums`` of shadow mode, or a key as source; or ""."""
+    """Return why a new key has no log, whose ``JournalSums`` of shadow mode are ``shadow``, or what that means."""
     if shadow.answers:
         total, name = (shadow.answers, "answers") if config.audit is None else (shadow.audited, "audits")
         sample = f"{shadow.observed:,} of the {total:,} {name} of shadow mode have feedback"
         return f"without a log: {sample}; {count_needed(config.alpha)} are needed to start from them"
-    return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else ""
+    return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else COLD
 
 
 def read_start_log(log: Any, layout: Layout) -> Records:

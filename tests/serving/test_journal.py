@@ -376,7 +376,7 @@ def test_a_few_rated_answers_of_shadow_mode_do_not_replace_a_log(tmp_path):
         with Abstainers(tmp_path / f"{count}", alpha=0.1, warm_start=([0.9] * 99, [0] * 99)) as abstainers:
             for _ in range(count):
                 abstainers.feedback(abstainers.show(0.5).id, "up")
-            assert begins in abstainers.beginnings(1)[""]
+            assert begins in abstainers.describe_keys(1)[0]
 
 
 def test_a_key_starts_from_the_answers_of_another(tmp_path):
@@ -391,7 +391,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
             assert outcomes == (["counted", "repeated"] if decision.answer else ["withheld"] * 2)
             assert decision.answer or abstainers.figures("old") == before
         assert 30 < abstainers.figures("old")["answers"] < 60  # it starts silent
-        assert abstainers.beginnings(9)["cold"] == "without a log: key:none has no answers with feedback"
+        assert "key 'cold': without a log: key:none has no answers with feedback" in abstainers.describe_keys(9)
         assert [abstainers.decide(score, "new").answer for score in (0.8, 0.05)] == [True, False]
         assert abstainers.decide(0.8, "cold").probability == Abstainer(alpha=0.1).decide(0.8).probability
         assert "answers of key 'old': " in abstainers.begin("cold", warm_start="key:old")
@@ -409,7 +409,7 @@ def test_with_audits_no_other_rating_is_a_start(tmp_path):
         for _ in range(99):
             assert abstainers.feedback(abstainers.show(0.5).id, "up") == "unaudited"
         reason = "0 of the 0 audits of shadow mode have feedback; 30 are needed to start from them"
-        assert abstainers.beginnings(1) == {"": f"without a log: {reason}"}
+        assert abstainers.describe_keys(1) == [f"new keys: without a log: {reason}"]
         with pytest.raises(BadInput):
             abstainers.figures("unknown")
         assert "unknown" not in abstainers._journal._sums  # clients may ask for any number of them

@@ -26,7 +26,7 @@ from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.entries import Outcome
 from exaul.serving.http import bodies
 from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, FeedbackBody, WithdrawBody
-from exaul.serving.http.errors import HANDLED, Conflict, ErrorBody, error_responses, reply_to_error
+from exaul.serving.http.errors import HANDLED, ErrorBody, RequestFailed, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
 from exaul.serving.http.settings import FALLBACK, Tokens, logger
 from exaul.serving.prometheus import ON_ERROR
@@ -139,7 +139,8 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
     def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
         for entry in service.entries_of(body.id)[:1] if body.id is not None else ():
             if (entry.score, entry.key) != (body.score, body.key):  # another client's: they are not named
-                raise Conflict(f"id: {quote(body.id)} was decided with another score or key; it must be new")
+                conflict = f"id: {quote(body.id)} was decided with another score or key; it must be new"
+                raise RequestFailed(409, conflict, param="id")
             return DecideReply(**decision_of(entry)._asdict(), repeated=True)
         return DecideReply(**service.decide(body.score, body.key, body.id)._asdict())
 

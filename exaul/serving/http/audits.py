@@ -13,7 +13,7 @@ import httpx2
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
 from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
-from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.errors import RequestFailed
 from exaul.serving.http.upstream import UNAUTHORIZED, BodyRefused, Upstream
 from exaul.serving.service import Service
 
@@ -82,7 +82,7 @@ async def errors_by_model(
         BadInput: the endpoint cannot be asked, or fails for all rows with a text.
     """
     upstream, limit = Upstream(endpoint, key_variable, TIMEOUT_SECONDS, True), asyncio.Semaphore(CONCURRENT)
-    failures = list[CompletionFailed]()
+    failures = list[RequestFailed]()
 
     async def judged(row: Mapping[str, Any]) -> float:
         if row["text"] is None:
@@ -90,7 +90,7 @@ async def errors_by_model(
         async with limit:
             try:
                 return await error_of(partial(upstream.reply, {}), model, row["question"], row["text"])
-            except CompletionFailed as error:
+            except RequestFailed as error:
                 if not isinstance(error, BodyRefused):
                     failures.append(error)
                 return math.nan

@@ -23,7 +23,8 @@ COMPLETION_PREFIX = "chatcmpl-"  # of the id of a completion, as OpenAI's
 LONGEST_TEXT = 256  # characters of an id or a key
 
 
-def _check_text(name: str, minimum: int, value: Any) -> str:
+def check_text(name: str, minimum: int, value: Any) -> str:
+    """Return a text of ``minimum`` to LONGEST_TEXT characters; ``BadInput``: it is another value."""
     # an empty id is often a variable that was not set, and would get the decision of another answer
     fits = minimum <= len(as_text(name, value)) <= LONGEST_TEXT
     check_holds(name, value, fits, f"{minimum} to {LONGEST_TEXT} characters long")
@@ -32,7 +33,7 @@ def _check_text(name: str, minimum: int, value: Any) -> str:
 
 def _check_new_id(value: Any) -> str:
     # else a client could decide on an answer of the gateway that is on its way
-    id = _check_text("id", 1, value)
+    id = check_text("id", 1, value)
     allowed = f"an id that does not begin as those of the gateway, {COMPLETION_PREFIX}"
     check_holds("id", value, not id.startswith(COMPLETION_PREFIX), allowed)
     return id
@@ -45,8 +46,8 @@ def _check_error(value: Any) -> float:
 
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
 _UNIT = {"type": "number", "minimum": 0, "maximum": 1}
-Key = Annotated[str, PlainValidator(partial(_check_text, "key", 0)), WithJsonSchema(_TEXT)]
-Id = Annotated[str, PlainValidator(partial(_check_text, "id", 1)), WithJsonSchema(_TEXT | {"minLength": 1})]
+Key = Annotated[str, PlainValidator(partial(check_text, "key", 0)), WithJsonSchema(_TEXT)]
+Id = Annotated[str, PlainValidator(partial(check_text, "id", 1)), WithJsonSchema(_TEXT | {"minLength": 1})]
 NewId = Annotated[str, PlainValidator(_check_new_id), WithJsonSchema(_TEXT | {"minLength": 1})]
 Score = Annotated[float, PlainValidator(as_score), WithJsonSchema(_UNIT)]
 Error = Annotated[float, PlainValidator(_check_error), WithJsonSchema({"anyOf": [_UNIT, {"type": "boolean"}]})]

@@ -77,12 +77,8 @@ def error_reply(
     return JSONResponse(error_body(status, message, param), status, all_headers)
 
 
-class Conflict(Exception):
-    """An id was decided before, with another score or key."""
-
-
-class CompletionFailed(Exception):
-    """A request without a completion for the client."""
+class RequestFailed(Exception):
+    """A request whose reply is an error."""
 
     def __init__(
         self, status: int, message: str, wait: float = 0, final: bool = True, /, report: Any = None, **fields: Any
@@ -105,7 +101,7 @@ class CompletionFailed(Exception):
         self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
 
 
-HANDLED = StarletteException, RequestValidationError, BadInput, Conflict, OSError, RecursionError, CompletionFailed
+HANDLED = StarletteException, RequestValidationError, BadInput, OSError, RecursionError, RequestFailed
 
 
 async def reply_to_error(request: Request, error: Exception) -> Response:
@@ -119,9 +115,7 @@ async def reply_to_error(request: Request, error: Exception) -> Response:
             return error_reply(400, *_sentence_of(error.errors()[0]))
         case BadInput():
             return error_reply(400, str(error), str(error).partition(":")[0])
-        case Conflict():
-            return error_reply(409, str(error), "id")
-        case CompletionFailed():  # by json, since a text of the endpoint may have half a surrogate pair
+        case RequestFailed():  # by json, since a text of the endpoint may have half a surrogate pair
             return Response(json.dumps(error.body), error.status, error.headers, "application/json")
         case RecursionError():
             return error_reply(400, "the body is nested too deeply")

@@ -24,8 +24,8 @@ from exaul.llm.scores import probe, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
-from exaul.serving.http.bodies import COMPLETION_PREFIX, LONGEST_TEXT
-from exaul.serving.http.errors import CompletionFailed, error_reply, error_responses
+from exaul.serving.http.bodies import COMPLETION_PREFIX, check_text
+from exaul.serving.http.errors import RequestFailed, error_reply, error_responses
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
@@ -180,7 +180,7 @@ def checked_request(
             raise BadInput("key: this token has none; its line in --tokens must name one")
         key = token_key
     if ref is not None:
-        check_holds(REF, ref, 0 < len(as_text(REF, ref)) <= LONGEST_TEXT, f"1 to {LONGEST_TEXT} characters long")
+        check_text(REF, 1, ref)
     mode = headers.get(WITHHELD_HEADER, flags.withheld)
     check_known(WITHHELD_HEADER, (mode,), WITHHELD_FORMS)
     if mode == "json" and not flags.withheld_json:
@@ -196,8 +196,8 @@ def _header_text(headers: ClientHeaders, name: str, default: Any) -> Any:
         raise BadInput(f"{name}: it must be UTF-8") from None
 
 
-def _refused_ref() -> CompletionFailed:
-    return CompletionFailed(409, f"{REF}: it was used before; it must be new", param=REF)
+def _refused_ref() -> RequestFailed:
+    return RequestFailed(409, f"{REF}: it was used before; it must be new", param=REF)
 
 
 class Gateway:
@@ -221,7 +221,7 @@ class Gateway:
             state.closing.append(self._handover.close)
 
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
-        """Return the completion that the client gets. ``CompletionFailed``: it gets an error instead."""
+        """Return the completion that the client gets. ``RequestFailed``: it gets an error instead."""
         if chat.ref is None:
             return await self._complete(chat)
         if chat.ref in self._refs_in_progress:
@@ -243,7 +243,7 @@ class Gateway:
         if self.second_model and hands_over:
             body, key = chat.body | {"model": self.second_model}, f"{chat.key}{FALLBACK}"
             second_chat = chat._replace(body=body, key=key, id=COMPLETION_PREFIX + secrets.token_hex(16))
-            with suppress(CompletionFailed):  # the abstention stays
+            with suppress(RequestFailed):  # the abstention stays
                 reply, decision = await self._gate(second_chat, self._fallback)
                 if decision["answer"]:
                     chat, completion, report = second_chat, reply, decision | {"fallback": self.second_model}
@@ -254,7 +254,7 @@ class Gateway:
             report["fallback"] = self._handover.add({"id": chat.id, "ref": chat.ref, "key": chat.key} | fields)
         if not report["answer"]:
             if chat.form == "error":
-                raise CompletionFailed(400, flags.abstention, report=report, code="content_policy_violation")
+                raise RequestFailed(400, flags.abstention, report=report, code="content_policy_violation")
             completion = completions.withheld(completion, chat.form, flags.abstention, flags.withheld_value)
         return completion | {"id": chat.id, "exaul": report}
 
@@ -266,7 +266,7 @@ class Gateway:
         try:
             with self._state.metrics.upstream_seconds.time():
                 completion = await upstream.complete(request, chat.headers)
-        except CompletionFailed as failure:
+        except RequestFailed as failure:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
             if not isinstance(failure, BodyRefused):  # else it is the client's request
                 role = "fallback model" if chat.key.endswith(FALLBACK) else "model"
@@ -275,7 +275,7 @@ class Gateway:
         return request, completion
 
     async def _gate(self, chat: ChatRequest, upstream: Upstream) -> Gated:
-        """Ask a model, and decide on its answer. ``CompletionFailed``: the client gets an error instead."""
+        """Ask a model, and decide on its answer. ``RequestFailed``: the client gets an error instead."""
         wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))
         request, completion = await self._ask(chat, upstream, dropped)
@@ -298,7 +298,7 @@ class Gateway:
             on_error = "answer" if self._shadow else self._state.on_error
             self._state.metrics.failures.labels(on_error).inc()
             if on_error == "refuse":
-                raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
+                raise RequestFailed(503, "the journal cannot be used; repeat the request later", 1) from None
             return self._undecided(chat, completion, "journal", on_error)
         report = {"score": score} | decision._asdict()
         return completion, report | ({"shadow": True} if self._shadow else {})
@@ -358,7 +358,7 @@ class Gateway:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")
             message = f"the upstream's reply cannot be decided ({reason}); {flag} says what is done then"
             details = {"id": chat.id, "ref": chat.ref} | report
-            raise CompletionFailed(status, message, report=details, code="undecided")
+            raise RequestFailed(status, message, report=details, code="undecided")
         return completion, report
 
 
@@ -375,7 +375,7 @@ class GatedReply(Response):
         try:
             wait = partial(self._send_event, send, ": waiting\n\n") if streams else None
             completion, has_left = await _unless_left(self._gateway.complete(chat), receive, wait)
-        except CompletionFailed as failure:
+        except RequestFailed as failure:
             failure.headers |= self._decision_headers(failure.body)
             if not self._has_started:
                 raise

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.errors import RequestFailed
 from exaul.serving.http.settings import logger
 from exaul.serving.http.upstream import Upstream
 
@@ -50,6 +50,6 @@ class Handover:
                 if response.is_success:
                     return
                 trouble = f"status {response.status_code}"
-            except CompletionFailed as failure:
+            except RequestFailed as failure:
                 trouble = str(failure)
         logger.error("an answer was not handed over: %s (%s)", id, trouble)

@@ -17,7 +17,7 @@ from exaul.llm.endpoint import MIN_KEY, NO_REPLY_IN_TIME, REFUSALS, read_key
 from exaul.llm.http import BoundedClient
 from exaul.llm.replies import Reply, Unreadable, check_size, scored_reply
 from exaul.llm.scores import Body
-from exaul.serving.http.errors import CompletionFailed
+from exaul.serving.http.errors import RequestFailed
 from exaul.serving.service import for_json
 
 MOST_CALLS = 256  # to the endpoint at a time
@@ -28,7 +28,7 @@ CREDENTIALS = "authorization", "openai-organization", "openai-project"
 UNAUTHORIZED = 401, 403, 407
 
 
-class BodyRefused(CompletionFailed, CallRefused):
+class BodyRefused(RequestFailed, CallRefused):
     """The endpoint does not take the body of a request; a scorer may try another."""
 
 
@@ -61,30 +61,30 @@ class Upstream:
             may_wait: wait if there are too many calls, as for a request that was accepted.
 
         Raises:
-            CompletionFailed: there is no completion, or there are too many calls.
+            RequestFailed: there is no completion, or there are too many calls.
         """
         completion = await self._send("/chat/completions", headers, may_wait, request)
         match completion:  # of several choices, only one would be decided
             case {"choices": [{"message": {**message}}]} if isinstance(message.get("content") or "", str | list):
                 return dict(completion)
         trouble = "the upstream's reply is not a chat completion with one choice"
-        raise CompletionFailed(502, trouble, **_error_fields(completion))
+        raise RequestFailed(502, trouble, **_error_fields(completion))
 
     async def reply(self, headers: ClientHeaders, body: Body, sample: int = 0) -> Reply:
         """Return the reply to a scorer's body. Each call is a new one, whatever ``sample`` is."""
         return scored_reply(await self.complete(body, headers, may_wait=True))
 
     async def models(self, headers: ClientHeaders, name: str = "") -> Any:
-        """Return the endpoint's list of models, or what it says of one. ``CompletionFailed``: there is no reply."""
+        """Return the endpoint's list of models, or what it says of one. ``RequestFailed``: there is no reply."""
         return await self._send(f"/models/{quote(name)}" if name else "/models", headers)
 
     async def forward(self, method: str, path: str, query: str, headers: ClientHeaders, content: bytes) -> Response:
-        """Return the reply to a request for another route, whatever its status. ``CompletionFailed``: no reply."""
+        """Return the reply to a request for another route, whatever its status. ``RequestFailed``: no reply."""
         target = f"/{quote(path)}?{query}" if query else f"/{quote(path)}"
         response = await self.exchange(method, target, headers, content=content or None)
         kind = response.headers.get("content-type")
         if response.status_code >= 600 or not (kind or "").isascii():  # no server may send these
-            raise CompletionFailed(502, "the upstream's reply has an invalid status or Content-Type")
+            raise RequestFailed(502, "the upstream's reply has an invalid status or Content-Type")
         body, secret = response.content, self._secret.encode()
         body = body.replace(secret, b"[key]") if secret else body
         return Response(body, response.status_code, media_type=kind)
@@ -107,16 +107,16 @@ class Upstream:
             async with self._json_lock:  # in a thread, and one at a time: else all clients would wait
                 return await asyncio.to_thread(self._parsed, raw)
         except (ValueError, RecursionError):
-            raise CompletionFailed(502, "the upstream's reply is not JSON") from None
+            raise RequestFailed(502, "the upstream's reply is not JSON") from None
 
     async def exchange(
         self, method: str, path: str, headers: ClientHeaders, may_wait: bool = False, content: bytes | None = None
     ) -> httpx2.Response:
         """Return the response to a request, whatever its status is; ``content`` is JSON."""
         if {".", ".."} & set(path.partition("?")[0].split("/")):
-            raise CompletionFailed(404, "no such path")
+            raise RequestFailed(404, "no such path")
         if self._calls.locked() and not may_wait:
-            raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
+            raise RequestFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
         fields: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
         if self._key is not None:
             fields["Authorization"] = f"Bearer {self._key}"
@@ -128,23 +128,23 @@ class Upstream:
             check_size(response.content)
             return response
         except httpx2.TimeoutException:
-            raise CompletionFailed(504, f"the upstream did not reply: {NO_REPLY_IN_TIME}") from None
+            raise RequestFailed(504, f"the upstream did not reply: {NO_REPLY_IN_TIME}") from None
         except Unreadable as error:
-            raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
+            raise RequestFailed(502, f"the upstream's reply cannot be read: {error}") from None
         except httpx2.HTTPError:
-            raise CompletionFailed(502, "the upstream did not reply: no connection") from None
+            raise RequestFailed(502, "the upstream did not reply: no connection") from None
 
-    def _failure(self, status: int, retry_header: str, body: bytes) -> CompletionFailed:
+    def _failure(self, status: int, retry_header: str, body: bytes) -> RequestFailed:
         """Return the failure of a reply, with the endpoint's error where it is in OpenAI's form."""
         message, fields = f"the upstream replied with status {status}", dict[str, Any]()
         if status in UNAUTHORIZED and (self._key is not None or self._is_secured):
             # the client has no part in it; messages may quote parts of the key
-            return CompletionFailed(502, f"{message}: it refused the gateway's key")
+            return RequestFailed(502, f"{message}: it refused the gateway's key")
         with suppress(ValueError, RecursionError):  # a long one would hold up all clients
             fields = _error_fields(self._parsed(body[:SHORT_REPLY]))
         if not 400 <= status < 600:
-            return CompletionFailed(502, message, **fields)
-        kind = BodyRefused if status in REFUSALS else CompletionFailed
+            return RequestFailed(502, message, **fields)
+        kind = BodyRefused if status in REFUSALS else RequestFailed
         return kind(status, message, retry_after(retry_header), False, **fields)
 
     def _parsed(self, body: bytes) -> Any:

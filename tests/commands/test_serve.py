@@ -161,6 +161,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
         [serve.SHADOW_MODE],
         [True] * 3,
     )
+    assert begun("--shadow")[0] == [serve.SHADOW_MODE]  # a key that has begun needs no verdicts
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
     assert "key 'billing': it began with another log or alpha: drop" in "".join(begun("--keys", "keys.toml")[0])
     with Abstainers("s") as abstainers:

@@ -154,7 +154,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_under_load_no_id_is_lost_and_none_learned_twice(kills):
     """Half of the keys are in memory; the others were put away, and are loaded again."""
     said = []

@@ -39,8 +39,10 @@ def main(arguments: Mapping[str, Any]) -> int:
 
     handler = logging.StreamHandler()  # of warnings and errors, to stderr
     handler.addFilter(add_request_id)
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(format="exaul: %(asctime)sZ [%(request_id)s] %(message)s", handlers=[handler])
+    lines = logging.Formatter("exaul: %(asctime)sZ [%(request_id)s] %(message)s")
+    lines.converter = time.gmtime
+    handler.setFormatter(lines)
+    logging.basicConfig(handlers=[handler])
     disable_created_metrics()  # which no alert and no panel reads
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     learner_fields = fields_given(SharedConfiguration, arguments)

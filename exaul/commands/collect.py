@@ -61,7 +61,8 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         lines.append(f"wrong: {error_rate:.1%}")
         longer = sum(x.error_exact == 1 and contains(x.reply.text, question.answers) for question, x in answered)
         if longer and config.judge == "exact":
-            option = f", or short answers by --prompt answer={SHORT_ANSWERS}" * ("answer" not in config.role_files)
+            has_prompt = any(choice.startswith("answer=") for choice in config.prompt)
+            option = "" if has_prompt else f", or short answers by --prompt answer={SHORT_ANSWERS}"
             lines.append(
                 f"{longer:,} answers that count as wrong contain a right answer: with another --out, try "
                 f"--judge llm{option}"

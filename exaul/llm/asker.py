@@ -11,7 +11,7 @@ from exaul.engine.manifest import timestamp
 from exaul.llm.calls import BudgetReached, CallFailed, Calls
 from exaul.llm.endpoint import Endpoint, price_of
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.prompts import fill, read_prompts
+from exaul.llm.prompts import fill
 from exaul.llm.questions import Question
 from exaul.llm.replies import Reply, matches
 from exaul.llm.scores import PROBE, TOP_LOGPROBS, Ask, Body, gather, scorer_of, verdict_of
@@ -44,10 +44,9 @@ class Asker:
         In a dialogue the judging model asks, too, and a refused request is not sent again.
 
         Raises:
-            BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
+            BadInput: the file is unusable, or a budget is given and a price is unknown.
         """
-        self.config, self.prompts, self._extra_fields = config, read_prompts(config.role_files), config.extra_fields
-        self._is_dialogue = is_dialogue
+        self.config, self._is_dialogue = config, is_dialogue
         self.judge_model, self.irregular = config.judge_model or config.model, Counter[str]()
         self.scorers = {name: scorer_of(name, self.judge_model, config.samples) for name in config.score}
         prices = {model: config.price or price_of(model) for model in (config.model, self.judge_model)}
@@ -82,7 +81,7 @@ class Asker:
 
     def _request(self, model: str, messages: Messages, **fields: Any) -> dict[str, Any]:
         common = {"max_tokens": self.config.max_tokens, "temperature": 0.0, "seed": self.config.seed}
-        request = {"model": model, "messages": list(messages)} | common | fields | self._extra_fields
+        request = {"model": model, "messages": list(messages)} | common | fields | self.config.extra_fields
         return {name: value for name, value in request.items() if value is not None}
 
     def answer_request(self, messages: Messages) -> dict[str, Any]:
@@ -92,7 +91,7 @@ class Asker:
 
     def answer_prompt(self, question: str, context: str) -> dict[str, str]:
         """Return the message that asks a question."""
-        prompt = fill(self.prompts["answer"], context=_context_prefix(context), question=question)
+        prompt = fill(self.config.prompts["answer"], context=_context_prefix(context), question=question)
         return {"role": "user", "content": prompt}
 
     async def ask(self, body: Body, sample: int = 0) -> Reply:
@@ -189,7 +188,7 @@ class Asker:
         if self.config.judge in ("llm", "both"):
             texts = "; ".join(answers) if answers else "(none; the text above says what is right)"
             values = {"context": _context_prefix(question.context), "question": question.question}
-            prompt = fill(self.prompts["judge"], **values, answers=texts, answer=answer)
+            prompt = fill(self.config.prompts["judge"], **values, answers=texts, answer=answer)
             messages = [{"role": "user", "content": prompt}]
             right, reply_text = await verdict_of(self.ask, {"model": self.judge_model, "messages": messages})
             judged = 1.0 - right

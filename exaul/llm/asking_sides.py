@@ -58,7 +58,7 @@ class User:
             if len(self._messages) > 2 * self._max_questions:  # the greeting, then two messages per question
                 self.skip()
             text = self._texts[self._text_number]
-            system_message = {"role": "system", "content": fill(self._asker.prompts["user"], context=text)}
+            system_message = {"role": "system", "content": fill(self._asker.config.prompts["user"], context=text)}
             body = {"model": self._asker.judge_model, "messages": [system_message, *self._messages]}
             try:
                 question = (await self._asker.ask(body)).text
@@ -123,7 +123,7 @@ class Adversary:
         """Return the chosen position, or None to request another list, and the reply."""
         candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._candidates))
         history = "\n".join(self._history)
-        prompts, steps = self._asker.prompts, max(1, self._step)
+        prompts, steps = self._asker.config.prompts, max(1, self._step)
         prompt = fill(
             prompts["adversary"],
             history=f"{candidates}\n\nDecision history:\n{history or '(none)'}",

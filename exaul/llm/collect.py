@@ -77,7 +77,7 @@ class CollectJob:
     results: list[Answer | str | None]  # by question, after ``run``; a text: why a call failed; None: not asked
 
     def __init__(self, config: Collect) -> None:
-        """Read the questions; raise BadInput if they or a prompt are unusable."""
+        """Read the questions; raise BadInput if they are unusable."""
         self.config, self._writes_texts = config, not config.no_texts
         columns = config.question_column, config.answer_column
         self.questions, sources = read_questions(config.questions, *columns, config.limit)

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from exaul.engine.checks import (
@@ -19,6 +19,7 @@ from exaul.engine.checks import (
 )
 from exaul.engine.progress import MODES
 from exaul.llm.endpoint import MIN_KEY, as_address, check_variable
+from exaul.llm.prompts import read_prompts
 from exaul.llm.scores import column_of, scorer_of
 
 JUDGES = "exact", "llm", "both"
@@ -106,12 +107,12 @@ class EndpointFlags(Configuration):
             for name in ("endpoint", "judge_endpoint", "extra"):
                 if len(key) >= MIN_KEY and key in (getattr(self, name) or ""):
                     raise BadInput(f"{name}: it contains the key, which would be saved in the results")
-        self.extra_fields, self.role_files  # noqa: B018  # the properties check both fields
+        self.extra_fields, self.prompts  # noqa: B018  # the properties check both fields
         for name in ("out", "endpoint", "model"):
             if not getattr(self, name):
                 raise BadInput(f"{name}: missing; --{name} is required")
 
-    @property
+    @cached_property
     def extra_fields(self) -> dict[str, Any]:
         """The further fields of each request.
 
@@ -128,16 +129,10 @@ class EndpointFlags(Configuration):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
         return dict(fields)
 
-    @property
-    def role_files(self) -> dict[str, Path]:
-        """The prompt files by role.
-
-        Raises:
-            BadInput: an entry is not ROLE=FILE.
-        """
-        for text in self.prompt:
-            check_holds("prompt", text, text.partition("=")[2] != "", "ROLE=FILE")
-        return {role: Path(path) for role, path in (text.split("=", 1) for text in self.prompt)}
+    @cached_property
+    def prompts(self) -> dict[str, str]:
+        """The prompts by role; BadInput if one cannot be used."""
+        return read_prompts(self.prompt)
 
     def describe_calls(self, answers: int, noun: str, per_answer: int) -> str:
         """Return a text: the calls for scores and verdicts of ``answers``, and ``per_answer`` more for each."""

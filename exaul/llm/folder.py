@@ -13,7 +13,6 @@ from exaul.engine.checks import BadInput, quote
 from exaul.engine.folder import check_output_folder, create_folder, explain_errors, lock, write_manifest
 from exaul.engine.manifest import MANIFEST, load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
-from exaul.llm.prompts import read_prompts
 
 CALLS_FILE, LOG_FILE = "calls.sqlite", "log.csv"
 RUN_FILES = {MANIFEST, CALLS_FILE, f"{CALLS_FILE}-wal", f"{CALLS_FILE}-shm"}  # files of a run without results
@@ -52,11 +51,10 @@ def open_folder(out: str, manifest: Mapping[str, Any], changeable: Sequence[str]
 
 def manifest_of(command: str, config: EndpointFlags, **sources: Any) -> dict[str, Any]:
     """Return the manifest of a run before its first call, with its ``sources``."""
-    texts = read_prompts(config.role_files).items()
     return {
         "command": command,
         "configuration": asdict(config),
-        "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in texts},
+        "prompts": {role: hashlib.sha256(text.encode()).hexdigest() for role, text in config.prompts.items()},
         **sources,
         "versions": {name: metadata.version(name) for name in ("openai", "jax", "numpy")} | {"exaul": __version__},
         "start": timestamp(),

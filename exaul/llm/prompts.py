@@ -1,49 +1,47 @@
 """Prompts: one text file per role, with the names of inserted values in braces."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from exaul.engine.checks import BadInput, check_known
+from exaul.engine.checks import BadInput, check_holds, check_known
 
-ROLES = {  # names that the prompt of a role may contain, and whether it must
-    "answer": {"context": False, "question": True},
-    "judge": {"context": False, "question": False, "answers": False, "answer": True},
-    "user": {"context": True},
-    "adversary": {
-        "history": True,
-        "step": False,
-        "total_incorrect_not_rejected": False,
-        "total_correct_rejected": False,
-        "instructions": False,
-    },
-    "instructions": {},
+NEEDED = {  # by role, what a prompt must be filled with; it may be filled with what the default is filled with
+    "answer": {"question"},
+    "judge": {"answer"},
+    "user": {"context"},
+    "adversary": {"history"},
+    "instructions": set[str](),
 }
-SHORT_ANSWERS = files(__package__) / "roles" / "short.txt"  # with examples, for models that write sentences
+FOLDER = files(__package__) / "roles"
+SHORT_ANSWERS = FOLDER / "short.txt"  # with examples, for models that write sentences
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-def read_prompts(paths: Mapping[str, Path]) -> dict[str, str]:
-    """Return the prompts by role; ``paths`` has the user's files for some roles.
+def read_prompts(choices: Sequence[str]) -> dict[str, str]:
+    """Return the prompts by role: the defaults, or the user's files for some roles, each as ``ROLE=FILE``.
 
     Raises:
-        BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
+        BadInput: an entry has another form, a role is unknown, or its file is unreadable, contains an unknown name
+            or lacks a required one.
     """
-    check_known("prompt", paths, ROLES)
-    texts = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
-    for role, path in paths.items():
+    defaults = {role: (FOLDER / f"{role}.txt").read_text("utf-8") for role in NEEDED}
+    texts = dict(defaults)
+    for choice in choices:
+        role, _, path = choice.partition("=")
+        check_holds("prompt", choice, path != "", "ROLE=FILE")
+        check_known("prompt", (role,), NEEDED)
         try:
-            texts[role] = path.read_text("utf-8")
+            texts[role] = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error})") from error
-        for name in PLACEHOLDER.findall(texts[role]):
-            if name not in ROLES[role]:
-                allowed = ", ".join(f"{{{name}}}" for name in ROLES[role]) or "nothing"
-                raise BadInput(f"{path}: {{{name}}} found; the prompt of {role} can be filled with {allowed}")
-        for name, is_needed in ROLES[role].items():
-            if is_needed and f"{{{name}}}" not in texts[role]:
-                raise BadInput(f"{path}: no {{{name}}}; the prompt of {role} needs it")
+        names, allowed = set(PLACEHOLDER.findall(texts[role])), PLACEHOLDER.findall(defaults[role])
+        for name in sorted(names.difference(allowed)):
+            listing = ", ".join(f"{{{name}}}" for name in allowed) or "nothing"
+            raise BadInput(f"{path}: {{{name}}} found; the prompt of {role} can be filled with {listing}")
+        for name in NEEDED[role] - names:
+            raise BadInput(f"{path}: no {{{name}}}; the prompt of {role} needs it")
     return texts
 
 

@@ -1,6 +1,7 @@
 """Matching of short answers, prompts, and questions in the forms in which people have them."""
 
 import json
+import re
 import string
 from itertools import groupby
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from exaul import BadInput
-from exaul.llm.prompts import ROLES, fill, read_prompts
+from exaul.llm.prompts import NEEDED, PLACEHOLDER, fill, read_prompts
 from exaul.llm.questions import read_contexts, read_questions
 from exaul.llm.replies import contains, matches, normalised
 from tests.models.stub import write_rows
@@ -41,13 +42,13 @@ def test_a_negation_is_no_match():
 
 def test_a_prompt_is_filled_once_and_names_what_it_is_filled_with():
     assert fill("{a} {b} {x: 1}", a="{b}", b=2) == "{b} 2 {x: 1}"
-    for role, text in read_prompts({}).items():
-        assert [name for name in ROLES[role] if f"{{{name}}}" not in text] == []
+    defaults = read_prompts([])
+    assert {role: set(PLACEHOLDER.findall(defaults[role])) & NEEDED[role] for role in defaults} == NEEDED
 
 
 def test_the_adversary_gets_the_prompt_of_the_paper():
     """Word for word, from its appendix."""
-    found = read_prompts({})
+    found = read_prompts([])
     assert found["adversary"].startswith(
         "You are an adversary engaged in a game with a learner model. "
         "Your goal is to expose the learner's weaknesses.\n"
@@ -61,23 +62,23 @@ def test_the_adversary_gets_the_prompt_of_the_paper():
 
 
 def test_a_user_prompt_replaces_the_default(tmp_path):
-    path = tmp_path / "mine.txt"
-    path.write_text("Is it right? {question}")
-    with pytest.raises(BadInput, match=r"mine\.txt: no \{answer\}; the prompt of judge needs it"):
-        read_prompts({"judge": path})
+    path = tmp_path / "a=b.txt"
     path.write_text("Is {answer} right? {{}} {question}")
-    assert read_prompts({"judge": path})["judge"] == path.read_text()
-    path.write_text("Is {anwser} right?")
-    with pytest.raises(BadInput, match=r"mine\.txt: \{anwser\} found; the prompt of judge can be filled with"):
-        read_prompts({"judge": path})
-    for role, name in (("user", "context"), ("answer", "question"), ("adversary", "history")):
-        path.write_text("Well?")
-        with pytest.raises(BadInput, match=rf"mine\.txt: no \{{{name}\}}; the prompt of {role} needs it"):
-            read_prompts({role: path})
-    with pytest.raises(BadInput, match="prompt: 'jugde' is unknown; one of"):
-        read_prompts({"jugde": path})
+    assert read_prompts([f"judge={path}"])["judge"] == path.read_text()
+    needed = {"judge": "answer", "user": "context", "answer": "question", "adversary": "history"}
+    cases = [(role, "Well?", f"txt: no {{{name}}}; the prompt of {role} needs it") for role, name in needed.items()]
+    filled = "txt: {x} found; the prompt of {} can be filled with "
+    cases += [
+        ("judge", "{answer} {x}", filled.replace("{}", "judge") + "{context}, {question}, {answers}, {answer}"),
+        ("instructions", "{x}", filled.replace("{}", "instructions") + "nothing"),
+        ("jugde", "", "prompt: 'jugde' is unknown; one of"),
+    ]
+    for role, text, sentence in cases:
+        path.write_text(text)
+        with pytest.raises(BadInput, match=re.escape(sentence)):
+            read_prompts([f"{role}={path}"])
     with pytest.raises(BadInput, match=r"none\.txt: unreadable"):
-        read_prompts({"judge": tmp_path / "none.txt"})
+        read_prompts([f"judge={tmp_path / 'none.txt'}"])
 
 
 FORMS = [

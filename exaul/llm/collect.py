@@ -27,11 +27,7 @@ from exaul.llm.tables import read_file, writable
 
 
 class Collect(EndpointFlags):
-    """Configuration of ``exaul collect``; every field is a flag.
-
-    Raises:
-        BadInput: a field is out of its range; the message names it.
-    """
+    """Configuration of ``exaul collect``; every field is a flag."""
 
     questions: tuple[str, ...] = setting(
         MISSING, "JSON lines, CSV or Parquet with question and answers; or hf:NAME", "FILE"
@@ -45,11 +41,7 @@ class Collect(EndpointFlags):
 
 
 class ScoreRows(EndpointFlags):
-    """Configuration of ``exaul score``; every field is a flag.
-
-    Raises:
-        BadInput: a field is out of its range; the message names it.
-    """
+    """Configuration of ``exaul score``; every field is a flag."""
 
     rows: str = setting(MISSING, "JSON lines, CSV or Parquet with a question and an answer in each row", "FILE")
     score: tuple[str, ...] = setting(

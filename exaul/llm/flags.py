@@ -32,11 +32,7 @@ RESERVED_FIELDS = (  # fields of a request that ``extra`` may not set
 
 
 class EndpointFlags(Configuration):
-    """Endpoints, models and scores.
-
-    Raises:
-        BadInput: a field is out of its range; the message names it.
-    """
+    """Endpoints, models and scores."""
 
     out: str = setting("", "folder of the results (required); the same command continues an interrupted run", "DIR")
     endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")

@@ -45,11 +45,7 @@ TABLE_FOLDERS = {False: "results", True: "replay"}  # folder of tables, by confi
 
 
 class Live(EndpointFlags):
-    """Configuration of ``exaul live``; every field is a flag.
-
-    Raises:
-        BadInput: a field is out of its range; the message names it.
-    """
+    """Configuration of ``exaul live``; every field is a flag."""
 
     kind: str = setting(
         MISSING, "asking side: user (about texts) or adversary (from questions with answers)", "KIND"

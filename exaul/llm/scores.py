@@ -93,7 +93,7 @@ async def p_true(request: Body, reply: Reply, ask: Ask, *, model: str | None = N
     NaN if the token can be neither, as without log-probabilities.
     """
     mass = {"yes": 0.0, "no": 0.0}
-    for token, logprob in (await ask(_body(model, request, _prompt(P_TRUE, request, reply)) | TOP_LOGPROBS)).first:
+    for token, logprob in (await ask(_body(model, request, reply, P_TRUE) | TOP_LOGPROBS)).first:
         word = token.strip().lower()
         if word in mass:
             mass[word] += math.exp(logprob)
@@ -106,7 +106,7 @@ async def verbal(request: Body, reply: Reply, ask: Ask, *, model: str | None = N
 
     A number between 0 and 1 may be a share, and so it is not used.
     """
-    number = NUMBER.search((await ask(_body(model, request, _prompt(VERBAL, request, reply)))).text)
+    number = NUMBER.search((await ask(_body(model, request, reply, VERBAL))).text)
     percent = float(number[0]) if number else math.nan
     return percent / 100 if percent == 0 or 1 <= percent <= 100 else math.nan
 
@@ -121,7 +121,7 @@ async def agree(request: Body, reply: Reply, ask: Ask, *, samples: int, model: s
     """Return the share of samples that mean the same as the answer, by one reply of a model; NaN if unclear."""
     texts = await _sample_texts(request, ask, samples)
     listing = "\n".join(f"{number}. {_quoted(text)}" for number, text in enumerate(texts, 1))
-    text = (await ask(_body(model, request, _prompt(AGREE, request, reply, samples=listing)))).text
+    text = (await ask(_body(model, request, reply, AGREE, samples=listing))).text
     if NONE_AGREES.match(text):
         return 0.0
     numbers = set(NUMBER.findall(text))
@@ -136,8 +136,7 @@ async def entail(request: Body, reply: Reply, ask: Ask, *, samples: int, model: 
     """
     texts = await _sample_texts(request, ask, samples)
     question = _quoted(content_text(request["messages"][-1].get("content")))
-    prompt = partial(fill, ENTAIL, question=question, answer=_quoted(reply.text))
-    requests = (_body(model, request, prompt(sample=_quoted(text))) for text in texts)
+    requests = (_body(model, request, reply, ENTAIL, question=question, sample=_quoted(text)) for text in texts)
     verdicts = await gather(*(verdict_of(ask, body) for body in requests))
     return math.fsum(value for value, _ in verdicts) / samples
 
@@ -218,8 +217,7 @@ async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
 async def error_of(ask: Ask, model: str, question: str, answer: str) -> float:
     """Return 1 if a model says that an answer is wrong, 0 if it is right; NaN if it does not say."""
     request: Body = {"model": model, "messages": [{"role": "user", "content": question}]}
-    body = _body(None, request, _prompt(P_TRUE, request, Reply(answer)))
-    right, _ = await verdict_of(ask, body)
+    right, _ = await verdict_of(ask, _body(None, request, Reply(answer), P_TRUE))
     return 1.0 - right
 
 
@@ -249,18 +247,15 @@ async def gather(*calls: Awaitable[Any]) -> list[Any]:
     return list(results)
 
 
-def _prompt(prompt: str, request: Body, reply: Reply, **values: str) -> str:
-    conversation = [{"role": x["role"], "text": content_text(x.get("content"))} for x in request["messages"]]
-    return fill(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
-
-
 def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _body(model: str | None, request: Body, prompt: str) -> dict[str, Any]:
-    """Return a body with as few fields as possible: some models refuse temperature or max_tokens."""
-    return {"model": model or request["model"], "messages": [{"role": "user", "content": prompt}]}
+def _body(model: str | None, request: Body, reply: Reply, prompt: str, **values: str) -> dict[str, Any]:
+    """Return a body that asks about a reply, with few fields: some models refuse temperature or max_tokens."""
+    conversation = [{"role": x["role"], "text": content_text(x.get("content"))} for x in request["messages"]]
+    text = fill(prompt, conversation=_quoted(conversation), answer=_quoted(reply.text), **values)
+    return {"model": model or request["model"], "messages": [{"role": "user", "content": text}]}
 
 
 async def _sample_texts(request: Body, ask: Ask, count: int) -> list[str]:

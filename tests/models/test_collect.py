@@ -7,9 +7,6 @@ import random
 import re
 import shlex
 import signal
-import subprocess
-import time
-from collections import Counter
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +23,7 @@ from exaul.commands.main import main
 from exaul.kernels.metrics import separation
 from exaul.llm.calls import BudgetReached, Calls, key_of
 from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
-from tests.processes import EXAUL, output_of, refusal_of, sql
+from tests.processes import output_of, refusal_of, sql
 
 ABSENT = "http://127.0.0.1:9/v1"  # an endpoint that is not there
 PRICED = "--price 1 1"
@@ -152,16 +149,18 @@ CUT = completion("4 and so", finish="length")
 UNREADABLE = completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
 JUDGED = r"is {0} plus {0}\?.*Reference answers".format
 TOO_LONG, BROKEN = JSONResponse({"error": {"message": "too long"}}, 400), JSONResponse({"error": "no"}, 500)
-INCOMPLETE = {  # replies, flags, and what is printed of them
+INCOMPLETE = {  # replies, flags, what is printed of them, and how many calls are made again
     "one answer and one verdict fail, another verdict says neither yes nor no, also to a schema": (
         {r"is 2 plus 2\?(?!.*Reference answers)": BROKEN, JUDGED(3): TOO_LONG, JUDGED(4): completion("Hm, well.")},
         "--judge both",
         ["10 of 12 questions answered, 9", "  status 500: 1", "  status 400: 1", "  unreadable verdicts: 1"],
+        2,
     ),
     "an empty answer has no score": (
         {r"is 2 plus 2\?": completion(""), r"is 7 plus 7\?": REFUSAL, r"is 5 plus 5\?": CUT},
         "",
         ["11 with all", "  answers cut at max_tokens: 1", "  empty answers: 1", "  refusals: 1"],
+        0,
     ),
     "no other row is lost, and no escape code is printed": (
         {r"is 2 plus 2\?": UNREADABLE, r"is 5 plus 5\?": completion("10", [3.5], model="\x1b[31m\nred")},
@@ -171,13 +170,15 @@ INCOMPLETE = {  # replies, flags, and what is printed of them
             *("  unreadable reply: 1", "  answers without logprob: 1"),
             "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp",
         ],
+        1,
     ),
 }
 
 
 @pytest.mark.parametrize("case", INCOMPLETE)
-def test_what_fails_is_empty_and_counted(stub, collect, case):
-    replies, flags, lines = INCOMPLETE[case]
+def test_what_fails_is_empty_and_counted_and_then_asked_again(stub, collect, case):
+    """And nothing else is. What was replied stays, also an answer without a score and a verdict that is unclear."""
+    replies, flags, lines, failed = INCOMPLETE[case]
     stub.rule = by_pattern(replies)
     found = collect(flags, 3)
     assert [line for line in lines if line not in found.printed] == []
@@ -186,16 +187,9 @@ def test_what_fails_is_empty_and_counted(stub, collect, case):
     complete = found.log[["score_logprob", "error"]].notna().all(axis="columns").sum()
     assert f" {complete} with all scores and an error" in found.printed
     assert sum("response_format" in body for body in stub.asked) == found.printed.count("unreadable verdicts")
-
-
-def test_what_failed_is_asked_again_and_nothing_else(stub, collect):
-    """What the judge said of one question is there, unclear though it is."""
-    stub.rule = by_pattern(INCOMPLETE[next(iter(INCOMPLETE))][0])
-    collect("--judge both", 3)
     stub.rule = USUAL
-    assert "12 of 12 questions answered, 11 with all" in collect("--judge both", 3).printed
-    assert Counter(stub.counts().values())[2] == 2  # the answer and the verdict that had failed
-    assert max(stub.counts().values()) == 2
+    assert f"12 of 12 questions answered, {complete + failed} with all" in collect(flags, 3).printed
+    assert [count for count in stub.counts().values() if count > 1] == [2] * failed
 
 
 SILENT = completion("Paris") | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}
@@ -418,24 +412,34 @@ def test_interrupted_before_its_first_row_it_leaves_what_was_written(stub, colle
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
 
 
+KILLED = {  # a command, its usual flags, and the file that is the same as of a run that was left alone
+    "collect": ("--score logprob entail --judge llm --concurrent 2", "log.csv"),
+    "live adversary --questions": ("--horizon 8 --arms 20 --candidates 3", "transcript.jsonl"),
+}
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, collect, sums, tmp_path, kills):
-    """No call whose reply is in the file is asked again; the log is that of a run that was left alone."""
-    stub.delay = 0.01
-    how = "--score logprob entail --judge llm"
-    argv = command(sums, tmp_path / "out", f"{how} --concurrent 2", stub.url)
-    chance, had = random.Random(0), []
+@pytest.mark.parametrize("words", KILLED)
+def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, sums, tmp_path, monkeypatch, words, kills):
+    """No call whose reply is in the file is asked again."""
+    monkeypatch.setattr("exaul.llm.live.write_tables", lambda *_: None)
+    flags, name = KILLED[words]
+    argv = [*words.split(), str(sums), *flags.split()]
+    out, alone = (command_at(stub.url, tmp_path / folder, *argv) for folder in ("out", "alone"))
+    stub.rule = lambda body, before: completion("1") if "adversary" in str(body) else None
+    stub.delay, chance, had = 0.01, random.Random(0), []
     for _ in range(kills):
-        killed(stub, argv, chance.random() * 0.3)
+        killed(stub, out, chance.random() * 0.3)
         stored = sql(tmp_path / "out" / "calls.sqlite", "SELECT key FROM calls")
         had.append((len(stub.asked), {key for (key,) in stored}))
     stub.delay = 0
-    log = collect(how).log
+    assert main(out) == 0
     keys = [key_of(stub.url, body) for body in stub.asked]
     for (asked, there), (later, _) in pairwise([*had, (len(keys), set())]):
         assert not there & set(keys[asked:later])
     assert len(keys) - len(set(keys)) <= 2 * kills  # those that were in flight
-    pd.testing.assert_frame_equal(log, collect(how, out="alone").log)
+    assert main(alone) == 0
+    assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
 @pytest.mark.parametrize("more", ["", pytest.param("agree entail verbal", marks=pytest.mark.slow)])
@@ -456,35 +460,6 @@ def test_a_real_model_is_asked(small_model, collect, tmp_path, more):
     assert found.about["usage"]["prompt tokens"] > 0
     again = collect(how, *status, questions=path)
     assert again.about["usage"]["last run"]["calls"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("own_scores")
-def test_a_real_model_is_asked_on_after_a_kill_and_a_budget(small_model, sums):
-    """No stored reply is replaced, so no call is made again. Then ``exaul score`` adds a score."""
-    flags = ["--endpoint", small_model, "--model", "small", "--max-tokens", "4", "--progress", "quiet"]
-    argv = ["collect", str(sums), "--score", "logprob", "my_scores:same", *flags, "--concurrent", "1"]
-    argv += ["--price", "1", "1", "--out", "log"]
-
-    def stored():
-        return set(sql("log/calls.sqlite", "SELECT key, rowid FROM calls"))
-
-    with subprocess.Popen([*EXAUL, *argv]) as running:
-        while not Path("log/calls.sqlite-wal").exists() or len(stored()) < 3:
-            assert running.poll() is None
-            time.sleep(0.01)
-        running.kill()
-    had = [stored()]
-    for flag, status in ((["--budget", "3e-4"], 3), ([], 0)):
-        assert main([*argv, *flag]) == status
-        had.append(stored())
-    assert had[0] < had[1] < had[2]
-    assert len(had[2]) == 13
-    assert main(["score", "log/texts.jsonl", "--score", "exact", "--samples", "2", *flags, "--out", "more"]) == 0
-    log, more = (pd.read_csv(f"{name}/log.csv") for name in ("log", "more"))
-    assert set(log["score_my_scores_same"]) == {1}
-    assert more["score_exact"].isin([0, 0.5, 1]).all()
-    assert more["error"].equals(log["error"])
 
 
 def surer(body, before):
@@ -512,21 +487,27 @@ def scoring(stub, rows, out, flags=""):
 
 
 def test_scores_are_added_to_rows(stub, rows, tmp_path, capsys):
-    """An empty answer has none; other columns stay, but lists."""
-    argv = scoring(stub, rows, tmp_path / "out", "--samples 4")
-    stub.rule = surer
+    """An empty answer has none, nor has a row whose call failed, until it is made again; other columns stay."""
+    argv, failing = scoring(stub, rows, tmp_path / "out", "--samples 4"), "Which colour has 2?"
+    stub.rule = lambda body, before: BROKEN if failing in str(body) else surer(body, before)
+    found = made(tmp_path / "out", output_of(argv, capsys, 3))
+    assert "4 of 6 rows have all scores" in found.printed
+    assert "  status 500: 1\n" in found.printed
+    assert found.log["score_exact"].isna().tolist() == [n in (2, 3) for n in range(6)]
+    stub.rule, asked = surer, len(stub.asked)
     found = made(tmp_path / "out", output_of(argv, capsys, 3))
     assert list(found.log) == ["ask", "got", "error", "hole", "score_verbal", "score_exact"]
     np.testing.assert_equal(found.log["score_verbal"].tolist(), [0.4, 0.5, 0.3, np.nan, 0.5, 1.0])
     np.testing.assert_equal(found.log["score_exact"].tolist(), [0.5, 0.5, 0, np.nan, 0.5, 0])
-    told = f"5 of 6 rows have all scores: {tmp_path / 'out' / 'log.csv'}\n26 calls made, "
+    told = f"5 of 6 rows have all scores: {tmp_path / 'out' / 'log.csv'}\n5 calls made, "
     assert told in found.printed
     assert "  empty answers: 1\n" in found.printed
-    prompts = [body["messages"][0]["content"] for body in stub.asked]
-    assert sum("Question: Which colour has 2?\nAnswer:" in prompt for prompt in prompts) == 4
-    assert main(argv) == 3
-    assert len(stub.asked) == 26  # one is the first question, of which the answer is not used
-    assert "0 calls made" in capsys.readouterr().out
+    prompts = [body["messages"][0]["content"] for body in stub.asked[asked:]]
+    assert sum(f"Question: {failing}\nAnswer:" in prompt for prompt in prompts) == 4
+    assert "0 calls made" in output_of(argv, capsys, 3)
+    # four samples and a verdict of each of five answers, and the first question, of which the answer is not used
+    assert len(stub.counts()) == 26
+    assert max(count for text, count in stub.counts().items() if failing not in text) == 1
     pd.testing.assert_frame_equal(found.log, made(tmp_path / "out").log)
 
 
@@ -550,19 +531,6 @@ def test_rows_may_hold_what_no_csv_can(stub, tmp_path, ending, cell):
     found = made(tmp_path / "out").log
     assert list(found) == ["ask", "got", "x", "score_verbal", "score_exact"]
     assert found["x"].tolist() == ["ü" if ending == "parquet" else r"\ud800"]
-
-
-def test_scores_that_fail_are_empty_and_counted(stub, rows, tmp_path, capsys):
-    failing = "Which colour has 2?"
-    stub.rule = lambda body, before: BROKEN if failing in str(body) else surer(body, before)
-    argv = scoring(stub, rows, tmp_path / "out", "--concurrent 1")
-    found = made(tmp_path / "out", output_of(argv, capsys, 3))
-    assert "4 of 6 rows have all scores" in found.printed
-    assert "  status 500: 1\n" in found.printed
-    assert found.log["score_exact"].isna().tolist() == [n in (2, 3) for n in range(6)]
-    stub.rule = surer
-    assert "5 of 6 rows have all scores" in output_of(argv, capsys, 3)
-    assert max(stub.counts()[text] for text in stub.counts() if failing not in text) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Dialogues: each model sees what it should, the learner is that of the simulation, and a run continues."""
 
 import json
-import random
 import re
 from itertools import count
 
@@ -14,7 +13,7 @@ from exaul.commands.live import summary
 from exaul.kernels.game import ARMS
 from exaul.llm.asking_sides import GREETING
 from exaul.llm.live import IDK, Live, LiveJob
-from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, killed, write_rows
+from tests.models.stub import KNOWN, USUAL, by_pattern, command_at, completion, write_rows
 from tests.processes import output_of, refusal_of, sql
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
@@ -369,17 +368,3 @@ def test_a_dialogue_with_a_real_model(small_model, pool, texts, tmp_path, capsys
     before = (tmp_path / "out" / "transcript.jsonl").read_bytes()
     assert "0 calls made" in output_of(argv, capsys)
     assert (tmp_path / "out" / "transcript.jsonl").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_killed_twenty_times_no_call_is_made_twice_but_the_last(stub, dialogue, pool, tmp_path):
-    stub.rule, stub.delay, chance = choosing(1), 0.01, random.Random(1)
-    argv = ["live", "adversary", "--questions", str(pool), "--horizon", "12", "--arms", "20"]
-    for _ in range(20):
-        killed(stub, command_at(stub.url, tmp_path / "out", *argv), chance.random() * 0.4)
-    stub.delay = 0
-    dialogue(horizon=12)
-    assert len(stub.asked) - len(stub.counts()) <= 20
-    dialogue("whole", horizon=12)
-    one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
-    assert one == other

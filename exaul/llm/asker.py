@@ -137,13 +137,12 @@ class Asker:
                 'reasoning models return none (try --extra \'{"reasoning_effort": "none"}\', or --score agree)'
             )
 
-    async def answer(self, question: Question, messages: Messages = (), shows_context: bool = True) -> Answer:
+    async def answer(self, question: Question, messages: Messages = ()) -> Answer:
         """Answer a question that follows ``messages``, score the answer, and judge it.
 
-        The answering model reads the context if ``shows_context``. The judge reads it always: it decides if there
-        are no right answers.
+        The judge reads the context, too. If there are no right answers, it decides, and the judge alone reads it.
         """
-        text = question.context if shows_context else ""
+        text = question.context if question.answers else ""
         request = self.answer_request([*messages, self.answer_prompt(question.question, text)])
         reply = await self._answerer.ask(request)
         calls = self.scored(request, reply), self._verdict(question, reply.text)

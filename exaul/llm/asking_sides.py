@@ -25,7 +25,6 @@ class DialogueTurn(NamedTuple):
     """A question of a dialogue, and how it came about."""
 
     question: Question  # its id is the topic; without answers, the context decides
-    shows_context: bool  # whether the answering model reads the context, too
     earlier_messages: tuple[dict[str, str], ...]  # earlier rounds on this text, for the answering model
     choice_count: int  # number of questions to choose from; 1 if the user wrote the question
     asker_reply: str  # full reply of the user or adversary
@@ -69,7 +68,7 @@ class User:
                 messages = tuple(message | {"role": OTHER_ROLE[message["role"]]} for message in self._messages[1:])
                 self._messages.append({"role": "assistant", "content": question})
                 topic = f"text {self._text_number + 1}, topic {self._topic}"
-                return DialogueTurn(Question(topic, question, (), "", text), False, messages, 1, question)
+                return DialogueTurn(Question(topic, question, (), "", text), messages, 1, question)
             self.left_out[reason] += 1
             self.skip()
         raise NothingLeft(f"nothing was asked about {MAX_TRIES} texts in a row")
@@ -117,7 +116,7 @@ class Adversary:
             self._candidates[index] = self._pool.popleft()
         else:
             del self._candidates[index]
-        return DialogueTurn(self._chosen, True, (), count, reply_text)
+        return DialogueTurn(self._chosen, (), count, reply_text)
 
     async def _choose(self) -> tuple[int | None, str]:
         """Return the chosen position, or None to request another list, and the reply."""

@@ -10,8 +10,6 @@ again from the first round with the stored replies.
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
@@ -155,57 +153,69 @@ class LiveJob:
             asker, rng = Asker(config, folder / CALLS_FILE, is_dialogue=True), np.random.default_rng(config.seed)
             user = User(asker, self._texts, config.turns, rng) if config.kind == "user" else None
             side = user or Adversary(asker, self._pool, config.candidates, config.shown, rng)
-            earlier_rounds = len(_whole_lines(folder / TRANSCRIPT))
+            path = folder / TRANSCRIPT
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            stored = [line for line in lines if line.endswith(b"\n")]  # a killed process can leave half a line
             try:
-                self.manifest["stopped"] = run_to_end(self._run_rounds(asker, side, folder / TRANSCRIPT))
+                self.manifest["stopped"] = run_to_end(self._run_rounds(asker, side, path, stored))
             finally:
                 asker.record(self.manifest, side.left_out)
                 self.manifest["learner"] = self._learner.figures()
-                if len(self.rounds) >= earlier_rounds:  # else the log and manifest of the earlier run say more
+                if len(self.rounds) >= len(stored):  # else the log and manifest of the earlier run say more
                     self._write(folder)
             tables_folder = folder / TABLE_FOLDERS[config.replay]
             if len(self.rounds) == config.horizon and not (tables_folder / "trials.csv").exists():
                 shutil.rmtree(tables_folder, ignore_errors=True)  # incomplete, from a killed process
                 write_tables(config, folder)
 
-    async def _run_rounds(self, asker: Asker, side: User | Adversary, path: Path) -> str:
-        """Run all rounds. Return why the dialogue stopped early, or ""."""
-        in_a_row = 0
+    async def _run_rounds(self, asker: Asker, side: User | Adversary, path: Path, stored: list[bytes]) -> str:
+        """Run all rounds. Return why the dialogue stopped early, or "".
+
+        Raises:
+            BadInput: a line differs from the ``stored`` one of an earlier run, or a model cannot be asked.
+        """
+        config = self.config
         async with asker:
             try:
                 await asker.probe()
-                with Progress(self.config.progress, self.config.horizon, "rounds") as bar, _transcript(path) as add:
-                    while len(self.rounds) < self.config.horizon:
+                with Progress(config.progress, config.horizon, "rounds") as bar, path.open("ab") as stream:
+                    stream.truncate(sum(map(len, stored)))
+                    while (number := len(self.rounds)) < config.horizon:
                         line = await self._round(asker, side)
-                        in_a_row = 0 if line else in_a_row + 1
-                        if in_a_row == MAX_LEFT_OUT:
-                            return f"{MAX_LEFT_OUT} questions in a row were left out"
-                        if line:
-                            add(line)
-                            self.rounds.append(line)
-                            figures = line["learner"]
-                            fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.3f}"
-                            bar.update(1, answered=figures["answers"], fdr=fdr)
+                        text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+                        if number >= len(stored):
+                            stream.write(text)
+                            stream.flush()
+                        elif text != stored[number]:
+                            reason = "its calls or its versions have changed"
+                            raise BadInput(f"{path}: round {number + 1} differs from the stored one; {reason}")
+                        self.rounds.append(line)
+                        figures = line["learner"]
+                        fdr = "-" if figures["fdr"] is None else f"{figures['fdr']:.3f}"
+                        bar.update(1, answered=figures["answers"], fdr=fdr)
             except (BudgetReached, NothingLeft) as error:
                 return str(error)
             except CallFailed as error:
                 return f"a call failed ({error}{f': {error.reply_text}' if error.reply_text else ''})"
         return ""
 
-    async def _round(self, asker: Asker, side: User | Adversary) -> dict[str, Any] | None:
-        """Run one round. Return its line of the transcript, or None if the question is left out."""
-        turn = await side.ask()
-        question, chat = turn.question, () if self.config.forget else turn.earlier_messages
-        try:
-            answer = await asker.answer(question, chat, turn.shows_context)
-            score = answer.scores[self.config.score[-1]]
-            reason = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
-        except CallRefused as refused:
-            reason = str(refused)
-        if reason:
+    async def _round(self, asker: Asker, side: User | Adversary) -> dict[str, Any]:
+        """Run one round, and return its line of the transcript; NothingLeft: too many questions are left out."""
+        for _ in range(MAX_LEFT_OUT):
+            turn = await side.ask()
+            question, chat = turn.question, () if self.config.forget else turn.earlier_messages
+            try:
+                answer = await asker.answer(question, chat)
+                score = answer.scores[self.config.score[-1]]
+                reason = "no verdict" if math.isnan(answer.error) else "no score" if math.isnan(score) else ""
+            except CallRefused as refused:
+                reason = str(refused)
+            if not reason:
+                break
             side.left_out[reason] += 1
             side.skip()
-            return None
+        else:
+            raise NothingLeft(f"{MAX_LEFT_OUT} questions in a row were left out")
         answered, probability = self._learner.run_round(score, answer.error)
         side.observe_outcome(answer.reply.text if answered else IDK, answered, answer.error)
         return {
@@ -231,34 +241,6 @@ class LiveJob:
             table = files.Table(rows)[["id", "topic", "score", "error", "answered"]]
             write_table(folder / LOG_FILE, table)
         write_manifest(folder, self.manifest)
-
-
-@contextmanager
-def _transcript(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that adds a line to the transcript; raise BadInput if a line of an earlier run changes."""
-    lines = _whole_lines(path)
-    stored_lines = iter(lines)
-
-    def add(line: dict[str, Any]) -> None:
-        text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-        stored = next(stored_lines, None)
-        if stored is None:
-            stream.write(text)
-            stream.flush()
-        elif stored != text:
-            raise BadInput(
-                f"{path}: round {line['t']} differs from the stored one; its calls or its versions have changed"
-            )
-
-    with path.open("ab") as stream:
-        stream.truncate(sum(map(len, lines)))  # a killed process can leave half a line
-        yield add
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """Return the lines of a file that end with a newline."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return [line for line in lines if line.endswith(b"\n")]
 
 
 def write_tables(config: Live, folder: Path) -> None:

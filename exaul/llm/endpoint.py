@@ -31,12 +31,12 @@ def as_address(name: str, url: str) -> str:
         raise BadInput(
             f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
         )
-    host = url.partition("://")[2].partition("/")[0]
-    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
     try:
-        URL(url)
+        address = URL(url)
     except InvalidURL as error:
         raise BadInput(f"{name}: {url} is not an address ({error})") from error
+    is_complete = address.scheme in ("http", "https") and bool(address.host)
+    check_holds(name, url, is_complete, "an address, http(s)://HOST")
     return url.rstrip("/")
 
 

@@ -306,19 +306,17 @@ def test_a_refused_question_is_left_out_for_good(stub, dialogue):
     ("kind", "score", "calls"),
     [("user", ["logprob"], 38), ("adversary", ["exact"], 97), ("user", ["logprob", "entail"], 122)],
 )
-def test_a_dialogue_takes_no_more_calls_than_before(
-    stub, dialogue, pool, texts, tmp_path, kind, score, calls, capsys
-):
+def test_a_dialogue_takes_no_more_calls_than_before(stub, pool, texts, tmp_path, kind, score, calls, capsys):
     """Those of the last version with scores of its own (std, con, con by verdicts), with these replies."""
-    number, flag = count(), {"user": "--contexts", "adversary": "--questions"}[kind]
+    number = count()
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
-    sources = {"user": texts, "adversary": pool}[kind]
-    argv = command_at(stub.url, tmp_path / "out", "live", kind, flag, str(sources), "--horizon", "12")
-    argv += ["--score", *score, "--judge", "llm", "--dry-run"]
-    predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", output_of(argv, capsys))[1])
+    sources = {"user": ["--contexts", str(texts)], "adversary": ["--questions", str(pool)]}[kind]
+    argv = command_at(stub.url, tmp_path / "out", "live", kind, *sources, "--horizon", "12", "--turns", "3")
+    argv += ["--score", *score, "--judge", "llm", "--arms", "20"]
+    printed = output_of([*argv, "--dry-run"], capsys)
+    predicted = int(re.search(r"12 rounds, one after the other, (\d+) calls, plus", printed)[1])
     assert not stub.asked
-    how = {"horizon": 12, "turns": 3, "score": tuple(score), "judge": "llm"}
-    dialogue(kind=kind, **how)
+    output_of(argv, capsys)
     assert len(stub.asked) == calls <= predicted + 2  # equal ones are made once
     compared = [text for body in stub.asked if "Second answer" in (text := body["messages"][0]["content"])]
     # 110 tokens of four characters, as in the costs of docs/speed.md, however long the dialogue is

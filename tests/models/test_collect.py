@@ -262,6 +262,8 @@ def test_a_folder_of_something_else_is_refused(collect, refused, tmp_path):
     (tmp_path / "mine.txt").write_text("Again: {question}")
     assert "answer: " in refused(prompt, "own")
     assert "is not empty; it must be an absent or empty folder" in refused(how, "other")
+    (tmp_path / "other" / "manifest.json").write_text("{}")
+    assert "holds something else; a folder that is absent or empty is needed" in refused(how, "other")
     calls = tmp_path / "out" / "calls.sqlite"
     calls.write_bytes(calls.read_bytes()[:4096] + b"x" * 8192)
     assert "calls.sqlite: " in refused(how)

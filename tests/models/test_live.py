@@ -223,30 +223,35 @@ def test_a_text_that_is_refused_is_left_out(stub, dialogue):
 
 
 UNCLEAR = completion("Hard to say.")
-ANSWERLESS = {  # the side that asks, the rule, the rounds wanted and played, and why no more are played
+ANSWERLESS = {  # the side that asks, the rule, the rounds wanted and played, why no more are, and what is left out
     "questions run out": (
         *("adversary", choosing(0, by_pattern({"is 7 plus.*Reference answers": UNCLEAR}))),
-        *(12, 11, "all questions were asked"),
+        *(12, 11, "all questions were asked", {"no verdict": 1, "unreadable verdicts": 1}),
     ),
     "none in a row": (
         *("user", asking(lambda turn: f"What? {next(NUMBERS)}", by_pattern({"Reference answers": UNCLEAR}))),
-        *(5, 0, "20 questions in a row were left out"),
+        *(5, 0, "20 questions in a row were left out", {"no verdict": 20, "unreadable verdicts": 20}),
+    ),
+    "nothing is asked": (
+        *("user", asking(lambda turn: "SHIFT")),
+        *(5, 0, "nothing was asked about 10 texts in a row", {"shifts": 10}),
     ),
 }
 
 
 @pytest.mark.parametrize("case", ANSWERLESS)
 def test_a_question_without_a_verdict_is_no_round(stub, dialogue, sums, tmp_path, case):
-    """The log has the rounds alone."""
-    kind, stub.rule, horizon, rounds, stopped = ANSWERLESS[case]
+    """The log has the rounds alone; after such a question the user gets another text."""
+    kind, stub.rule, horizon, rounds, stopped, left_out = ANSWERLESS[case]
     more = {"questions": (str(sums),)} if kind == "adversary" else {}
     lines, found = dialogue(kind=kind, horizon=horizon, judge="llm", **more)
     assert len(lines) == rounds
-    assert found.manifest["stopped"] == stopped
-    assert found.manifest["left out"]["no verdict"] >= 1
+    assert (found.manifest["stopped"], found.manifest["left out"]) == (stopped, left_out)
     assert not any("Hard to say" in str(line) for line in lines)
     assert (tmp_path / "out" / "log.csv").exists() == (rounds > 0)
     assert rounds == 0 or len(pd.read_csv(tmp_path / "out" / "log.csv")) == rounds
+    asked = [body["messages"] for body in stub.asked if body["messages"][0]["role"] == "system"]
+    assert kind == "adversary" or {len(messages) for messages in asked} == {2}  # the text and the greeting
 
 
 def test_a_run_that_stops_goes_on_to_the_same_transcript(stub, dialogue, tmp_path):

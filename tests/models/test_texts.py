@@ -3,7 +3,9 @@
 import json
 import re
 import string
+import sys
 from itertools import groupby
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -156,6 +158,29 @@ def test_names_of_datasets():
         BadInput, match="hf:nothing: unknown; it must be hf:OWNER/NAME:CONFIG:SPLIT, or one of hf:tri"
     ):
         read_questions(["hf:nothing"], None, None)
+
+
+def test_a_dataset_of_the_hub(monkeypatch):
+    """By what the package would return; it is not installed."""
+    asked, module = [], ModuleType("datasets")
+
+    class Rows(list):
+        column_names, _fingerprint = ("question", "answer"), "f"
+
+    def load_dataset(*names, split):
+        if "none" in names[0]:
+            raise OSError("no\nnetwork")
+        asked.append((*names, split))
+        return Rows({"question": f"{n}?", "answer": {"value": str(n)}} for n in range(9))
+
+    module.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    found, sources = read_questions(["hf:nq", "hf:a/b:c:test"], None, None, limit=2)
+    assert [(one.id, one.answers) for one in found[1:3]] == [("hf:nq-2", ("1",)), ("hf:a/b:c:test-1", ("0",))]
+    assert sources == [{"name": name, "sha256": "f", "rows": 2} for name in ("hf:nq", "hf:a/b:c:test")]
+    assert asked == [("google-research-datasets/nq_open", None, "validation"), ("a/b", "c", "test")]
+    with pytest.raises(BadInput, match=r"hf:a/none: cannot be loaded \(no\\nnetwork\); pass the questions"):
+        read_questions(["hf:a/none"], None, None)
 
 
 def test_texts_are_read_once(tmp_path):

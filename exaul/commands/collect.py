@@ -57,8 +57,7 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
         if len(systems) > 1:
             lines.append(f"{model} changed its system fingerprint: {', '.join(systems)}")
     if complete:
-        error_rate = sum(answer.error for answer in complete) / len(complete)
-        lines.append(f"wrong: {error_rate:.1%}")
+        lines.append(f"wrong: {sum(answer.error for answer in complete) / len(complete):.1%}")
         longer = sum(x.error_exact == 1 and contains(x.reply.text, question.answers) for question, x in answered)
         if longer and config.judge == "exact":
             has_prompt = any(choice.startswith("answer=") for choice in config.prompt)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, check_legible, join_lines, quote
+from exaul.engine.checks import BadInput, check_legible, quote
 from exaul.engine.logs.log import cell_text, file_hash, is_missing, number_repeats
 from exaul.llm.tables import read_file, unpack
 
@@ -146,6 +146,5 @@ def _read_hub(name: str) -> tuple[list[str], Iterable[SourceRow], str]:
     try:
         rows = load_dataset(dataset, config or None, split=split or "validation")
     except Exception as error:
-        reason = join_lines(str(error))
-        raise BadInput(f"{name}: cannot be loaded ({reason}); pass the questions as a file") from error
+        raise BadInput(f"{name}: cannot be loaded ({error}); pass the questions as a file") from error
     return rows.column_names, enumerate(rows, 1), str(getattr(rows, "_fingerprint", ""))

@@ -220,6 +220,7 @@ NO_KEY = by_pattern({"": JSONResponse({"error": {"message": "Bad key"}}, 401)})
         ("--samples 0", USUAL, 0, "samples: 0 found"),
         ("--timeout 0", USUAL, 0, "timeout: 0.0 found"),
         ("--endpoint localhost:80", USUAL, 0, "endpoint: 'localhost:80' found; it must be an address"),
+        ("--endpoint ftp://h/v1", USUAL, 0, "endpoint: 'ftp://h/v1' found; it must be an address, http(s)://HOST"),
         ("--endpoint http://:80/v1", USUAL, 0, "endpoint: 'http://:80/v1' found; it must be an address"),
         ("--endpoint http://localhost:P/v1", USUAL, 0, "endpoint: http://localhost:P/v1 is not an address"),
         ("--judge-endpoint ftp:/me:secret@h", USUAL, 0, "--judge-endpoint: an address with a user name, query or"),

@@ -175,10 +175,10 @@ def test_a_dataset_of_the_hub(monkeypatch):
 
     module.load_dataset = load_dataset
     monkeypatch.setitem(sys.modules, "datasets", module)
-    found, sources = read_questions(["hf:nq", "hf:a/b:c:test"], None, None, limit=2)
-    assert [(one.id, one.answers) for one in found[1:3]] == [("hf:nq-2", ("1",)), ("hf:a/b:c:test-1", ("0",))]
-    assert sources == [{"name": name, "sha256": "f", "rows": 2} for name in ("hf:nq", "hf:a/b:c:test")]
-    assert asked == [("google-research-datasets/nq_open", None, "validation"), ("a/b", "c", "test")]
+    found, sources = read_questions(["hf:nq", "hf:a/b:c"], None, None, limit=2)
+    assert [(one.id, one.answers) for one in found[1:3]] == [("hf:nq-2", ("1",)), ("hf:a/b:c-1", ("0",))]
+    assert sources == [{"name": name, "sha256": "f", "rows": 2} for name in ("hf:nq", "hf:a/b:c")]
+    assert asked == [("google-research-datasets/nq_open", None, "validation"), ("a/b", "c", "validation")]
     with pytest.raises(BadInput, match=r"hf:a/none: cannot be loaded \(no\\nnetwork\); pass the questions"):
         read_questions(["hf:a/none"], None, None)
 

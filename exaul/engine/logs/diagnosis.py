@@ -47,23 +47,12 @@ class Categories(NamedTuple):
     questions: NDArray[np.intp] | None  # number of each row's question; -1 if the cell is null
 
 
-class OwnThreshold(NamedTuple):
-    """What a value of a column answers with a threshold of its own."""
-
-    alpha: float
-    value: str
-    share: float  # of the value's records, answered at alpha with the best threshold for them alone
-    shared: float  # of the same records, answered with the best threshold for the whole log
-
-
-class PooledColumn(NamedTuple):
+class DifferingColumn(NamedTuple):
     """A column whose values differ."""
 
-    column: str
-    values: int  # number of values with at least LEAST_ROWS rows
-    lowest: float  # lowest error rate of a value
-    highest: float
-    gain: OwnThreshold | None  # the largest gain, if a value answers LEAST_GAP more with its own threshold
+    name: str
+    difference: float  # the largest between two values: of error rates, or of what two thresholds answer of one
+    text: str  # the values, their error rates, and the largest gain from a threshold of a value's own
 
 
 class GroupSums(NamedTuple):
@@ -92,7 +81,7 @@ def categories(log: str, layout: Layout) -> Categories:
 
 def differing_columns(
     columns: dict[str, files.CategoryColumn], records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
-) -> list[PooledColumn]:
+) -> list[DifferingColumn]:
     """Return the columns whose values differ, the largest difference first.
 
     They differ if the error rates of two values are LEAST_GAP apart, or if for some value and alpha, a threshold of
@@ -120,39 +109,37 @@ def differing_columns(
         rates = sums.wrong[:, 0] / sums.answered[:, 0]
         if {0.0, 1.0}.issuperset(rates):  # the column is a copy of the label
             continue
-        gain = _largest_gain([values[code] for code in large], groups, records, chosen, sums, shared)
+        names, members = [values[code] for code in large], records.take(chosen)
+        gain, gain_text = _largest_gain(names, groups, members, sums, shared)
         differs = np.ptp(rates) >= LEAST_GAP and len(large) * min(group_p_values(sums, 0)) < MAX_P
-        if differs or gain is not None:
-            differing.append(PooledColumn(name, len(large), float(rates.min()), float(rates.max()), gain))
-
-    def difference(column: PooledColumn) -> float:
-        return max(column.highest - column.lowest, column.gain.share - column.gain.shared if column.gain else 0.0)
-
-    return sorted(differing, key=difference, reverse=True)
+        if differs or gain:
+            text = f"{len(large)} values of {name} (error rate {rates.min():.3f} to {rates.max():.3f}{gain_text})"
+            differing.append(DifferingColumn(name, max(np.ptp(rates), gain), text))
+    return sorted(differing, key=lambda column: column.difference, reverse=True)
 
 
 def _largest_gain(
     values: Sequence[Any],
     groups: NDArray[np.intp],
     records: Records,
-    chosen: NDArray[np.bool_],
     sums: GroupSums,
-    shared: dict[float, float],
-) -> OwnThreshold | None:
-    """Return the largest gain of a value from a threshold of its own, among those that chance does not explain."""
-    scores, errors = records.scores[chosen], records.errors[chosen]
-    gains = []
+    shared: Mapping[float, float],
+) -> tuple[float, str]:
+    """Return the largest gain of a value from a threshold of its own that chance does not explain, and its text."""
+    gains = [(0.0, "")]
     for alpha, threshold in shared.items():
         for group, value in enumerate(values):
             below = np.flatnonzero(sums.wrong[group] <= alpha * sums.answered[group])
-            members = scores[groups == group]
-            common = float((members >= threshold).mean())
-            if not len(below) or sums.answered[group, below[0]] / len(members) < common + LEAST_GAP:
+            members = records.take(groups == group)
+            common = float((members.scores >= threshold).mean())
+            if not len(below) or sums.answered[group, below[0]] / len(members.scores) < common + LEAST_GAP:
                 continue
             if sums.answered.size * group_p_values(sums, below[0])[group] < MAX_P:
-                share = answerable(members, errors[groups == group], alpha)
-                gains.append(OwnThreshold(alpha, str(value), share, common))
-    return max(gains, key=lambda gain: gain.share - gain.shared, default=None)
+                share = answerable(members.scores, members.errors, alpha)
+                part_share = f"a threshold for {shorten(str(value))} alone answers {share:.1%} of it"
+                log_share = f"that for the whole log {common:.1%} of it"
+                gains.append((share - common, f"; at alpha = {alpha:g}, {part_share}, {log_share}"))
+    return max(gains, key=lambda gain: gain[0])
 
 
 def deciles(scores: Floats) -> Floats:
@@ -252,7 +239,7 @@ def diagnose(
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
     commands = {
-        "pools": as_typed("inspect", *argv, "--each", *(column.column for column in differing[:NAMED_COLUMNS])),
+        "pools": as_typed("inspect", *argv, "--each", *(column.name for column in differing[:NAMED_COLUMNS])),
         "drift": as_typed("sweep", "--logs", *argv, "--environment", "replay"),
     }
     return [
@@ -322,23 +309,13 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     )
 
 
-def _pools(differing: Sequence[PooledColumn]) -> str | None:
+def _pools(differing: Sequence[DifferingColumn]) -> str | None:
     """Report the columns whose values differ."""
     if not differing:
         return None
-    shown = differing[:NAMED_COLUMNS]
-    texts = [_describe(column, "error rate " if column is differing[0] else "") for column in shown]
+    texts = [column.text for column in differing[:NAMED_COLUMNS]]
     texts += [f"those of {len(differing) - NAMED_COLUMNS} more columns"] if len(differing) > NAMED_COLUMNS else []
     return f"this log pools {', '.join(texts)}: what holds for all may fail for a part; look at each with:"
-
-
-def _describe(column: PooledColumn, unit: str) -> str:
-    gain = column.gain and (
-        f"; at alpha = {column.gain.alpha:g}, a threshold for {shorten(column.gain.value)} alone answers "
-        f"{column.gain.share:.1%} of it, that for the whole log {column.gain.shared:.1%} of it"
-    )
-    rates = f"{unit}{column.lowest:.3f} to {column.highest:.3f}"
-    return f"{column.values} {'values of ' if unit else 'of '}{column.column} ({rates}{gain or ''})"
 
 
 def find_drift(scores: Floats, errors: Floats) -> str | None:

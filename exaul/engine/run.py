@@ -192,7 +192,7 @@ def run_prepared(
             # with an executor, nothing is missing
             _run_missing(prepared, folder, [number], min(size, largest_batch(source)), bar)
             tables.append(_tabulate(folder.pop_totals(number), len(trials)))
-        played = tuple(PlayedSource(x.name, x.records, x.all_records, x.grid) for x in sources)
+        played = tuple(PlayedSource(x.name, x.records, x.all_records) for x in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
         folder.save_results(result.write, result.manifest, keep_batches=sweep.shard is not None)
     return result

@@ -33,16 +33,14 @@ from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.learners.aci_rank import STEP
-from exaul.kernels.metrics import Floats
 
 
 class PlayedSource(NamedTuple):
-    """The records of a source of a finished sweep, and the grid on which they were played."""
+    """The records of a source of a finished sweep."""
 
     name: str  # as in the column ``source``
     records: tuple[Records, ...]  # that were played
     all_records: tuple[Records, ...]  # of its logs or profiles
-    grid: Floats  # [H] thresholds
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records, describe_records
+from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
@@ -63,7 +63,7 @@ class Runner:
         sources = self.sources.values()
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [describe_records(x) | {"error_rate": float(x.errors.mean())} for x in sources],
+            "records": [x.describe() | {"error_rate": float(x.errors.mean())} for x in sources],
             **self.worker_state,
             "seconds": self.seconds,
         }

@@ -12,7 +12,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, load_log
+from exaul.engine.logs.log import Layout, Records, describe_start, load_log
 from exaul.engine.results.text_table import format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
@@ -126,7 +126,7 @@ class Plan(RatingFlags, Layout):
         if self.log is None or self.start is None:
             start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
             return f"{ACI_RANK} {start}"
-        return describe_start(describe_log(self.log), ACI_RANK, self.alpha, self.start)
+        return describe_start(self.log.describe_log(), ACI_RANK, self.alpha, self.start)
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause
 from exaul.engine.folder import Batch, SweepFolder, fill_new, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records, describe_log, describe_records, number_repeats
+from exaul.engine.logs.log import Records, number_repeats
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.progress import MODES, Progress
 from exaul.engine.results.result import PlayedSource, Result, load_tables
@@ -113,7 +113,7 @@ def _source_entry(source: PreparedSource) -> dict[str, Any]:
         "horizon": source.horizon,
         "segments": getattr(source.environment, "segments", 1),
         "learners": learners,
-        "records": list(map(describe_records, source.records)),
+        "records": [records.describe() for records in source.records],
         "warm_start": _warm_start_entry(source),
     }
 
@@ -127,7 +127,7 @@ def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:
         for learner in source.learners
         if (share := fitted_share(learner.definition.rule, learner.start.state)) is not None
     }
-    return describe_log(source.warm_log) | {"shares": shares}
+    return source.warm_log.describe_log() | {"shares": shares}
 
 
 def run(

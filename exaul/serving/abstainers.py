@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
-from exaul.engine.logs.log import Layout, Records
-from exaul.kernels.learners.aci_rank import SHORT_LOG
+from exaul.engine.logs.log import Layout, Records, least_rows
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
@@ -36,7 +35,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WI
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import AbstainerStart, count_needed, explain_cold_start, read_start_log
+from exaul.serving.start import AbstainerStart, explain_cold_start, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
@@ -221,7 +220,7 @@ class Abstainers:
         source = source if warm_start is None else _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
-            count, needed = start.log["records"] if start.log else 0, count_needed(config.alpha)
+            count, needed = start.log["records"] if start.log else 0, least_rows(config.alpha)
             if count < needed:  # a handful of ratings must not replace a log
                 text = f"has {count} of the {needed} answers with feedback that are needed"
                 raise BadInput(f"warm_start: {quote(source)} {text}")
@@ -250,7 +249,7 @@ class Abstainers:
             name, starts, sums = f"key {quote(key)}", self._journal.starts(key), self._journal.sums(key)
             source = self._sources.get(key, self._sources[""])
             if shadow:
-                needed = count_needed(self._configuration_of(key).alpha)
+                needed = least_rows(self._configuration_of(key).alpha)
                 verdicts = f"{sums.observed:,} verdicts so far, {needed} needed (3 / alpha)"
                 lines += [f"{name}: {verdicts}"] if sums.answers and not starts else []
             elif not starts:
@@ -451,7 +450,7 @@ class Abstainers:
         config, name = self._configuration_of(key), key if key in self._sources else ""
         start, source = self._start_after(config, f"{KEY_PREFIX}{key}"), self._sources[name]
         # the log is used if the answers of shadow mode are missing, or too few for a start to trust
-        uses_log = start.log is None or (source is not None and start.log["records"] * config.alpha < SHORT_LOG)
+        uses_log = start.log is None or (source is not None and start.log["records"] < least_rows(config.alpha))
         if uses_log and isinstance(source, str):
             start = self._start_after(config, source)
         elif uses_log:

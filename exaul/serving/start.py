@@ -1,7 +1,6 @@
 """What an Abstainer begins with: nothing, a log of the past, or the answers of a key of a journal."""
 
 import csv
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -11,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, file_hash, load_table, read_log
+from exaul.engine.logs.log import Layout, Records, describe_start, file_hash, least_rows, load_table, read_log
 from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
-from exaul.kernels.learners.aci_rank import SHORT_LOG
 from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import SharedConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
@@ -30,7 +28,7 @@ class AbstainerStart(NamedTuple):
     grid: NDArray[np.float64]  # [H]
     numbers: list[float]  # of its ``OnlineCopy`` before the first question
     table: list[float]  # [H] likewise
-    log: dict[str, Any] | None = None  # as in ``describe_log``; None without a log
+    log: dict[str, Any] | None = None  # as in ``Records.describe_log``; None without a log
 
     @classmethod
     def of(cls, config: SharedConfiguration, saved: Mapping[str, Any] | None) -> Self:
@@ -50,7 +48,7 @@ class AbstainerStart(NamedTuple):
         if log is None:
             grid, records, past_cuts, description = _grid(), None, None, None
         else:
-            grid, description = log_grid(LOG_ARMS, log.scores if scores is None else scores), describe_log(log)
+            grid, description = log_grid(LOG_ARMS, log.scores if scores is None else scores), log.describe_log()
             records = compute_cuts(grid, log.scores), log.errors
             past_cuts = None if scores is None else compute_cuts(grid, scores)
         rule = learner_of(config.learner).rule
@@ -88,17 +86,12 @@ class AbstainerStart(NamedTuple):
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
 
 
-def count_needed(alpha: float) -> int:
-    """Return how many answers with feedback are needed for a start from them."""
-    return math.ceil(SHORT_LOG / alpha)
-
-
 def explain_cold_start(config: SharedConfiguration, source: Records | str | None, shadow: Any) -> str:
     """Return why a new key has no log, whose ``JournalSums`` of shadow mode are ``shadow``, or what that means."""
     if shadow.answers:
         total, name = (shadow.answers, "answers") if config.audit is None else (shadow.audited, "audits")
         sample = f"{shadow.observed:,} of the {total:,} {name} of shadow mode have feedback"
-        return f"without a log: {sample}; {count_needed(config.alpha)} are needed to start from them"
+        return f"without a log: {sample}; {least_rows(config.alpha)} are needed to start from them"
     return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else COLD
 
 

@@ -86,6 +86,15 @@ class Records(NamedTuple):
         """Return a hash of scores and errors. Neither the name nor the groups enter."""
         return hashlib.sha256(self.scores.tobytes() + self.errors.tobytes()).hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Return name, size, dropped rows and hash of a log or profile, without its path, for the manifest."""
+        size = {"name": self.name, "records": len(self.scores)}
+        return size | {"dropped": self.dropped, "sha256": self.sha256}
+
+    def describe_log(self) -> dict[str, Any]:
+        """Return ``describe`` of a warm-start log, with its error rate and the hash of its content."""
+        return self.describe() | {"error_rate": float(self.errors.mean()), "content": self.digest()}
+
 
 class SelectedRows(NamedTuple):
     """Some columns of a log, and the rows of a selection."""
@@ -376,20 +385,14 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
     return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
 
 
-def describe_records(records: Records) -> dict[str, Any]:
-    """Return name, size, dropped rows and hash of a log or profile, without its path, for the manifest."""
-    size = {"name": records.name, "records": len(records.scores)}
-    return size | {"dropped": records.dropped, "sha256": records.sha256}
-
-
-def describe_log(log: Records) -> dict[str, Any]:
-    """Return ``describe_records`` of a warm-start log, with its error rate and the hash of its content."""
-    return describe_records(log) | {"error_rate": float(log.errors.mean()), "content": log.digest()}
+def least_rows(alpha: float) -> int:
+    """Return the number of rows from which on a start trusts a log at alpha."""
+    return math.ceil(SHORT_LOG / alpha)
 
 
 def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
-    """Return one line with the share that a learner answers at first, after a log of ``describe_log``."""
-    rows, minimum = log_entry["records"], math.ceil(SHORT_LOG / alpha)
+    """Return one line with the share that a learner answers at first, after a log of ``Records.describe_log``."""
+    rows, minimum = log_entry["records"], least_rows(alpha)
     if share <= 0:
         start = f"starts by answering nothing, because no threshold reaches alpha = {alpha:g}"
         advice = (

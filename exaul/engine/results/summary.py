@@ -117,7 +117,9 @@ def summarize(
                 "answered": f"{_coverage(cell_rows).mean():.1%}",
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
-            rows.append(row | ({PROVEN: _fdr_limit(cell_rows, alpha)} if is_limited else {}))
+            shown = cell_rows.query("answered > 0")  # R_T bounds the FDR of a trial with answers
+            limit = _rounded_up(alpha + shown["risk_bound"] / shown["answered"])
+            rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         rows = _merge_equal_lambdas(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
@@ -341,12 +343,6 @@ def _spread(values: Any, form: str = ".2%") -> str:
 def _limit(bounds: Any) -> str:
     """Return the mean of bounds, rounded up; "-" if a trial has none."""
     return _text(np.ceil(bounds.mean(skipna=False)), "{:.0f}")
-
-
-def _fdr_limit(rows: Table, alpha: float) -> str:
-    """Return the mean limit of the FDR that follows from the bound of R_T, over the trials with answers."""
-    shown = rows.query("answered > 0")
-    return _rounded_up(alpha + shown["risk_bound"] / shown["answered"])
 
 
 def _rounded_up(bounds: Any) -> str:

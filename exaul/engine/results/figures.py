@@ -76,7 +76,7 @@ SWEPT = {
     "arms": "arms $H$",
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
-BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability 1 - delta (default 95%)"}
+BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability 1 - delta"}
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
@@ -100,10 +100,12 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
     for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
-        played = with_rates(trials[trials[swept].notna()], but=swept)  # by the learners that have this rate
+        played = with_rates(trials[trials[swept].notna()], but=swept)
+        lacking = ", ".join(trials.loc[trials[swept].isna(), "learner"].unique())
         for column in (column for column in AT_HORIZON if played[column].notna().any()):
             name = f"{column}-by-{swept.replace('_', '-')}"
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
+            add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
     return drawn
 
 
@@ -137,9 +139,9 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
         in_percent(axes.xaxis, axes.yaxis)
         if named:
             _name_dots(axes, dots)
-    note = f"A mark is the mean over trials, its line reaches from 5% to 95% of them; the target is dashed.{ring}"
-    note += _missing_note(trials, trials["inefficiency"] < 1)
-    add_legend(figure, [] if named else panels, note)
+    spread = "A mark is the mean over trials, its line reaches from 5% to 95% of them. "
+    note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{ring}"
+    add_legend(figure, [] if named else panels, note + _missing_note(trials, trials["inefficiency"] < 1))
     return figure
 
 
@@ -188,8 +190,7 @@ def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and PDF, without a time stamp."""
-    # a logarithmic axis may span all floats; some publishers refuse fonts of Type 3, the default
-    with np.errstate(over="ignore"), rc_context({"pdf.fonttype": 42}):
+    with rc_context({"pdf.fonttype": 42}):  # some publishers refuse fonts of Type 3, the default
         figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
         figure.set_layout_engine("none")  # keep the layout of the PNG: laying out again would be slow
         figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
@@ -343,7 +344,8 @@ def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
         if (abs(places[chosen] - places[n]) >= np.ptp(places) / TICKS).all():  # else names would overlap
             chosen.append(n)
     shown = values[np.sort(chosen)]
-    axes.set_xscale("log" if is_log else "linear")
+    with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
+        axes.set_xscale("log" if is_log else "linear")
     axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else text_table.rounded(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -486,10 +488,8 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
     names = [name for column in range(columns) for name in [*entries][column::columns]]  # filled row by row
-    handles = [entries[name] for name in names]
-    figure.legend(
-        handles, names, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
-    )
+    style: dict[str, Any] = {"ncols": columns, "handlelength": 3, "frameon": False, "fontsize": 8}
+    figure.legend([entries[name] for name in names], names, loc="outside upper center", **style)
     add_note(figure, note)
 
 

@@ -74,7 +74,7 @@ class Result:
         tabled |= {name: table for name, table in optional.items() if table is not None and not table.empty}
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
         drawn = {"traces": self.traces} if self.traces is not None else tabled
-        folder.write_files(path, tabled, draw(drawn, self._segments))
+        folder.write_files(path, tabled, draw(drawn, self._segments, self.sweep.delta))
 
     @cached_property
     def advice(self) -> Table:
@@ -216,8 +216,8 @@ class Result:
         return rows
 
 
-def draw(tabled: Mapping[str, Table], segments: int) -> dict[str, Any]:
-    """Return the figures of the given tables by name; ``segments`` as in ``figures.draw``."""
+def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, Any]:
+    """Return the figures of the given tables of a sweep by name; ``segments`` as in ``figures.draw``."""
     from exaul.engine.results import figures  # imports matplotlib
 
     tabled = {name: short_learner_names(table) for name, table in tabled.items()}
@@ -244,8 +244,8 @@ def draw(tabled: Mapping[str, Table], segments: int) -> dict[str, Any]:
             note = f"Each name begins with {start}\n" * bool(start)
             note += f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
         of_cells = figures.draw(trials, curves, segments, best)
-        for figure in of_cells.values():
-            figures.add_note(figure, plain(note))
+        for name, figure in of_cells.items():
+            figures.add_note(figure, f"1 - delta = {1 - delta:g}\n" * name.startswith("regret") + plain(note))
         drawn |= of_cells
     if "asked" in tabled:
         drawn["asked"] = figures.asked_figure(tabled["asked"])
@@ -267,7 +267,7 @@ def redraw(path: Path) -> None:
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
     tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
-        drawn = draw(tabled, manifest["sources"][0]["segments"])
+        drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"]["delta"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error

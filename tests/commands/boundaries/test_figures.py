@@ -26,7 +26,8 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan))
+    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
+    assert figure.get_supxlabel() == "The target is dashed."  # of one trial there is no spread
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
     titles = [axes.get_title() for axes in drawn]
@@ -200,7 +201,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         )
     ]
     monkeypatch.setattr(figures, "PANELS", 5)
-    drawn = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)
+    drawn = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1, 0.2)
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
@@ -213,9 +214,10 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     }
     said = drawn["answered"].get_supxlabel()
     assert said.endswith("\nEach name begins with x:\nNot drawn, but in the tables: a")
+    assert ["\n1 - delta = 0.8\n" in drawn[x].get_supxlabel() for x in ("regret", "fdr")] == [True, False]
     assert "The ring marks" in said
     monkeypatch.setattr(figures, "PANELS", 3)
-    alone = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1)["answered"]
+    alone = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1, 0.2)["answered"]
     assert "ring" not in alone.get_supxlabel()  # of b
 
 
@@ -274,8 +276,9 @@ def test_a_title_breaks_between_its_parts():
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
-    """Which some publishers refuse."""
-    figure, _ = figures.panel_grid(files.Table({"x": [1]}), "$\\alpha$, y")
+    """Which some publishers refuse. Nor is there a warning if the x axis spans all floats."""
+    rows = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": [1e-300, 1e300], "fdr": 0.1}
+    figure = figures.against(files.Table(rows), "lambda", "fdr")
     figures.save(figure, tmp_path / "x")
     written = (tmp_path / "x.pdf").read_bytes()
     assert (b"/Type3" in written, b"/CIDFontType2" in written) == (False, True)
@@ -292,10 +295,9 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
 
 
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
-    """No regret is above T."""
-    result = run(
-        Sweep(trials=2, horizon=600, arms=20, learners=("exp3-ix", "ew"), eta_scales=(1, 2), alphas=(0.1,))
-    )
+    """No regret is above T. A learner without the rate is named, too."""
+    learners = "exp3-ix", "ew", "aci-rank"
+    result = run(Sweep(trials=2, horizon=600, arms=20, learners=learners, eta_scales=(1, 2), alphas=(0.1,)))
     above = result.trials["learner"] == "exp3-ix"
     bounds = result.trials.groupby(above)["regret_bound"].agg(["min", "max"])
     assert bounds.loc[False, "max"] < 600 < bounds.loc[True, "min"]
@@ -306,7 +308,9 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert " bound, with probability 1 - delta (default 95%); not drawn, since above $T$: exp3-ix." in said
+        assert "; not drawn, since above $T$: exp3-ix." in said
+    assert " bound, with probability 1 - delta; not drawn" in said
+    assert said.endswith(" Not drawn, without this rate: aci-rank.")
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
 
 

@@ -174,9 +174,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         format_table(rows, terminal_width(), kept=4),
         f"{'; '.join(below) or f'above {_exact(target)} in all {WEEKS} weeks'}; for the same limit, a lower alpha "
         "needs fewer audits",
-        f"With probability 1 - {plan.delta}, the FDR of all answers is at most this, if {_exact(plan.answered)} of "
-        f"the questions are answered (--coverage), {_exact(plan.alpha)} of the answers are wrong, and each audit "
-        "has a result. An audit without one counts as wrong.",
+        f"With probability 1 - {plan.delta}, the FDR of all answers until a week ends is at most this, if "
+        f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
+        "are wrong, and each audit has a result. An audit without one counts as wrong.",
         "" if plan.log is None else plan.describe_start(),
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
@@ -254,14 +254,14 @@ def main(arguments: Mapping[str, Any]) -> int:
     shown = {name: x for name, x in learners().items() if plan.case.is_perfect or x.risk_bound}
     left_out = ", ".join(name for name in learners() if name not in shown)
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
-    rows = [_row(plan, *item) for item in shown.items()]
+    rows, head = [_row(plan, *item) for item in shown.items()], f"After {plan.horizon:,} questions, each guarantee"
     show(
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
         "FDR at most alpha + abstaining + learning",
         format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
         plan.describe_start(),
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
-        "\n".join(["Each guarantee holds if", *(f"- {x}" for x in conditions(plan.case))]),
+        "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
         _explain_none(rows),
         "A guarantee covers the worst sequence; the FDR in practice is far smaller.",
     )

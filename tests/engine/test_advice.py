@@ -136,12 +136,12 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
 @pytest.mark.parametrize(
     ("log", "sentence"),
     [
-        (made_up(100), "caution: log has only 100 records, so the advice may be off by several points"),
+        (made_up(100), "caution: the log has only 100 records, so the advice may be off by several points"),
         (made_up(4_000, wrong=0.08), "may be shown (8.1% are wrong); aci-rank guards against a change"),
         (made_up(4_000, wrong=0.095), "use aci-rank, started from a log"),  # some halves are above alpha
         (
             made_up(3_000)._replace(errors=np.where(np.arange(3_000) % 3 == 0, np.repeat([0.0, 1.0], 1_500), 0.0)),
-            "caution: the order of log matters: at alpha = 0.1 the threshold of its first half has an FDR of 3",
+            "caution: the order of the log matters: at alpha = 0.1 the threshold of its first half has an FDR of 3",
         ),
         (made_up(4_000)._replace(errors=np.repeat([0.0, 1.0], 2_000)), "caution: the log drifts:"),
         (
@@ -162,9 +162,9 @@ def test_two_records_are_enough_for_a_table_and_one_has_no_halves(scores, errors
     log = Records("log", np.array(scores), np.array(errors), 0, None)
     table = advice.advice_table([log], [0.1])
     assert len(table) == 2
-    assert "log has only 2 records" in advice.describe(table)
+    assert "caution: the log has only 2 records" in advice.describe(table)
     assert advice.advised(table) == {}  # of one answer, no FDR between 0 and 1 can be seen
-    table = advice.advice_table([log._replace(scores=log.scores[:1], errors=log.errors[:1])], [0.1])
+    table = advice.advice_table([log.take(slice(1))], [0.1])
     assert table.empty
     assert (advice.advised(table), advice.describe(table)) == ({}, "")
 
@@ -184,6 +184,7 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
     text = result.summary()
     assert "on easy at alpha = 0.01" in text
     assert "on hard at alpha = 0.01" in text
+    assert "\ncaution: on hard x" in advice.describe(result.advice.assign(caution="x"))
 
 
 def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_programs():

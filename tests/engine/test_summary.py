@@ -128,6 +128,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     text = " ".join(broken.split())
     assert "the limit of R_T is BROKEN in 2 of 2 (aci-rank at alpha = 0.05: 2)" in text
     assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2 (exaul at alpha = 0.05: 1)" in text
+    assert "  1/2 (1%-99%)  " in replace(result, trials=trials).summary(theory=True)
     trials["lambda"], trials["fdr_risk"] = 1e9, trials["answered"] / 2
     trials.loc[0, "regret"] = 0.0
     assert "checks the arithmetic) is BROKEN in" in describe_checks(trials, 0.05)
@@ -151,15 +152,8 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        assert (
-            f"share of them is wrong, whatever the questions and their order{limits} (-: none that is certain)"
-            in said
-        )
-
-
-def test_a_result_is_printed_in_one_line():
-    result = run(Sweep(trials=2, horizon=1_200, arms=20, learners=("exaul", "aci-rank")))
-    assert repr(result) == "Result(2 learners, 2 trials of 1,200 rounds; .summary(), .trials, .curves)"
+        limit = "after 600 questions and as many answers, at most this share of the answers is wrong"
+        assert f"proven limit: {limit}, whatever the questions and their order{limits} (-: none that" in said
 
 
 def test_of_feedback_only_what_applies_is_explained():
@@ -183,8 +177,7 @@ def test_the_summary_says_how_often_a_record_is_used():
     for horizon, times in ((None, "once"), (40, "at most once"), (250, "2.5 times")):
         said = f"easy, 100 rows: 1 trial of {horizon or 100} questions, each row {times}, in random order"
         assert said in run(Sweep(**given, horizon=horizon), [EASY]).summary().splitlines()
-    short = EASY._replace(scores=EASY.scores[:30], errors=EASY.errors[:30])
-    shift = run(Sweep(**given, environment="single-shift"), [EASY, short])
+    shift = run(Sweep(**given, environment="single-shift"), [EASY, EASY.take(slice(30))])
     assert shift.manifest["sources"][0]["horizon"] == 60
     assert "each row" not in run(Sweep(**given, horizon=20)).summary()
 

@@ -297,14 +297,15 @@ def test_resuming_after_a_change_is_refused():
 
 
 def test_replay_runs_each_trace_to_its_end(capsys):
-    write("log.csv", rows=200)
+    write("log.csv", rows=2400)
     game = ["sweep", *FLAGS[:2], *FLAGS[4:], "--logs", "log.csv", "--each", "model", "--score", "score_a"]
-    assert main([*game, "--environment", "replay", "--least", "101", "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("traces    1 (1 with fewer than 101 records left out); below is")
+    assert main([*game, "--environment", "replay", "--least", "1201", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("traces    1 (1 with fewer than 1201 records left out); below is")
     game = GAME | {"horizon": None, "environment": "replay"}
     result = run(Sweep(logs="log.csv", each="model", score="score_a", **game))
     assert (result.traces["horizon"] == result.traces["records"]).all()
     assert result.traces["lambda"].nunique() == 2
+    assert repr(result) == "Result(2 learners, 3 trials of 1,173 to 1,227 rounds; .summary(), .trials, .curves)"
     assert "lambda" not in result.summary()
 
 

@@ -120,10 +120,7 @@ def test_each_source_has_its_own_log():
     assert main(["sweep", *flags]) == 0
     trials = pd.read_csv("out/trials.csv")
     for name, records in logs.items():
-        half, second = (
-            records._replace(scores=records.scores[rows], errors=records.errors[rows])
-            for rows in (slice(200), slice(200, None))
-        )
+        half, second = records.take(slice(200)), records.take(slice(200, None))
         alone, _ = simulated(second, {}, "native", warm_start=save_log(half, f"{name}.csv"), alphas=(0.2,))
         assert trials[trials["source"] == f"both:model={name}"]["answered"].tolist() == [alone.sum()]
 

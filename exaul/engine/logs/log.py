@@ -77,8 +77,8 @@ class Records(NamedTuple):
     sha256: str | None  # of the file; None for a profile, and for a table in memory
     groups: NDArray[Any] | None = None  # [N] group of each question, or None
 
-    def take(self, rows: NDArray[Any]) -> "Records":
-        """Return the records of some rows, by number or as a mask [N]."""
+    def take(self, rows: NDArray[Any] | slice) -> "Records":
+        """Return the records of some rows, by number, as a slice or as a mask [N]."""
         groups = None if self.groups is None else self.groups[rows]
         return self._replace(scores=self.scores[rows], errors=self.errors[rows], groups=groups)
 

@@ -97,7 +97,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
     start, grid = start_from(source, alphas)
     bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, start.state)
     size, off = len(source.scores), "so the advice may be off by several points"
-    short = f"{source.name} has only {size} records, {off}" if size < FEW_RECORDS else None
+    short = f"the log has only {size} records, {off}" if size < FEW_RECORDS else None
     lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
@@ -150,13 +150,12 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
-        by_learner = rows.set_index("learner")
+        where, by_learner = f"on {source} " * several, rows.set_index("learner")
         pairs = (by_learner.loc[[name]].iterrows() for name in (ACI_RANK, THRESHOLD))
         for (_, learned), (_, held) in zip(*pairs, strict=True):  # of each alpha
-            where = f"on {source} " if several else ""
             lines.append(f"{where}at alpha = {learned['alpha']:g}: {_sentence(learned, held, step)}")
         cautions = (text for cell in rows["caution"].dropna() for text in cell.split(CAUTION_SEPARATOR))
-        lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
+        lines += [f"caution: {where}{text}" for text in dict.fromkeys(cautions)]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
     return "\n".join(lines)
@@ -230,7 +229,7 @@ def _order_cautions(row: dict[str, Any]) -> list[str]:
     if low - FDR_TOLERANCE <= fdr <= high + FDR_TOLERANCE:
         return []
     return [
-        f"the order of {row['source']} matters: at alpha = {row['alpha']:g} the threshold of its first half has an "
+        f"the order of the log matters: at alpha = {row['alpha']:g} the threshold of its first half has an "
         f"FDR of {fdr:.1%} on the second, and of {low:.1%} to {high:.1%} on random halves (did the model or the "
         "questions change?)"
     ]

@@ -191,7 +191,7 @@ class Result:
     def _answerable(self, source: PlayedSource, horizon: int) -> dict[float, float]:
         """Return the share that a fixed threshold can answer, by alpha; of a replayed log in the first T rounds."""
         reached = slice(horizon if self.sweep.environment == "replay" else None)
-        records = [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in source.records]
+        records = [records.take(reached) for records in source.records]
         return summary.shares_answerable(records, self._segments, self.sweep.alphas)
 
     def _of_sources(self) -> list[dict[str, Any]]:

@@ -127,10 +127,9 @@ def summarize(
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
-        share = "after as many answers, at most this share of them is wrong"
-        legend.append(
-            f"proven limit: {share}, whatever the questions and their order{condition} (-: none that is certain)"
-        )
+        asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
+        share = "and as many answers, at most this share of the answers is wrong"
+        legend.append(f"proven limit: {asked} {share}, {whatever}{condition} (-: none that is certain)")
     if not is_limited and (trials["feedback_risk_bound"] > 0).any():
         command = as_typed("plan", "--per-day", "N", "--audits-per-day", "M")
         legend.append(f"proven limit: none, as not every answer is rated correctly; audits prove one: {command}")
